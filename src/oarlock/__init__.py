@@ -1,0 +1,64 @@
+"""Oarlock: one job file, distributed training on a laptop or on any Kubernetes cluster.
+
+Everything public is here and loads when it is first used: importing this package costs
+no framework, no client library and no command line.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from oarlock.training import keras_correction as _keras_correction
+
+if TYPE_CHECKING:
+    from oarlock.api import Job, Run
+    from oarlock.errors import JobError, OarlockError, RunFailed, UnknownRun
+    from oarlock.training import data, keras
+    from oarlock.training.context import Context, current
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Context",
+    "Job",
+    "JobError",
+    "OarlockError",
+    "Run",
+    "RunFailed",
+    "UnknownRun",
+    "__version__",
+    "current",
+    "data",
+    "keras",
+]
+
+_HOME = {
+    "Context": "oarlock.training.context",
+    "Job": "oarlock.api",
+    "JobError": "oarlock.errors",
+    "OarlockError": "oarlock.errors",
+    "Run": "oarlock.api",
+    "RunFailed": "oarlock.errors",
+    "UnknownRun": "oarlock.errors",
+    "current": "oarlock.training.context",
+    "data": "oarlock.training.data",
+    "keras": "oarlock.training.keras",
+}
+
+# `model.fit` under MultiWorkerMirroredStrategy is wrong in Keras 3 (keras#20585): whoever imports
+# us before or after Keras gets it corrected, launcher or not.
+_keras_correction.install()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'oarlock' has no attribute {name!r}")
+    module = importlib.import_module(_HOME[name])
+    value = module if _HOME[name].endswith(f".{name}") else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,1 @@
+"""The agent: it hosts the tasks of one machine. Standard library only; travels into pods."""

@@ -1,0 +1,112 @@
+"""One task as its agent sees it: its process, its output, its line for events, how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from typing import Any, Optional
+
+from oarlock.agent import processes
+from oarlock.agent.record import Log
+from oarlock.cluster import Task
+
+_CHUNK = 1 << 16
+_EVENT_LIMIT = 1 << 20  # a task that sends more without a newline is not speaking our language
+
+
+class Member:
+    def __init__(self, task: Task, log: Log) -> None:
+        self.task = task
+        self.name = task.name
+        self.began = time.monotonic()
+        self.pid: Optional[int] = None
+        self.status: Optional[int] = None
+        self.ours = False  # we signalled it: however it ended, that was not a failure
+        self.error: Optional[dict[str, Any]] = None  # the exception it reported
+        self.failed_at: Optional[float] = None
+        self.report: Optional[dict[str, Any]] = None  # not yet in the record
+        self.recorded_at = float("-inf")
+        self.log = log
+        self.output, self._output_end = os.pipe()
+        self.line, self._line_end = socket.socketpair()
+        os.set_blocking(self.output, False)
+        self.line.setblocking(False)
+        self._partial = b""
+        self._closed = False
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """What the task's process gets: standard output and its line to us."""
+        return self._output_end, self._line_end.fileno()
+
+    def handed_over(self) -> None:
+        os.close(self._output_end)
+        self._line_end.close()
+
+    @property
+    def is_alive(self) -> bool:
+        return self.status is None
+
+    @property
+    def code(self) -> int:
+        assert self.status is not None
+        return processes.exit_code(self.status)
+
+    @property
+    def signal(self) -> Optional[int]:
+        assert self.status is not None
+        return os.WTERMSIG(self.status) if os.WIFSIGNALED(self.status) else None
+
+    def read_output(self, most: int = 64) -> bool:
+        """Pass on what is there, at most `most` chunks; False at its end."""
+        for _ in range(most):
+            try:
+                data = os.read(self.output, _CHUNK)
+            except BlockingIOError:
+                return True
+            if not data:
+                return False
+            self.log.feed(data)
+        return True
+
+    def read_events(self) -> tuple[list[dict[str, Any]], bool]:
+        """(events that have come, whether more may come)."""
+        is_open = True
+        try:
+            while True:
+                data = self.line.recv(_CHUNK)
+                if not data:
+                    is_open = False
+                    break
+                self._partial += data
+        except BlockingIOError:
+            pass
+        except OSError:
+            is_open = False
+        *lines, self._partial = self._partial.split(b"\n")
+        self._partial = b"" if len(self._partial) > _EVENT_LIMIT else self._partial
+        return [event for event in map(_decode, lines) if event], is_open
+
+    def ask(self, what: str) -> None:
+        try:
+            self.line.send(what.encode() + b"\n")
+        except OSError:
+            pass  # gone, or not listening: the signal that follows is for it
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self.read_output(most=1 << 20)
+            self.log.close()
+            os.close(self.output)
+            self.line.close()
+
+
+def _decode(line: bytes) -> Optional[dict[str, Any]]:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and event.get("kind") in ("report", "error", "note") else None

@@ -1,0 +1,32 @@
+"""Free ports for a generation's tasks.
+
+Taken below the range that the kernel gives to outgoing connections: a port from inside it may
+be somebody's by the time the task listens. A fresh choice per generation also steps around
+ports of the last one that are still in TIME_WAIT.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+
+_RANGE = range(15000, 32000)
+
+
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    found: list[int] = []
+    for port in random.SystemRandom().sample(_RANGE, len(_RANGE)):
+        if len(found) == count:
+            return found
+        if _is_free(host, port):
+            found.append(port)
+    raise OSError(f"no {count} free ports between {_RANGE.start} and {_RANGE.stop} on {host}")
+
+
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,95 @@
+"""What Linux offers to make sure that no process is left behind, and falls back quietly elsewhere."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Optional
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def die_with_parent(sig: int = signal.SIGKILL) -> None:
+    """Have the kernel send `sig` to this process when its parent ends; 0 takes it back."""
+    _prctl(_PR_SET_PDEATHSIG, sig)
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of every orphan below it, so that none escapes to init."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def descendants(root: int) -> list[int]:
+    """Everybody below `root`, parents first. Zombies count: they are there until reaped."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            parent = _parent(entry)
+            if parent is not None:
+                children.setdefault(parent, []).append(int(entry.name))
+    found: list[int] = []
+    level = [root]
+    while level:
+        level = [child for pid in level for child in children.get(pid, [])]
+        found += level
+    return found
+
+
+def end_orphans(limit: float = 5.0) -> None:
+    """Kill and reap everything below this process; a fork bomb gets `limit` seconds."""
+    deadline = time.monotonic() + limit
+    while time.monotonic() < deadline:
+        try:
+            reaped, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return  # nobody is left
+        if not reaped:
+            for pid in descendants(os.getpid()):
+                send(pid, signal.SIGKILL)
+            time.sleep(0.002)
+
+
+def send(pid: int, sig: int) -> None:
+    try:
+        os.kill(pid, sig)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def send_group(pid: int, sig: int) -> None:
+    """To the task and its process group. Both: the group may not exist yet, right after a fork."""
+    send(pid, sig)
+    try:
+        os.killpg(pid, sig)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def exit_code(status: int) -> int:
+    """A shell's view of a wait status: its own code, or 128+n for signal n."""
+    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def shell_code(returncode: int) -> int:
+    """The same for subprocess' way of telling: negative is a signal."""
+    return 128 - returncode if returncode < 0 else returncode
+
+
+def _parent(entry: Path) -> Optional[int]:
+    try:
+        stat = (entry / "stat").read_bytes()
+    except OSError:
+        return None
+    # The name is in brackets and may hold anything, brackets too: read from behind it.
+    return int(stat[stat.rindex(b")") + 2 :].split()[1])
+
+
+def _prctl(option: int, value: int) -> None:
+    try:
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+    except (AttributeError, OSError):
+        pass  # not Linux: the agent still ends its tasks in the ordinary way

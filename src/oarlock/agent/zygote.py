@@ -1,0 +1,178 @@
+"""The zygote: imports what the program will need, once, then forks a process per task.
+
+It is the parent of all tasks, warm or not: it starts, signals and reaps them on the agent's word
+and adopts whatever they leave behind. It never starts a framework, only imports it: a CUDA
+context or a JAX backend made here would be broken in every child.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn, Optional
+
+from oarlock.agent import frames, processes, runner
+
+
+def main() -> NoReturn:
+    """`zygote FD PARENT`: the socket to the agent and the agent's pid."""
+    sock = socket.socket(fileno=int(sys.argv[1]))
+    # While importing there is nothing to clean up and nobody reads the socket: let the kernel
+    # end us with the agent. Afterwards we must live long enough to take our tasks with us.
+    processes.die_with_parent()
+    if os.getppid() != int(sys.argv[2]):
+        os._exit(1)
+    processes.adopt_orphans()
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
+    prepare, _ = frames.receive(sock)
+    if prepare is None:
+        os._exit(1)
+    os.chdir(prepare["cwd"])
+    ready = _import(prepare["modules"]) if prepare["warm"] else {"warm": False, "why": "warm: false"}
+    gc.collect()
+    gc.freeze()  # or the first collection in every child copies all pages it touches
+    processes.die_with_parent(0)
+    if os.getppid() != int(sys.argv[2]):
+        os._exit(1)
+    frames.send(sock, {"ready": ready})
+    _Zygote(sock, warm=ready["warm"]).serve()
+
+
+class _Zygote:
+    def __init__(self, sock: socket.socket, warm: bool) -> None:
+        self.sock = sock
+        self.warm = warm
+        self.alive: set[int] = set()
+        self.wake, wake_write = os.pipe()
+        os.set_blocking(self.wake, False)
+        os.set_blocking(wake_write, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def serve(self) -> NoReturn:
+        while True:
+            readable, _, _ = select.select([self.sock, self.wake], [], [])
+            if self.wake in readable:
+                with suppress(BlockingIOError):
+                    os.read(self.wake, 4096)
+                self._reap()
+            if self.sock in readable:
+                message, fds = frames.receive(self.sock)
+                if message is None:
+                    self._leave()
+                self._obey(message, fds)
+
+    def _obey(self, message: dict[str, Any], fds: list[int]) -> None:
+        if "launch" in message:
+            self._launch(message["launch"], fds)
+        elif "signal" in message:
+            for pid in message["pids"]:
+                if pid in self.alive:  # never a pid that was reaped, and may be somebody else's now
+                    processes.send_group(pid, message["signal"])
+        elif "sweep" in message:
+            processes.end_orphans()
+            frames.send(self.sock, {"swept": True})
+
+    def _launch(self, launch: dict[str, Any], fds: list[int]) -> None:
+        output, events = fds
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                signal.set_wakeup_fd(-1)
+                self.sock.close()
+                if self.warm and launch["program"]["kind"] != "command":
+                    runner.run(launch, output, events)
+                _spawn(launch, output, events)
+            finally:
+                os._exit(70)
+        self.alive.add(pid)
+        os.close(output)
+        os.close(events)
+        frames.send(self.sock, {"launched": launch["task"], "pid": pid})
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid in self.alive:
+                self.alive.discard(pid)
+                frames.send(self.sock, {"exited": pid, "status": status})
+
+    def _leave(self) -> NoReturn:
+        """The agent is gone: nobody may outlive it."""
+        processes.end_orphans()
+        os._exit(0)
+
+
+def _import(modules: Sequence[str]) -> dict[str, Any]:
+    """Import what will be needed. A module that fails is left to the program: its error, its traceback."""
+    began = time.monotonic()
+    imported, skipped = [], []
+    for name in modules:
+        try:
+            importlib.import_module(name)
+            imported.append(name)
+        except Exception as error:
+            skipped.append(f"{name}: {error}")
+    why = _not_forkable()
+    return {
+        "warm": why is None,
+        "why": why,
+        "modules": imported,
+        "skipped": skipped,
+        "seconds": round(time.monotonic() - began, 3),
+    }
+
+
+def _not_forkable() -> Optional[str]:
+    """Some imports start a device behind our back; a child that inherits one is broken."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return "importing the program's modules initialised CUDA"
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    if bridge is not None and getattr(bridge, "_backends", None):
+        return "importing the program's modules initialised a JAX backend"
+    return None
+
+
+def _spawn(launch: dict[str, Any], output: int, events: int) -> NoReturn:
+    """A new interpreter (or the user's command) instead of a fork of this one."""
+    runner.settle(launch, output, events)
+    os.set_inheritable(events, True)
+    program = launch["program"]
+    if program["kind"] == "command":
+        runner.adopt_environment(launch, events)
+        words = [*program["target"], *program["args"]]
+        try:
+            os.execvp(words[0], words)
+        except OSError as error:
+            print(f"oarlock: cannot start {words[0]}: {error.strerror}", file=sys.stderr, flush=True)
+            os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+    with tempfile.TemporaryFile() as letter:  # as large as it needs to be, unlike arguments and pipes
+        letter.write(frames.json.dumps(launch).encode())
+        letter.flush()
+        os.set_inheritable(letter.fileno(), True)
+        root = str(Path(__file__).parents[2])
+        start = f"import sys; sys.path.append({root!r}); from oarlock.agent import runner; runner.main()"
+        os.execv(sys.executable, [sys.executable, "-u", "-c", start, str(letter.fileno()), str(events)])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Where tasks run: `local` is this machine."""

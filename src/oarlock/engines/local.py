@@ -1,0 +1,180 @@
+"""The local engine: one agent on this machine hosts all tasks, and owns the run.
+
+The client only makes the record and starts the agent; a killed client changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+
+from oarlock import cluster, events, frameworks, runs
+from oarlock.agent.spec import Limits, Program, Spec
+from oarlock.errors import OarlockError
+from oarlock.job import Duration, Job, parse, to_data
+from oarlock.jobfile import JobFile
+
+
+def start(jobfile: JobFile, name: str | None = None) -> runs.RunFolder:
+    """Make the record and start its agent."""
+    held: list[int] = []
+
+    def fill(draft: runs.RunFolder) -> None:
+        job = to_data(jobfile.job)
+        header = f"# {jobfile.source or jobfile.job.name}, as it ran in {jobfile.folder}\n"
+        (draft.path / "job.yaml").write_text(header + yaml.safe_dump(job, sort_keys=False))
+        _write_spec(jobfile.job, jobfile.folder, draft)
+        _announce(jobfile.job, draft)
+        held.append(draft.hold())  # from its first moment: never seen as lost
+
+    run = runs.create(jobfile.job.name, fill, name)
+    _start_agent(run, held[-1])
+    return run
+
+
+def resume(run: runs.RunFolder) -> None:
+    """Go on with a run whose agent is gone, in the next generation, with the job as it was."""
+    state = run.state()
+    if state.state == "succeeded":
+        raise OarlockError(f"{run.name} has succeeded; there is nothing to go on with")
+    held = run.hold()
+    job = parse(yaml.safe_load((run.path / "job.yaml").read_text()))
+    before = Spec.from_json((run.path / "agent.json").read_text())
+    _write_spec(job, Path(before.cwd), run)
+    (run.path / "result.json").unlink(missing_ok=True)
+    _start_agent(run, held)
+
+
+def stop(run: runs.RunFolder, *, now: bool = False) -> None:
+    """SIGINT to the agent: once for a graceful end, twice to kill."""
+    pid = _agent_pid(run)
+    if pid is None:
+        return
+    for _ in range(2 if now else 1):
+        try:
+            os.kill(pid, signal.SIGINT)
+        except ProcessLookupError:
+            return
+        if now:
+            _wait_for(lambda: run.state().state != "running" or not run.is_held(), 5)
+
+
+def _agent_pid(run: runs.RunFolder) -> int | None:
+    """Its process id, once it has said so; None if nobody has the run. The lock makes it safe to use."""
+    found: list[int] = []
+
+    def announced() -> bool:
+        pid = events.fold(run.name, run.events()).agent
+        found[:] = [pid] if pid else []
+        return bool(pid) or not run.is_held()
+
+    _wait_for(announced, 10)
+    return found[0] if found and run.is_held() else None
+
+
+def _wait_for(done: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not done() and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def _start_agent(run: runs.RunFolder, held: int) -> None:
+    """In a session of its own, with the lock in its hands."""
+    os.set_inheritable(held, True)
+    with (run.path / "agent.log").open("ab") as log:
+        subprocess.Popen(
+            [sys.executable, "-m", "oarlock.agent", str(run.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[held],
+            start_new_session=True,
+        )
+    os.close(held)
+
+
+def _announce(job: Job, draft: runs.RunFolder) -> None:
+    tasks = [task.name for task in cluster.form(_sizes(job))]
+    event = {"t": time.time(), "kind": "run", "job": job.name, "engine": "local", "tasks": tasks}
+    (draft.path / "events.jsonl").write_text(events.encode(event) + "\n")
+
+
+def _write_spec(job: Job, folder: Path, run: runs.RunFolder) -> None:
+    record = runs.home() / "runs" / run.name  # where the draft will be
+    spec = Spec(
+        run=run.name,
+        folder=str(record),
+        cwd=str(folder),
+        program=_program(job),
+        sizes=_sizes(job),
+        folders=_folders(job, folder, record),
+        limits=_limits(job),
+        env=dict(job.env),
+        modules=_modules(job, folder),
+        warm=job.warm and sys.platform == "linux",
+        seed=job.seed,
+    )
+    (run.path / "agent.json").write_text(spec.to_json())
+
+
+def _program(job: Job) -> Program:
+    args = list(job.args)
+    if job.command:
+        return Program("command", list(job.command), args)
+    if job.module:
+        return Program("module", job.module, args)
+    return Program("program", job.program, args)
+
+
+def _sizes(job: Job) -> dict[str, int]:
+    found = {name: getattr(job.roles, name) for name in cluster.ROLES}
+    return {name: role.replicas.max * role.processes for name, role in found.items() if role}
+
+
+def _folders(job: Job, folder: Path, record: Path) -> dict[str, str]:
+    defaults = {
+        "data": runs.home() / "data" / job.name,  # outlives the run: ingest once, train often
+        "checkpoints": record / "checkpoints",
+        "model": record / "model",
+        "logs": record / "tensorboard",
+    }
+    asked = {kind: getattr(job.storage, kind) for kind in defaults}
+    return {
+        kind: str(default) if not asked[kind] else _place(asked[kind], folder)
+        for kind, default in defaults.items()
+    }
+
+
+def _place(text: str, folder: Path) -> str:
+    return text if "://" in text else str(folder / Path(text).expanduser())
+
+
+def _limits(job: Job) -> Limits:
+    limits = job.limits
+    return Limits(
+        restarts=limits.restarts,
+        stall=_seconds(limits.stall),
+        runtime=_seconds(limits.runtime),
+        rendezvous=limits.rendezvous.seconds,
+        grace=limits.grace.seconds,
+    )
+
+
+def _seconds(duration: Duration | None) -> float | None:
+    return None if duration is None else duration.seconds
+
+
+def _modules(job: Job, folder: Path) -> list[str]:
+    if job.command or not job.warm:
+        return []
+    framework = job.framework
+    if framework == "auto":
+        framework = frameworks.detect(folder, job.program, job.module)
+    return frameworks.preimports(framework)

@@ -1,0 +1,236 @@
+"""The event stream of a run, and folding it into RunState. Pure; travels into pods.
+
+An event is one flat JSON object: `t` (seconds since the epoch), `kind`, and the fields below.
+RunState is the one thing that every view of a run shows: `ps`, `status`, the live display, `--json`.
+
+    run         job, engine, tasks          the run was created
+    agent       pid, host                   an agent took it up (again, after --resume)
+    ready       seconds, warm, modules      the zygote has imported what the tasks will need
+    generation  generation, tasks           a gang forms
+    task        task, state, pid | code     a task started or ended (code: its own, 128+n for a signal)
+    report      task, step, total?, ...     progress, as the program told it
+    error       task, type, message, where  the exception a task died of
+    restart     task, reason, left          a generation failed and the next one follows
+    note        text                        something worth a line
+    stop        reason                      the run was asked to end
+    end         state, code, reason, task?  the verdict
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Optional
+
+Event = dict[str, Any]
+
+STATES = (
+    "pending",
+    "starting",
+    "running",
+    "restarting",
+    "stopping",
+    "succeeded",
+    "failed",
+    "stopped",
+    "lost",
+)
+FINAL = frozenset({"succeeded", "failed", "stopped"})
+_RESERVED = frozenset({"t", "kind", "task", "step", "total", "generation"})
+
+
+def encode(event: Event) -> str:
+    """One line. Numbers that JSON does not know (nan, inf) become text rather than invalid JSON."""
+    return json.dumps(_plain(event), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def decode(line: str) -> Optional[Event]:
+    """The event on a line, or None where there is none: a torn last line is not an error."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and "kind" in event and "t" in event else None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
+
+
+@dataclass
+class TaskState:
+    name: str
+    state: str = "pending"  # pending, running, finished, failed, killed
+    pid: Optional[int] = None
+    code: Optional[int] = None
+    starts: int = 0
+    step: Optional[int] = None
+    total: Optional[int] = None
+    rate: Optional[float] = None  # steps per second
+    reported: Optional[float] = None  # when
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def eta(self) -> Optional[float]:
+        if not self.rate or self.total is None or self.step is None:
+            return None
+        return max(0, self.total - self.step) / self.rate
+
+
+@dataclass
+class Failure:
+    """What a task died of. `where` is file:line in the user's own code."""
+
+    task: str
+    reason: str
+    type: Optional[str] = None
+    message: Optional[str] = None
+    where: Optional[str] = None
+
+
+@dataclass
+class RunState:
+    run: str
+    job: str = ""
+    engine: str = "local"
+    state: str = "pending"
+    created: Optional[float] = None
+    started: Optional[float] = None  # the first task's start
+    ended: Optional[float] = None
+    updated: Optional[float] = None
+    generation: int = 0
+    restarts: int = 0
+    agent: Optional[int] = None  # its process id
+    code: Optional[int] = None
+    reason: Optional[str] = None
+    failure: Optional[Failure] = None
+    tasks: dict[str, TaskState] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def is_final(self) -> bool:
+        return self.state in FINAL
+
+    @property
+    def leader(self) -> Optional[TaskState]:
+        """The first task is the chief or worker-0: the order of `run` is rank order."""
+        return next(iter(self.tasks.values()), None)
+
+    def apply(self, event: Event) -> None:
+        self.updated = event["t"]
+        change = getattr(self, f"_on_{event['kind']}", None)
+        if change is not None:
+            change(event)
+
+    def to_data(self) -> dict[str, Any]:
+        data = asdict(self)
+        for name, task in self.tasks.items():
+            data["tasks"][name]["eta"] = task.eta
+        data["tasks"] = list(data["tasks"].values())
+        return data
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> RunState:
+        """What `to_data` gave."""
+        fields = dict(data)
+        tasks = [{key: value for key, value in task.items() if key != "eta"} for task in fields.pop("tasks")]
+        failure = fields.pop("failure")
+        state = cls(**fields)
+        state.failure = Failure(**failure) if failure else None
+        state.tasks = {task["name"]: TaskState(**task) for task in tasks}
+        return state
+
+    def _on_run(self, event: Event) -> None:
+        self.job = event.get("job", "")
+        self.engine = event.get("engine", self.engine)
+        self.created = event["t"]
+        self.tasks = {name: TaskState(name) for name in event.get("tasks", [])}
+
+    def _on_agent(self, event: Event) -> None:
+        self.state = "starting"
+        self.agent = event.get("pid")
+        self.code = self.reason = self.failure = self.ended = None
+
+    def _on_generation(self, event: Event) -> None:
+        self.generation = event["generation"]
+        names = event.get("tasks") or list(self.tasks)
+        self.tasks = {name: self.tasks.get(name) or TaskState(name) for name in names}
+        for task in self.tasks.values():
+            task.state, task.pid, task.code, task.rate = "pending", None, None, None
+
+    def _on_task(self, event: Event) -> None:
+        task = self._task(event)
+        if event["state"] == "started":
+            task.state, task.pid, task.code = "running", event.get("pid"), None
+            task.starts += 1
+            self.started = self.started or event["t"]
+            if self.state in ("pending", "starting", "restarting"):
+                self.state = "running"
+        else:
+            task.pid, task.code = None, event.get("code")
+            task.state = "killed" if event.get("ours") else "finished" if task.code == 0 else "failed"
+
+    def _on_report(self, event: Event) -> None:
+        task = self._task(event)
+        step = event.get("step")
+        if isinstance(step, (int, float)):
+            self._measure(task, int(step), event["t"])
+        task.total = event.get("total", task.total)
+        task.reported = event["t"]
+        task.metrics.update({key: value for key, value in event.items() if key not in _RESERVED})
+
+    @staticmethod
+    def _measure(task: TaskState, step: int, now: float) -> None:
+        """Smooth the rate: one slow step (a checkpoint, an epoch's end) must not swing the ETA."""
+        if task.step is not None and task.reported is not None and step > task.step and now > task.reported:
+            rate = (step - task.step) / (now - task.reported)
+            task.rate = rate if task.rate is None else 0.7 * task.rate + 0.3 * rate
+        task.step = step
+
+    def _on_restart(self, event: Event) -> None:
+        self.restarts += 1
+        self.failure = _failure(event)
+        self.state = "restarting"
+
+    def _on_note(self, event: Event) -> None:
+        self.notes = [*self.notes[-19:], str(event.get("text", ""))]
+
+    def _on_stop(self, event: Event) -> None:
+        self.state = "stopping"
+        self.reason = event.get("reason")
+
+    def _on_end(self, event: Event) -> None:
+        self.state = event["state"]
+        self.code = event.get("code")
+        self.reason = event.get("reason")
+        self.ended = event["t"]
+        self.failure = _failure(event) if self.state == "failed" else None
+
+    def _task(self, event: Event) -> TaskState:
+        return self.tasks.setdefault(event["task"], TaskState(event["task"]))
+
+
+def _failure(event: Event) -> Optional[Failure]:
+    if not event.get("task"):
+        return None
+    return Failure(
+        task=event["task"],
+        reason=event.get("reason", ""),
+        type=event.get("type"),
+        message=event.get("message"),
+        where=event.get("where"),
+    )
+
+
+def fold(run: str, events: Iterable[Event]) -> RunState:
+    state = RunState(run)
+    for event in events:
+        state.apply(event)
+    return state

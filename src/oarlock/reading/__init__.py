@@ -1,0 +1,1 @@
+"""Turning what people write into plain data and structs, with messages they can act on."""

@@ -1,0 +1,2 @@
+"""What programs import, and what travels into the pod beside them:
+standard library and the one framework in use, nothing else."""

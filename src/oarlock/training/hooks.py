@@ -1,0 +1,150 @@
+"""Running something right after a module is imported, without importing it here.
+
+A framework costs seconds to import, so nothing in Oarlock may import one on the chance that the program
+will. What has to be done to a framework is registered here and happens when the program imports it.
+Once the module is there, nothing of ours remains visible on it: its spec and loader are the real ones.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import sys
+import threading
+import warnings
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, Callable
+
+Action = Callable[[ModuleType], None]
+
+_actions: dict[str, list[Action]] = {}
+_executing: set[str] = set()  # modules whose actions will be run by the loader that is executing them
+_lock = threading.Lock()
+
+
+def when_imported(module: str, action: Action) -> None:
+    """Run `action` on `module` now if it is imported already, else right after somebody imports it.
+
+    Registering the same action twice runs it once; a reload, which undoes what an action did, runs it
+    again. A namespace package runs no code when it is imported, so there is no moment to wait for.
+    """
+    with _lock:
+        registered = _actions.setdefault(module, [])
+        if action in registered:
+            return
+        registered.append(action)
+        if _finder not in sys.meta_path:
+            sys.meta_path.insert(0, _finder)
+        if module in _executing:
+            return
+    imported = sys.modules.get(module)
+    if imported is None:
+        return
+    spec = getattr(imported, "__spec__", None)
+    if spec is not None and getattr(spec, "_initializing", False):
+        _when_initialized(spec, imported, action)
+    else:
+        _run(action, imported)
+
+
+class _Finder:
+    """First on the meta path: lets the others find a watched module and stands in for its loader."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name not in _actions:
+            return None
+        for finder in list(sys.meta_path):
+            find_spec = None if finder is self else getattr(finder, "find_spec", None)
+            spec = find_spec(name, path, target) if find_spec else None
+            if spec is not None:
+                if spec.loader is not None and hasattr(spec.loader, "exec_module"):
+                    spec.loader = _Loader(spec.loader)
+                return spec
+        return None
+
+    def invalidate_caches(self) -> None:
+        pass
+
+
+class _Loader:
+    """Stands in for a module's loader until the module runs, then puts the real one back.
+
+    Who only asks for the spec (`importlib.util.find_spec`) still reaches every method of the real one.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_loader":  # half made, while being copied or unpickled
+            raise AttributeError(name)
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        created: ModuleType | None = self._loader.create_module(spec)
+        return created
+
+    def exec_module(self, module: ModuleType) -> None:
+        spec = module.__spec__
+        if spec is not None and spec.loader is self:
+            spec.loader = self._loader
+        if getattr(module, "__loader__", None) is self:
+            module.__loader__ = self._loader
+        name = module.__name__
+        with _lock:
+            _executing.add(name)
+        try:
+            self._loader.exec_module(module)
+        finally:
+            with _lock:
+                _executing.discard(name)
+                actions = list(_actions[name])
+        # A module may put another object in its own place; that one is what the program gets.
+        module = sys.modules.get(name, module)
+        for action in actions:
+            _run(action, module)
+
+
+class _Initializing(ModuleSpec):
+    """A spec that tells when the import it belongs to, already under way, has come to its end."""
+
+    _waiting: list[tuple[ModuleType, Action]]
+
+    @property
+    def _initializing(self) -> bool:
+        return True
+
+    @_initializing.setter
+    def _initializing(self, value: bool) -> None:
+        if value:
+            return
+        self.__class__ = ModuleSpec  # type: ignore[assignment]
+        self._initializing = False
+        for module, action in self.__dict__.pop("_waiting"):
+            if sys.modules.get(self.name) is module:  # otherwise the import failed
+                _run(action, module)
+
+
+def _when_initialized(spec: ModuleSpec, module: ModuleType, action: Action) -> None:
+    if not isinstance(spec, _Initializing):
+        spec.__class__ = _Initializing
+        spec._waiting = []  # type: ignore[attr-defined]
+    spec._waiting.append((module, action))  # type: ignore[attr-defined]
+
+
+def _run(action: Action, module: ModuleType) -> None:
+    try:
+        action(module)
+    except Exception as error:
+        what = getattr(action, "__name__", repr(action))
+        warnings.warn(
+            f"oarlock could not prepare {module.__name__} ({what}): {type(error).__name__}: {error}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+_finder = _Finder()

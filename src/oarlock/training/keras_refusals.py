@@ -1,0 +1,104 @@
+"""What Keras' `fit`, `evaluate` and `predict` cannot do with several workers, said in one sentence.
+
+Each of these ran before and gave wrong weights, hung, or ended in an error that names none of what the
+program wrote. Refusing comes before the first step; where there is a right way to go on, it is taken
+and said once.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+
+class Refused(ValueError):
+    """Keras would train something else than what was written: says what, and what to write instead."""
+
+
+_said: set[str] = set()
+
+
+def say_once(sentence: str) -> None:
+    if sentence in _said:
+        return
+    _said.add(sentence)
+    warnings.warn(f"oarlock: {sentence}", UserWarning, stacklevel=4)
+
+
+def refuse_parameter_servers(strategy: Any) -> None:
+    import tensorflow as tf
+
+    # Keras hands its dataset to the strategy, which answers with advice about ClusterCoordinator.
+    if isinstance(strategy, tf.distribute.experimental.ParameterServerStrategy):
+        raise Refused(
+            "Keras 3 cannot fit, evaluate or predict under ParameterServerStrategy: write the loop with"
+            " tf.distribute.coordinator.ClusterCoordinator, or use tf_keras with"
+            " tf_keras.utils.experimental.DatasetCreator"
+        )
+
+
+def refuse_unsharded(dataset: Any) -> None:
+    import tensorflow as tf
+
+    # Measured with AutoShardPolicy.OFF: TensorFlow still splits each batch by the number of workers, but
+    # gives every worker the same pieces; weights off by 0.11 (2 workers) and 0.13 (4), without a word.
+    if not isinstance(dataset, tf.data.Dataset):
+        return
+    policy = dataset.options().experimental_distribute.auto_shard_policy
+    if policy == tf.data.experimental.AutoShardPolicy.OFF:
+        raise Refused(
+            "a tf.data dataset with AutoShardPolicy.OFF makes every worker train on the same part of each"
+            " batch: batch by the global batch size and leave the policy at AUTO or DATA, or give each"
+            " worker its own batches with strategy.distribute_datasets_from_function"
+        )
+
+
+def one_step_per_execution(model: Any) -> None:
+    # Failed with "must feed a value for placeholder"; unrolled, it counted 22 iterations for 20.
+    if model.steps_per_execution > 1:
+        say_once(
+            f"steps_per_execution={model.steps_per_execution} does not work with several workers,"
+            " so each execution runs one step"
+        )
+        model.steps_per_execution = 1
+        _forget_functions(model)
+
+
+def no_xla_on_cpu(model: Any, strategy: Any) -> None:
+    # Failed with "collectives are not implemented" on the XLA CPU device.
+    if model.jit_compile and not any("GPU" in device for device in strategy.extended.worker_devices):
+        say_once("jit_compile=True does not work with several workers on CPUs, so the model runs without XLA")
+        model.jit_compile = False
+        _forget_functions(model)
+
+
+def unsynchronized_batch_norm(model: Any) -> str | None:
+    """The name of the first BatchNormalization whose moving statistics each worker keeps for itself."""
+    from keras.layers import BatchNormalization
+
+    for layer in model._flatten_layers():
+        if isinstance(layer, BatchNormalization) and layer.trainable and not layer.synchronized:
+            say_once(
+                f"the moving statistics of {layer.name} differ between workers, so what is exported or"
+                " restored depends on which worker saved it: write BatchNormalization(synchronized=True)"
+            )
+            return str(layer.name)
+    return None
+
+
+def unseeded_shuffle(x: Any, shuffle: Any) -> None:
+    import tensorflow as tf
+    from tensorflow.python.eager import context
+
+    # Every worker draws its own order and takes its part of that one.
+    if shuffle and not isinstance(x, (tf.data.Dataset, tf.distribute.DistributedDataset)):
+        if context.global_seed() is None:
+            say_once(
+                "without a seed every worker shuffles in its own order, so an epoch repeats some rows and"
+                " misses others: call keras.utils.set_random_seed(n) with the same n on all workers"
+            )
+
+
+def _forget_functions(model: Any) -> None:
+    """Functions traced with the old setting; Keras makes them anew when they are missing."""
+    model.train_function = model.test_function = model.predict_function = None
