@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Optional
 
 ROLES = ("chief", "worker", "ps", "evaluator")
 TRAINERS = ("chief", "worker")
@@ -18,7 +17,7 @@ TRAINERS = ("chief", "worker")
 class Task:
     role: str
     index: int
-    rank: Optional[int] = None
+    rank: int | None = None
 
     @property
     def name(self) -> str:

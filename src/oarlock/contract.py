@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Optional
 
 from oarlock.cluster import Task, leader, world
 
@@ -110,7 +109,7 @@ def _place(gang: Gang, task: Task) -> tuple[int, int, int]:
         if task.name in members:
             here = [name for name in members if name in names]
             return number, here.index(task.name), len(here)
-    rank: Optional[int] = task.rank
+    rank: int | None = task.rank
     return 0, rank or 0, len(names)
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Optional
+from typing import Any
 
 Event = dict[str, Any]
 
@@ -45,7 +45,7 @@ def encode(event: Event) -> str:
     return json.dumps(_plain(event), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-def decode(line: str) -> Optional[Event]:
+def decode(line: str) -> Event | None:
     """The event on a line, or None where there is none: a torn last line is not an error."""
     try:
         event = json.loads(line)
@@ -68,17 +68,17 @@ def _plain(value: Any) -> Any:
 class TaskState:
     name: str
     state: str = "pending"  # pending, running, finished, failed, killed
-    pid: Optional[int] = None
-    code: Optional[int] = None
+    pid: int | None = None
+    code: int | None = None
     starts: int = 0
-    step: Optional[int] = None
-    total: Optional[int] = None
-    rate: Optional[float] = None  # steps per second
-    reported: Optional[float] = None  # when
+    step: int | None = None
+    total: int | None = None
+    rate: float | None = None  # steps per second
+    reported: float | None = None  # when
     metrics: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def eta(self) -> Optional[float]:
+    def eta(self) -> float | None:
         if not self.rate or self.total is None or self.step is None:
             return None
         return max(0, self.total - self.step) / self.rate
@@ -90,9 +90,9 @@ class Failure:
 
     task: str
     reason: str
-    type: Optional[str] = None
-    message: Optional[str] = None
-    where: Optional[str] = None
+    type: str | None = None
+    message: str | None = None
+    where: str | None = None
 
 
 @dataclass
@@ -101,16 +101,16 @@ class RunState:
     job: str = ""
     engine: str = "local"
     state: str = "pending"
-    created: Optional[float] = None
-    started: Optional[float] = None  # the first task's start
-    ended: Optional[float] = None
-    updated: Optional[float] = None
+    created: float | None = None
+    started: float | None = None  # the first task's start
+    ended: float | None = None
+    updated: float | None = None
     generation: int = 0
     restarts: int = 0
-    agent: Optional[int] = None  # its process id
-    code: Optional[int] = None
-    reason: Optional[str] = None
-    failure: Optional[Failure] = None
+    agent: int | None = None  # its process id
+    code: int | None = None
+    reason: str | None = None
+    failure: Failure | None = None
     tasks: dict[str, TaskState] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -119,7 +119,7 @@ class RunState:
         return self.state in FINAL
 
     @property
-    def leader(self) -> Optional[TaskState]:
+    def leader(self) -> TaskState | None:
         """The first task is the chief or worker-0: the order of `run` is rank order."""
         return next(iter(self.tasks.values()), None)
 
@@ -217,7 +217,7 @@ class RunState:
         return self.tasks.setdefault(event["task"], TaskState(event["task"]))
 
 
-def _failure(event: Event) -> Optional[Failure]:
+def _failure(event: Event) -> Failure | None:
     if not event.get("task"):
         return None
     return Failure(

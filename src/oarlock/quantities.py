@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 from oarlock.reading.wording import nearest, unexpected
 
-
 _NUMBER = r"[0-9]{1,15}(?:\.[0-9]{1,15})?"
 
 

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oarlock import events
 from oarlock.errors import OarlockError, UnknownRun
+from oarlock.events import Event, RunState, decode, fold
 
 _LETTERS = "abcdefghijkmnpqrstuvwxyz"
 
@@ -54,28 +54,28 @@ class RunFolder:
         """job.yaml is written once, when the run is made."""
         return (self.path / "job.yaml").stat().st_mtime
 
-    def events(self) -> Iterator[events.Event]:
+    def events(self) -> Iterator[Event]:
         with (self.path / "events.jsonl").open(encoding="utf-8", errors="replace") as lines:
             for line in lines:
-                event = events.decode(line)
+                event = decode(line)
                 if event is not None:
                     yield event
 
-    def state(self) -> events.RunState:
+    def state(self) -> RunState:
         """What is known now; a run without an agent that did not end is `lost`."""
         is_held = self.is_held()  # asked first: an agent that ends in between has written its verdict
         result = self._result()
         if result is not None and not is_held:
             return result
-        state = events.fold(self.name, self.events())
+        state = fold(self.name, self.events())
         if not is_held and not state.is_final:
             state.state = "lost"
             state.reason = "its agent is gone: this machine or the agent went down"
         return state
 
-    def _result(self) -> events.RunState | None:
+    def _result(self) -> RunState | None:
         try:
-            return events.RunState.from_data(json.loads((self.path / "result.json").read_bytes()))
+            return RunState.from_data(json.loads((self.path / "result.json").read_bytes()))
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
@@ -100,7 +100,9 @@ class RunFolder:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     os.close(fd)
-                    raise OarlockError(f"{self.name} is running; `oarlock stop {self.name}` ends it") from None
+                    raise OarlockError(
+                        f"{self.name} is running; `oarlock stop {self.name}` ends it"
+                    ) from None
                 time.sleep(0.01)
 
     def delete(self) -> None:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from oarlock import events
 from oarlock.runs import RunFolder
@@ -27,21 +26,20 @@ class Tail:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file: BinaryIO | None = None
+        self._read = 0
         self._rest = b""
 
     def lines(self) -> list[bytes]:
-        if self._file is None:
-            try:
-                self._file = self.path.open("rb")
-            except FileNotFoundError:
-                return []
-        *complete, self._rest = (self._rest + self._file.read()).split(b"\n")
+        """Opened for each look: a watcher of a hundred tasks holds no hundred files."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._read)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        self._read += len(data)
+        *complete, self._rest = (self._rest + data).split(b"\n")
         return complete
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
 
 
 class Watch:
@@ -70,10 +68,6 @@ class Watch:
                 return
             time.sleep(_POLL)
 
-    def close(self) -> None:
-        for tail in (self._events, *self._logs.values()):
-            tail.close()
-
     def _new_lines(self) -> list[LogLine]:
         for path in log_files(self.run):
             key = (int(path.parent.name), path.stem)
@@ -90,9 +84,8 @@ class Watch:
 def log_files(run: RunFolder) -> list[Path]:
     """Of all generations, in order."""
     folders = [path for path in (run.path / "logs").glob("*") if path.name.isdigit()]
-    return [
-        path for folder in sorted(folders, key=lambda path: int(path.name)) for path in sorted(folder.glob("*.log"))
-    ]
+    folders.sort(key=lambda path: int(path.name))
+    return [path for folder in folders for path in sorted(folder.glob("*.log"))]
 
 
 def parse_line(line: bytes, generation: int, task: str) -> LogLine:

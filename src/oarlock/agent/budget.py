@@ -8,7 +8,6 @@ twice in a row with no step in between is the program's own, and no third try wi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Optional
 
 _QUICK = 60.0  # seconds; a program that ran longer did something before it failed
 
@@ -28,9 +27,9 @@ class Budget:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.left = limit
-        self._last: Optional[str] = None
+        self._last: str | None = None
 
-    def refuses(self, loss: Loss) -> Optional[str]:
+    def refuses(self, loss: Loss) -> str | None:
         """Charge one loss. None: start again; otherwise why not."""
         if loss.progressed:
             self.left, self._last = self.limit, None

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterable
-from typing import Any, Optional
+from typing import Any
 
 from oarlock.agent.member import Member
 
 
-def find(members: Iterable[Member]) -> Optional[Member]:
+def find(members: Iterable[Member]) -> Member | None:
     failed = [member for member in members if member.failed_at is not None]
     if not failed:
         return None

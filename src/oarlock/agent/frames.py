@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from typing import Any, Optional
+from typing import Any
 
 _LENGTH = struct.Struct("!I")
 
@@ -19,7 +19,7 @@ def send(sock: socket.socket, message: dict[str, Any], fds: tuple[int, ...] = ()
     sock.sendall(body)
 
 
-def receive(sock: socket.socket) -> tuple[Optional[dict[str, Any]], list[int]]:
+def receive(sock: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
     """The next message and its descriptors; (None, []) when the other side is gone."""
     try:
         head, fds, _, _ = socket.recv_fds(sock, _LENGTH.size, 8)

@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import time
-from typing import Any, Optional
+from typing import Any
 
 from oarlock.agent import processes
 from oarlock.agent.record import Log
@@ -21,12 +21,12 @@ class Member:
         self.task = task
         self.name = task.name
         self.began = time.monotonic()
-        self.pid: Optional[int] = None
-        self.status: Optional[int] = None
+        self.pid: int | None = None
+        self.status: int | None = None
         self.ours = False  # we signalled it: however it ended, that was not a failure
-        self.error: Optional[dict[str, Any]] = None  # the exception it reported
-        self.failed_at: Optional[float] = None
-        self.report: Optional[dict[str, Any]] = None  # not yet in the record
+        self.error: dict[str, Any] | None = None  # the exception it reported
+        self.failed_at: float | None = None
+        self.report: dict[str, Any] | None = None  # not yet in the record
         self.recorded_at = float("-inf")
         self.log = log
         self.output, self._output_end = os.pipe()
@@ -55,7 +55,7 @@ class Member:
         return processes.exit_code(self.status)
 
     @property
-    def signal(self) -> Optional[int]:
+    def signal(self) -> int | None:
         assert self.status is not None
         return os.WTERMSIG(self.status) if os.WIFSIGNALED(self.status) else None
 
@@ -104,7 +104,7 @@ class Member:
             self.line.close()
 
 
-def _decode(line: bytes) -> Optional[dict[str, Any]]:
+def _decode(line: bytes) -> dict[str, Any] | None:
     try:
         event = json.loads(line)
     except ValueError:

@@ -7,7 +7,6 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Optional
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -79,7 +78,7 @@ def shell_code(returncode: int) -> int:
     return 128 - returncode if returncode < 0 else returncode
 
 
-def _parent(entry: Path) -> Optional[int]:
+def _parent(entry: Path) -> int | None:
     try:
         stat = (entry / "stat").read_bytes()
     except OSError:

@@ -16,7 +16,7 @@ import sys
 import threading
 import types
 from pathlib import Path
-from typing import Any, NoReturn, Optional
+from typing import Any, NoReturn
 
 from oarlock.agent import processes
 from oarlock.training import channel, jax_cluster, keras_correction
@@ -139,7 +139,7 @@ def _is_plumbing(filename: str) -> bool:
     return filename.startswith((_OURS, "<frozen ")) or filename.endswith("runpy.py")
 
 
-def _where(error: BaseException, trace: Optional[types.TracebackType], folder: str) -> Optional[str]:
+def _where(error: BaseException, trace: types.TracebackType | None, folder: str) -> str | None:
     """The innermost line of the user's own code; where there is none, the innermost of all."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"

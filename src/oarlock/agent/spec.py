@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Any, Optional
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -12,8 +12,8 @@ class Limits:
     """Seconds; None is no limit."""
 
     restarts: int = 3
-    stall: Optional[float] = 600.0
-    runtime: Optional[float] = None
+    stall: float | None = 600.0
+    runtime: float | None = None
     rendezvous: float = 300.0
     grace: float = 30.0
 

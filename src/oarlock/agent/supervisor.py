@@ -11,15 +11,13 @@ and then every process below the zygote is swept away before anything else is de
 
 from __future__ import annotations
 
-import os
 import selectors
 import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 from oarlock.agent import culprit, ports
 from oarlock.agent.budget import Budget, Loss
@@ -50,9 +48,9 @@ class Supervisor:
         self.best_step = _best(record)
         self.progressed = self.reports = False
         self.addresses: dict[str, str] = {}
-        self.stop: Optional[tuple[str, int, str]] = None  # state, code, reason
-        self.blame: Optional[str] = None  # why a generation ends that no task's exit ended
-        self.code: Optional[int] = None  # the verdict
+        self.stop: tuple[str, int, str] | None = None  # state, code, reason
+        self.blame: str | None = None  # why a generation ends that no task's exit ended
+        self.code: int | None = None  # the verdict
         self.selector = selectors.DefaultSelector()
         self.deadlines: dict[str, tuple[float, Callable[[], None]]] = {}
         self.zygote = ZygoteProcess(spec)
@@ -99,7 +97,7 @@ class Supervisor:
     def _after(self, name: str, seconds: float, action: Callable[[], None]) -> None:
         self.deadlines[name] = (time.monotonic() + seconds, action)
 
-    def _until_next_deadline(self) -> Optional[float]:
+    def _until_next_deadline(self) -> float | None:
         if not self.deadlines:
             return None
         return max(0.0, min(when for when, _ in self.deadlines.values()) - time.monotonic())
@@ -149,7 +147,9 @@ class Supervisor:
         was_ready = "ready" not in self.deadlines
         code = self.zygote.bury()
         if not was_ready and self.spec.warm and self.zygote.warm:
-            self.record.emit("note", text=f"importing {', '.join(self.spec.modules)} ended the process ({code})")
+            self.record.emit(
+                "note", text=f"importing {', '.join(self.spec.modules)} ended the process ({code})"
+            )
             self.zygote.warm = False  # let the program's own import say why
             self._start_zygote()
             return
@@ -346,7 +346,7 @@ class Supervisor:
         self._signal(self._alive(), signal.SIGTERM)
         self._after("grace", self.spec.limits.grace, self._kill)
 
-    def _kill(self, members: Optional[Sequence[Member]] = None, ours: bool = True) -> None:
+    def _kill(self, members: Sequence[Member] | None = None, ours: bool = True) -> None:
         self._signal(self._alive() if members is None else members, signal.SIGKILL, ours)
 
     def _signal(self, members: Sequence[Member], sig: int, ours: bool = True) -> None:
@@ -394,7 +394,7 @@ class Supervisor:
         else:
             self._start_zygote()
 
-    def _loss(self, member: Optional[Member], progressed: bool) -> Loss:
+    def _loss(self, member: Member | None, progressed: bool) -> Loss:
         return Loss(
             signature=culprit.signature(member) if member else str(self.blame),
             signalled=member is None or member.signal is not None,
@@ -411,5 +411,3 @@ class Supervisor:
 
 def _best(record: Record) -> float:
     return max((task.step or 0 for task in record.state.tasks.values()), default=0)
-
-

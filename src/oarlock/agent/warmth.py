@@ -8,7 +8,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 from oarlock.agent import frames, processes
 from oarlock.agent.spec import Spec
@@ -20,7 +20,7 @@ class ZygoteProcess:
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
         self.warm = spec.warm
-        self._process: Optional[subprocess.Popen[bytes]] = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def pid(self) -> int:
@@ -48,7 +48,7 @@ class ZygoteProcess:
         with suppress(ConnectionError):  # its end is noticed on the reading side
             frames.send(self.sock, message, fds)
 
-    def receive(self) -> Optional[dict[str, Any]]:
+    def receive(self) -> dict[str, Any] | None:
         return frames.receive(self.sock)[0]
 
     def bury(self) -> int:
@@ -69,4 +69,3 @@ class ZygoteProcess:
             self._process.kill()
             self._process.wait()
         processes.end_orphans()
-

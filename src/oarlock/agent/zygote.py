@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import json
 import os
 import select
 import signal
@@ -19,7 +20,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn, Optional
+from typing import Any, NoReturn
 
 from oarlock.agent import frames, processes, runner
 
@@ -39,7 +40,7 @@ def main() -> NoReturn:
     if prepare is None:
         os._exit(1)
     os.chdir(prepare["cwd"])
-    ready = _import(prepare["modules"]) if prepare["warm"] else {"warm": False, "why": "warm: false"}
+    ready = _import(prepare["modules"]) if prepare["warm"] else _cold()
     gc.collect()
     gc.freeze()  # or the first collection in every child copies all pages it touches
     processes.die_with_parent(0)
@@ -62,12 +63,12 @@ class _Zygote:
 
     def serve(self) -> NoReturn:
         while True:
-            readable, _, _ = select.select([self.sock, self.wake], [], [])
+            readable, _, _ = select.select([self.sock.fileno(), self.wake], [], [])
             if self.wake in readable:
                 with suppress(BlockingIOError):
                     os.read(self.wake, 4096)
                 self._reap()
-            if self.sock in readable:
+            if self.sock.fileno() in readable:
                 message, fds = frames.receive(self.sock)
                 if message is None:
                     self._leave()
@@ -141,7 +142,11 @@ def _import(modules: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _not_forkable() -> Optional[str]:
+def _cold() -> dict[str, Any]:
+    return {"warm": False, "why": "warm: false"}
+
+
+def _not_forkable() -> str | None:
     """Some imports start a device behind our back; a child that inherits one is broken."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
@@ -166,7 +171,7 @@ def _spawn(launch: dict[str, Any], output: int, events: int) -> NoReturn:
             print(f"oarlock: cannot start {words[0]}: {error.strerror}", file=sys.stderr, flush=True)
             os._exit(127 if isinstance(error, FileNotFoundError) else 126)
     with tempfile.TemporaryFile() as letter:  # as large as it needs to be, unlike arguments and pipes
-        letter.write(frames.json.dumps(launch).encode())
+        letter.write(json.dumps(launch).encode())
         letter.flush()
         os.set_inheritable(letter.fileno(), True)
         root = str(Path(__file__).parents[2])

@@ -85,11 +85,14 @@ def _wait_for(done: Callable[[], bool], seconds: float) -> None:
         time.sleep(0.02)
 
 
+_agents: list[subprocess.Popen[bytes]] = []  # of this client: kept to be reaped, not to be owned
+
+
 def _start_agent(run: runs.RunFolder, held: int) -> None:
     """In a session of its own, with the lock in its hands."""
-    os.set_inheritable(held, True)
+    _agents[:] = [agent for agent in _agents if agent.poll() is None]
     with (run.path / "agent.log").open("ab") as log:
-        subprocess.Popen(
+        agent = subprocess.Popen(
             [sys.executable, "-m", "oarlock.agent", str(run.path)],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -97,6 +100,7 @@ def _start_agent(run: runs.RunFolder, held: int) -> None:
             pass_fds=[held],
             start_new_session=True,
         )
+    _agents.append(agent)
     os.close(held)
 
 

@@ -13,13 +13,16 @@ from oarlock.reading.fields import Path as FieldPath
 LARGEST = 1024 * 1024
 
 
+def stays_text(path: FieldPath) -> bool:
+    """Whether a number or a boolean is passed on as it is written: `LR: 1e-3` in `env` is 1e-3, not 0.001."""
+    return len(path) > 1 and path[0] in ("args", "command", "env")
+
+
 @dataclass(frozen=True)
 class Source:
     shown: str  # how messages call the file
     data: dict[str, Any] = field(default_factory=dict)
     lines: dict[FieldPath, int] = field(default_factory=dict)
-    # Numbers and booleans as they stand in the file: `LR: 1e-3` is 1e-3 in the environment, not 0.001.
-    written: dict[FieldPath, str] = field(default_factory=dict)
 
     def where(self, path: FieldPath) -> str:
         """`job.yaml:7` for a field, by the nearest field around it that has a line."""

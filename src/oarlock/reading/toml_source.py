@@ -6,19 +6,16 @@ keys at the start of a line. What is inside an inline table gets the line of the
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 from typing import Any
 
 from oarlock.errors import JobError
 from oarlock.reading.fields import Path
-from oarlock.reading.source import Source
-from oarlock.reading.yaml_source import MOST_VALUES
+from oarlock.reading.source import Source, stays_text
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 
 def read_toml(text: str, shown: str, table: Path = (), first_line: int = 1) -> Source | None:
@@ -91,8 +88,7 @@ def _plain(value: Any, path: Path, source: Source) -> Any:
     if isinstance(value, list):
         return [_plain(item, (*path, str(number)), source) for number, item in enumerate(value)]
     if isinstance(value, _Written):
-        source.written[path] = value.text
-        return float(value)
+        return value.text if stays_text(path) else float(value)
     if isinstance(value, int) and abs(value) >= 1 << 64:
         raise JobError(f"{source.where(path)}: {'.'.join(path)}: a number too large")
     return value if isinstance(value, (str, int, float)) else str(value)

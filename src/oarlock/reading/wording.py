@@ -22,7 +22,7 @@ def show(value: Any) -> str:
     if isinstance(value, (int, float)):
         return _cut(str(value))
     if isinstance(value, str):
-        return '"' + _cut(_printable(value)) + '"'
+        return '"' + _cut(printable(value)) + '"'
     if isinstance(value, Mapping):
         return "a mapping"
     if isinstance(value, (list, tuple)):
@@ -45,9 +45,9 @@ def listed(names: Iterable[str], last: str = "or") -> str:
     return f"{', '.join(most)} {last} {final}" if most else final
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Newlines, control characters and lone surrogates as escapes: a message is one line of valid UTF-8."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[:100])
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[:200])
 
 
 def _cut(text: str) -> str:

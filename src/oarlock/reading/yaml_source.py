@@ -20,10 +20,10 @@ from yaml.scanner import Scanner
 
 from oarlock.errors import JobError
 from oarlock.reading.fields import Path
-from oarlock.reading.source import Source
+from oarlock.reading.source import Source, stays_text
 from oarlock.reading.wording import show
 
-# Far above any job. What aliases repeat counts each time, so that ten lines cannot stand for a billion values.
+# Far above any job. What an alias repeats counts again, so that ten lines cannot stand for a billion values.
 MOST_VALUES = 10_000
 
 
@@ -34,23 +34,22 @@ def read_yaml(text: str, shown: str) -> Source:
     source = Source(shown)
     data = _Construction(source).value(node, (), ())
     if not isinstance(data, dict):
-        raise JobError(
-            f"{shown}:{node.start_mark.line + 1}: expected fields such as program: train.py, found {show(data)}"
-        )
+        line = node.start_mark.line + 1
+        raise JobError(f"{shown}:{line}: expected fields such as program: train.py, found {show(data)}")
     source.data.update(data)
     return source
 
 
-def read_value(text: str, shown: str) -> Any:
-    """One value, as on the right of `--set a.b=`."""
+def read_value(text: str, path: Path = ()) -> Any:
+    """One value, as on the right of `--set a.b=`; raises ValueError."""
     try:
-        node = _compose(text, shown)
-        return None if node is None else _Construction(Source(shown)).value(node, (), ())
+        node = _compose(text, "")
+        return None if node is None else _Construction(Source("")).value(node, path, ())
     except JobError as problem:
         raise ValueError(str(problem).partition(": ")[2]) from None
 
 
-class _Loader(Reader, Scanner, Parser, Composer, BaseResolver):  # type: ignore[misc]
+class _Loader(Reader, Scanner, Parser, Composer, BaseResolver):
     def __init__(self, text: str) -> None:
         Reader.__init__(self, text)
         Scanner.__init__(self)
@@ -127,9 +126,11 @@ class _Construction:
             lines[key.value] = key.start_mark.line + 1
         data = self.merged(node, path, around)
         for key, value in node.value:
-            if not _merges(key):
-                self.source.lines[(*path, key.value)] = lines[key.value]
-                data[key.value] = self.value(value, (*path, key.value), around)
+            if _merges(key):
+                continue
+            inner = (*path, key.value)
+            self.source.lines[inner] = lines[key.value]
+            data[key.value] = self.value(value, inner, around)
         return data
 
     def merged(self, node: MappingNode, path: Path, around: tuple[Node, ...]) -> dict[str, Any]:
@@ -150,9 +151,7 @@ class _Construction:
             value = _SCALARS[kind](text)
         except (ValueError, KeyError):
             raise self.problem(node, path, f"{show(text)} is no {kind}") from None
-        if kind in ("bool", "int", "float"):
-            self.source.written[path] = text
-        return value
+        return text if value is not None and stays_text(path) else value
 
     def problem(self, node: Node, path: Path, text: str) -> JobError:
         field = f"{'.'.join(path)}: " if path else ""

@@ -12,14 +12,14 @@ import json
 import os
 import socket
 import time
-from typing import Any, Optional
+from typing import Any
 
 _INTERVAL = 0.1
 
-_socket: Optional[socket.socket] = None
+_socket: socket.socket | None = None
 _opened_by = 0  # a forked data loader must not speak for its parent
 _sent = 0.0
-_kept: Optional[dict[str, Any]] = None
+_kept: dict[str, Any] | None = None
 _requests: set[str] = set()
 
 
@@ -67,7 +67,7 @@ def requested(what: str) -> bool:
     return what in _requests
 
 
-def _line() -> Optional[socket.socket]:
+def _line() -> socket.socket | None:
     global _socket, _opened_by
     number = os.environ.get("OARLOCK_FD")
     if number is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 from oarlock.training import channel
 
@@ -36,7 +36,7 @@ class Context:
     def is_launched(self) -> bool:
         return "OARLOCK_RUN" in os.environ
 
-    def report(self, step: int, *, total: Optional[int] = None, **metrics: Any) -> None:
+    def report(self, step: int, *, total: int | None = None, **metrics: Any) -> None:
         """Say how far this task is. Cheap enough for every step."""
         event = {"step": int(step), **metrics}
         if total is not None:

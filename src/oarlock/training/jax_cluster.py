@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from types import ModuleType
-from typing import Any, Optional
+from typing import Any
 
 from oarlock.training.hooks import when_imported
 
@@ -43,7 +43,7 @@ def _register(clusters: ModuleType) -> None:
             return "OARLOCK_RANK" in os.environ
 
         @classmethod
-        def get_coordinator_address(cls, timeout_secs: Optional[int] = None, *_: Any, **__: Any) -> str:
+        def get_coordinator_address(cls, timeout_secs: int | None = None, *_: Any, **__: Any) -> str:
             return os.environ["OARLOCK_LEADER"]
 
         @classmethod

@@ -8,7 +8,6 @@ a Keras without it is left alone. tf_keras is right and never touched.
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -41,6 +40,8 @@ def _correct(trainer: ModuleType) -> None:
 
 
 def _has(function: Any, fault: str) -> bool:
+    import inspect  # not needed before there is a framework: `import oarlock` stays cheap
+
     return fault in inspect.getsource(function)
 
 
@@ -82,13 +83,20 @@ def _metrics_over_workers(trainer: Any) -> None:
 
 
 def _steps(trainer: Any) -> None:
-    original = trainer.TensorFlowTrainer._make_function
+    cls = trainer.TensorFlowTrainer
+    make_function, autoconvert = cls._make_function, cls._autoconvert_optionals
 
-    @functools.wraps(original)
+    @functools.wraps(make_function)
     def _make_function(self: Any, step_function: Callable[[Any], Any]) -> Any:
-        return original(self, steps.around_step(self, step_function))
+        return make_function(self, steps.around_step(self, step_function))
 
-    trainer.TensorFlowTrainer._make_function = _make_function
+    @functools.wraps(autoconvert)
+    def _autoconvert_optionals(self: Any, step_func: Callable[[Any], Any]) -> Any:
+        return steps.after_batch(autoconvert(self, step_func))
+
+    cls._make_function = _make_function
+    if _has(make_function, "one_step_on_data(iterator.get_next())"):
+        cls._autoconvert_optionals = _autoconvert_optionals
 
 
 def _shares(trainer: Any) -> None:
@@ -190,6 +198,8 @@ def _methods(trainer: Any) -> None:
 
 
 def _prepared(trainer: Any, method: Callable[..., Any]) -> Callable[..., Any]:
+    import inspect
+
     signature = inspect.signature(method)
 
     @functools.wraps(method)
@@ -216,11 +226,12 @@ def _prepare_fit(model: Any, strategy: Any, given: dict[str, Any]) -> None:
     import tensorflow as tf
 
     refusals.unseeded_shuffle(given["x"], given["shuffle"])
-    fit = steps.Fit(batch_norm=refusals.unsynchronized_batch_norm(model))
+    batch_norm = refusals.unsynchronized_batch_norm(model)
+    fit = steps.Fit(batch_norm=batch_norm)
     if isinstance(given["x"], tf.distribute.DistributedDataset):
         # Keras would map the dataset, which a distributed one cannot: "no attribute 'map'".
-        fit.class_weight, given["class_weight"] = given["class_weight"], None
-        fit.rows_are_even = _rows_are_even(strategy, given["x"])
+        fit = steps.Fit(given["class_weight"], _rows_are_even(strategy, given["x"]), batch_norm)
+        given["class_weight"] = None
     if steps.fits.get(model) != fit:
         steps.fits[model] = fit
         model.train_function = None
@@ -230,7 +241,7 @@ def _rows_are_even(strategy: Any, dataset: Any) -> bool:
     """Whether every worker's batches have the same fixed size: asked once, so that no step has to."""
     import tensorflow as tf
 
-    rows = [-1 if s.shape.rank in (None, 0) else (s.shape[0] or -1) for s in tf.nest.flatten(dataset.element_spec)]
-    mine = tf.constant(rows[:1] or [-1])
+    first = tf.nest.flatten(dataset.element_spec, expand_composites=True)[0].shape
+    mine = tf.constant([first[0] or -1 if first.rank else -1])
     everybody = strategy.gather(mine, axis=0)
     return bool(tf.reduce_all(everybody == mine) and mine[0] > 0)

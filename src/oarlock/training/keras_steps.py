@@ -12,14 +12,12 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from oarlock.training.keras_refusals import Refused
 
 
-@dataclass
-class Fit:
+class Fit(NamedTuple):
     """What `fit` was given that its steps have to know."""
 
     class_weight: dict[int, float] | None = None
@@ -32,7 +30,7 @@ _step = threading.local()  # a strategy runs its replicas in threads
 
 
 def around_step(model: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """`step`, started only once its batch is there, and weighed by the batch's share of the global one."""
+    """`step`, told what part of the global batch its rows are."""
     import tensorflow as tf
 
     training = step == model.train_step
@@ -40,17 +38,31 @@ def around_step(model: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @tf.autograph.experimental.do_not_convert
     @functools.wraps(step)
     def on_batch(data: Any) -> Any:
-        # Without this a dataset of unknown length raised optimizer.iterations and the Dropout seeds by
-        # one at the end of each epoch (18 for 16), with or without a strategy: at the end of the data
-        # only what needs the batch stops, and a counter needs nothing.
-        with tf.control_dependencies([t for t in tf.nest.flatten(data, True) if tf.is_tensor(t)]):
-            if not training:
-                return step(data)
-            fit = fits.get(model, Fit())
-            if fit.class_weight:
-                data = _with_class_weight(data, fit.class_weight)
-            with _sharing(_share_of_global_batch(data, fit)):
-                return step(data)
+        fit = fits.get(model, Fit())
+        if training and fit.class_weight:
+            data = _with_class_weight(data, fit.class_weight)
+        with _sharing(_share_of_global_batch(data, fit)):
+            return step(data)
+
+    return on_batch
+
+
+def after_batch(step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`step`, started only once its batch is there.
+
+    At the end of a dataset of unknown length only what needs the batch stopped, and a counter needs
+    nothing: each epoch raised optimizer.iterations and the Dropout seeds by one (18 for 16), with or
+    without a strategy.
+    """
+    import tensorflow as tf
+
+    @functools.wraps(step)
+    def on_batch(data: Any) -> Any:
+        batch = [part for part in tf.nest.flatten(data, expand_composites=True) if tf.is_tensor(part)]
+        # Grouped, because TensorFlow forgets a control dependency on what is also an input, and then
+        # inlines `step`, so that its parts wait for their own inputs only.
+        with tf.control_dependencies([tf.group(*batch)]):
+            return step(data)
 
     return on_batch
 

@@ -1,0 +1,41 @@
+"""The command line: `oarlock VERB`. One file per verb, each imported only when it is called.
+
+`--help` and `ps` must answer in 100 ms, so nothing here imports a framework, an engine, rich or yaml.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+import click
+
+from oarlock.cli.group import Verbs
+
+HELP = """One job file: distributed training on this machine.
+
+Where a verb takes a RUN and none is given, it is the latest one.
+"""
+
+oarlock = Verbs("oarlock", help=HELP, invoke_without_command=True)
+
+
+def main() -> NoReturn:
+    """The console script. Whatever goes wrong is one line on stderr and an exit code, never a traceback."""
+    try:
+        code = oarlock.main(prog_name="oarlock", standalone_mode=False)
+    except click.Abort:
+        code = 130
+    except click.ClickException as problem:
+        code = _complain(problem)
+    sys.exit(code)
+
+
+def _complain(problem: click.ClickException) -> int:
+    click.echo(f"oarlock: {problem.format_message()}", err=True)
+    context = problem.ctx if isinstance(problem, click.UsageError) else None
+    if context is not None:
+        from oarlock.cli.output import hint
+
+        hint(f"{context.command_path} --help")
+    return problem.exit_code

@@ -1,0 +1,103 @@
+"""The group of all verbs, which knows their one-line helps without importing any of them.
+
+A verb's function may return its exit code; nothing returned is 0.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from oarlock.errors import OarlockError
+
+# In the order of --help. A test holds these against the first line of each verb's docstring.
+VERBS = {
+    "run": "Train: run a program, a job file or a folder.",
+    "ps": "List runs, newest first.",
+    "status": "Show all that is known about a run.",
+    "logs": "Print what the tasks of a run have written.",
+    "attach": "Watch a run that is under way.",
+    "stop": "End a run: ask its tasks to leave, then kill them.",
+    "delete": "Delete runs and everything they kept.",
+    "events": "Print what happened in a run.",
+    "init": "Write a commented job.yaml for a program.",
+    "schema": "Print the JSON schema of a job file.",
+    "doctor": "Say what works on this machine, and why something would not.",
+    "version": "Print the version.",
+}
+_BROKEN_PIPE = 141  # 128 + SIGPIPE, as a shell reports it
+
+
+class Verbs(click.Group):
+    def __init__(self, name: str, **settings: Any) -> None:
+        version = click.Option(
+            ["--version"], is_flag=True, expose_value=False, is_eager=True, callback=_version, help=VERBS["version"]
+        )
+        super().__init__(name, params=[version], **settings)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        verb = importlib.import_module(f"oarlock.cli.{cmd_name}").verb
+        assert isinstance(verb, click.Command)
+        return verb
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in VERBS and not name.startswith("-"):
+            raise click.UsageError(_no_such_verb(name), ctx)
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            if not ctx._protected_args and not ctx.args:
+                click.echo(ctx.get_help())
+                return 0
+            code = super().invoke(ctx)
+            sys.stdout.flush()
+            return code
+        except OarlockError as problem:
+            raise _Refusal(problem) from None
+        except BrokenPipeError:
+            # `oarlock logs | head`: nobody listens any more. Not even the interpreter may flush at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return _BROKEN_PIPE
+
+
+class _Refusal(click.ClickException):
+    def __init__(self, problem: OarlockError) -> None:
+        super().__init__(str(problem))
+        self.exit_code = problem.exit_code
+
+
+def _no_such_verb(name: str) -> str:
+    from oarlock.reading.wording import nearest
+
+    near = nearest(name, _known(VERBS))
+    return f"no such verb: {name}" + (f"; did you mean {near}?" if near else "")
+
+
+def _known(verbs: dict[str, str]) -> Sequence[str]:
+    return list(verbs)
+
+
+def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from oarlock import __version__
+
+        click.echo(f"oarlock {__version__}")
+        ctx.exit()

@@ -1,0 +1,186 @@
+"""Finding the job and reading it: job.yaml, pyproject.toml, the program's own block, and flags over all.
+
+Whatever is wrong ends in one JobError with file and line, or the flag. Nothing is written or created here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oarlock import runnable
+from oarlock.errors import JobError
+from oarlock.job import FieldError, Job, parse, slug
+from oarlock.reading import overrides as flags
+from oarlock.reading.overrides import Override
+from oarlock.reading.source import Source, read_text
+from oarlock.reading.toml_source import read_script, read_toml
+from oarlock.reading.wording import nearest, printable
+from oarlock.reading.yaml_source import read_yaml
+
+JOB_FILES = ("job.yaml", "job.yml")
+PYPROJECT = "pyproject.toml"
+PROGRAM = "train.py"
+# The flags that have a name of their own; any other field is reached with --set.
+FLAGS = {"roles.worker.replicas": "--workers", "name": "--name", "args": "arguments"}
+
+
+@dataclass(frozen=True)
+class JobFile:
+    job: Job
+    folder: Path  # what travels, and where tasks start; `job.program` is relative to it
+    source: Path | None  # the file that the job was read from, if there is one
+
+
+@dataclass(frozen=True)
+class _Found:
+    folder: Path
+    file: Path | None
+    source: Source
+    defaults: dict[str, Any]
+
+
+def load(
+    target: str | None = None,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    sets: Sequence[str] = (),
+    cwd: Path | None = None,
+) -> JobFile:
+    """The job that TARGET (a program, a job file, a folder, None for the current folder) and flags describe.
+
+    `overrides` maps dotted paths to values (None: not given); `sets` holds `path=value` texts.
+    """
+    here = Path(os.path.normpath((cwd or Path.cwd()).absolute()))
+    found = _find(target, here)
+    changes = [*_from_flags(overrides or {}), *map(_from_set, sets)]
+    data = _merge(found, changes)
+    try:
+        job = parse(data)
+        job = runnable.check(job, found.folder)
+    except FieldError as problem:
+        raise JobError(_located(problem, found.source, changes)) from None
+    return JobFile(job, found.folder, found.file)
+
+
+def _find(target: str | None, cwd: Path) -> _Found:
+    path = Path(os.path.normpath(cwd / (target or ".")))
+    shown = _shown(path, cwd)
+    try:
+        if path.is_dir():
+            return _find_in_folder(path, cwd)
+        exists = path.exists()
+    except (OSError, ValueError):  # a NUL, a name too long, a loop of links
+        exists = False
+    if not exists:
+        raise JobError(_missing(target or ".", path))
+    if path.suffix == ".py":
+        return _from_program(path, cwd)
+    if path.suffix in (".yaml", ".yml", ".toml"):
+        return _from_file(path, cwd)
+    raise JobError(f"{shown}: expected a program (.py), a job file (.yaml, .yml, .toml) or a folder")
+
+
+def _find_in_folder(folder: Path, cwd: Path) -> _Found:
+    for name in JOB_FILES:
+        if (folder / name).exists():
+            return _from_file(folder / name, cwd)
+    pyproject = folder / PYPROJECT
+    if pyproject.exists() and _read_pyproject(pyproject, cwd):
+        return _from_file(pyproject, cwd)
+    if (folder / PROGRAM).is_file():
+        return _from_program(folder / PROGRAM, folder)
+    looked_for = f"{', '.join(JOB_FILES)}, [tool.oarlock] in {PYPROJECT} and {PROGRAM}"
+    raise JobError(f"{folder}: no job here; looked for {looked_for}")
+
+
+def _from_file(file: Path, cwd: Path) -> _Found:
+    shown = _shown(file, cwd)
+    if file.name == PYPROJECT:
+        source = _read_pyproject(file, cwd)
+        if source is None:
+            raise JobError(f"{shown}: there is no [tool.oarlock] in it")
+    elif file.suffix == ".toml":
+        source = read_toml(read_text(file, shown), shown) or Source(shown)
+    else:
+        source = read_yaml(read_text(file, shown), shown)
+    return _Found(file.parent, file, source, {"name": slug(file.parent.name)})
+
+
+def _read_pyproject(file: Path, cwd: Path) -> Source | None:
+    shown = _shown(file, cwd)
+    return read_toml(read_text(file, shown), shown, ("tool", "oarlock"))
+
+
+def _from_program(program: Path, cwd: Path) -> _Found:
+    folder = cwd if program.is_relative_to(cwd) else program.parent
+    shown = _shown(program, cwd)
+    source = read_script(runnable.read_program(program, shown), shown)
+    if source:
+        for name in runnable.WAYS:
+            if source.data.get(name) is not None:
+                raise JobError(
+                    f"{source.where((name,))}: {name}: not in a program's own block: it is the program"
+                )
+    relative = program.relative_to(folder).as_posix()
+    return _Found(folder, program if source else None, source or Source(shown), {"program": relative})
+
+
+def _missing(target: str, path: Path) -> str:
+    if path.suffix == ".py":
+        return f"{printable(target)}: {runnable.no_such_program(path.name, path.parent)}"
+    siblings = [entry.name for entry in runnable.entries(path.parent)]
+    near = nearest(path.name, siblings)
+    return f"{printable(target)}: no such file or folder" + (f"; did you mean {near}?" if near else "")
+
+
+def _shown(path: Path, cwd: Path) -> str:
+    return printable(str(path.relative_to(cwd) if path.is_relative_to(cwd) else path))
+
+
+def _from_flags(values: Mapping[str, Any]) -> list[Override]:
+    return [
+        _override(FLAGS.get(name, f"--{name}"), name, value)
+        for name, value in values.items()
+        if value is not None
+    ]
+
+
+def _from_set(written: str) -> Override:
+    flag = f"--set {printable(written)}"
+    name, equals, text = written.partition("=")
+    if not equals or not all(name.split(".")):
+        raise JobError(f"{flag}: expected a field and a value, such as limits.restarts=5")
+    return _override(flag, name, text)
+
+
+def _override(flag: str, name: str, value: Any) -> Override:
+    path = tuple(part.strip() for part in name.split("."))
+    try:
+        flags.kind_at(Job, path)
+        return Override(flag, path, flags.value_of(Job, path, value) if isinstance(value, str) else value)
+    except ValueError as problem:
+        raise JobError(f"{flag}: {problem}") from None
+
+
+def _merge(found: _Found, changes: Sequence[Override]) -> dict[str, Any]:
+    data = {**found.source.data}
+    for change in changes:
+        if change.path[0] in runnable.WAYS:  # a flag that says what to run replaces what the file says
+            data = {name: value for name, value in data.items() if name not in runnable.WAYS}
+        data = flags.apply(Job, data, change.path, change.value)
+    for name, value in found.defaults.items():
+        if data.get(name) is None and not (name == "program" and any(data.get(way) for way in runnable.WAYS)):
+            data[name] = value
+    return data
+
+
+def _located(problem: FieldError, source: Source, changes: Sequence[Override]) -> str:
+    """The problem with its place in front: the flag that set the field, else the file and its line."""
+    for change in reversed(changes):
+        if change.concerns(problem.path):
+            return f"{change.flag}: {problem.problem if change.path == problem.path else problem}"
+    return f"{source.where(problem.path)}: {problem}"

@@ -1,0 +1,40 @@
+"""What all tests share: a home of their own, the real console script, and no run left behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from oarlock import runs
+from oarlock.engines import local
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A fresh OARLOCK_HOME. Whatever still runs in it when the test is over is killed."""
+    folder = tmp_path / "home"
+    monkeypatch.setenv("OARLOCK_HOME", str(folder))
+    yield folder
+    for run in runs.all_runs():
+        local.stop(run, now=True)
+
+
+@pytest.fixture
+def oarlock(home: Path, tmp_path: Path) -> Command:
+    """The console script, run in `tmp_path`."""
+    script = Path(sys.executable).with_name("oarlock")
+
+    def call(*words: str, timeout: float = 120, **options: object) -> subprocess.CompletedProcess[str]:
+        settings = {"cwd": tmp_path, "env": os.environ, **options}
+        return subprocess.run(  # type: ignore[call-overload, no-any-return]
+            [str(script), *words], capture_output=True, text=True, timeout=timeout, check=False, **settings
+        )
+
+    return call
