@@ -93,6 +93,7 @@ class Failure:
     type: str | None = None
     message: str | None = None
     where: str | None = None
+    refusal: str | None = None  # why no restart followed
 
 
 @dataclass
@@ -226,6 +227,7 @@ def _failure(event: Event) -> Failure | None:
         type=event.get("type"),
         message=event.get("message"),
         where=event.get("where"),
+        refusal=event.get("refusal"),
     )
 
 

@@ -32,7 +32,11 @@ def framework_of(job: Job, folder: Path) -> str:
     """The job's framework: as it says itself or, for `auto`, as its program's imports say."""
     if job.framework != "auto":
         return job.framework
-    return detect(folder, job.program, job.module, job.env)
+    program, module = job.program, job.module
+    if job.command and job.command[0].rpartition("/")[2].startswith("python"):
+        words = [*job.command[1:], "", ""]
+        program, module = (None, words[1]) if words[0] == "-m" else (words[0], None)
+    return detect(folder, program, module, job.env)
 
 
 def detect(
@@ -65,27 +69,25 @@ def _distributes(framework: str, names: Iterable[str]) -> bool:
 def preimports(framework: str, imported: Iterable[str] = ()) -> list[str]:
     """What the zygote imports before it forks: the framework, and what a first step would import lazily.
 
-    `imported` are the modules that the program itself imports. Only modules that were seen to start no
-    CUDA context and no JAX backend are ever named; one that is not installed is to be skipped.
+    `imported` is what the program itself imports (`Imports.modules`). Only modules that were seen to start
+    neither CUDA nor a JAX backend are named; one that is not installed is to be skipped.
     """
-    wanted = set(imported)
-    own = [name for name in _KNOWN_SAFE if name in wanted and name.partition(".")[0] in (framework, "numpy", "scipy")]
-    if framework == "tensorflow":
-        legacy = any(name.partition(".")[0] == "tf_keras" for name in wanted)
-        keras = any(name.partition(".")[0] == "keras" for name in wanted)
-        return ["tensorflow", *(["keras"] if keras or not legacy else []), *(["tf_keras"] if legacy else []), *own]
-    return [*_ALWAYS.get(framework, ()), *own]
+    if framework not in _LAZILY:
+        return []
+    used = {name.partition(".")[0] for name in imported}
+    wanted = [framework, *_LAZILY[framework], *sorted(used & _SAFE)]
+    if framework == "tensorflow" and "tf_keras" in used:
+        wanted[1:2] = ["keras", "tf_keras"] if "keras" in used else ["tf_keras"]
+    return wanted
 
 
-_ALWAYS = {
-    # torch._dynamo is what DDP() and the first optimizer import: first step 1.30 s without, 0.01 s with it
-    # (torch 2.13, two cores). It does not bring torch._inductor.compile_fx, which would start CUDA.
-    "torch": ("torch", "torch._dynamo"),
-    "jax": ("jax", "jax.numpy"),
+_LAZILY = {
+    "tensorflow": ("keras",),
+    # What DDP() and the first optimizer import: with it the first step takes 0.01 s, without it 1.3 s
+    # (torch 2.13, two cores). It leaves out torch._inductor.compile_fx, which would start CUDA.
+    "torch": ("torch._dynamo",),
+    # Nothing else is worth it: the first sharded step imports eight more modules, 10 ms in all (JAX 0.10).
+    "jax": ("jax.numpy",),
 }
-_KNOWN_SAFE = (
-    "numpy",
-    "scipy",
-    "torch.distributed.checkpoint",
-    "torch.distributed.fsdp",
-)
+# Small, used by most programs, and seen to start no thread that a fork would lose.
+_SAFE = frozenset(("numpy",))

@@ -19,8 +19,10 @@ LARGEST_FILE = 1024 * 1024
 
 @dataclass(frozen=True)
 class Imports:
-    modules: tuple[str, ...] = ()  # dotted names from outside the folder, in the order they are met
-    names: frozenset[str] = frozenset()  # what is used of them, spelled out: `tensorflow.distribute`
+    # What comes from outside the folder, in the order it is met; `from a import b` is `a.b`.
+    modules: tuple[str, ...] = ()
+    # What is used of it, spelled out: `tf.distribute.Strategy` is `tensorflow.distribute.Strategy`.
+    names: frozenset[str] = frozenset()
     keras_backend: str | None = None  # what the program sets KERAS_BACKEND to
 
 
@@ -31,26 +33,23 @@ def scan(folder: Path, program: str | None = None, module: str | None = None) ->
         return Imports()
     roots = [first.parent, folder] if program else [folder]
     waiting, seen = [first], {first}
-    found = Imports()
-    while waiting and len(seen) <= MOST_FILES:
+    modules: dict[str, None] = {}
+    names: set[str] = set()
+    backend: str | None = None
+    while waiting:
         file = waiting.pop(0)
         here = _scan_file(file)
-        local = {name: files for name in here.modules if (files := _local(name, file, roots))}
-        for path in (path for files in local.values() for path in files):
-            if path not in seen:
-                seen.add(path)
-                waiting.append(path)
-        found = _join(found, here, [name for name in here.modules if name not in local])
-    return found
-
-
-def _join(found: Imports, here: Imports, outside: list[str]) -> Imports:
-    outside = [name for name in outside if not name.startswith(".")]
-    return Imports(
-        tuple(dict.fromkeys((*found.modules, *outside))),
-        found.names | here.names,
-        found.keras_backend or here.keras_backend,
-    )
+        names |= here.names
+        backend = backend or here.keras_backend
+        for name in here.modules:
+            files = _local(name, file, roots)
+            if not files and not name.startswith("."):
+                modules[name] = None
+            for path in files:
+                if path not in seen and len(seen) < MOST_FILES:
+                    seen.add(path)
+                    waiting.append(path)
+    return Imports(tuple(modules), frozenset(names), backend)
 
 
 def _scan_file(file: Path) -> Imports:
@@ -62,33 +61,27 @@ def _scan_file(file: Path) -> Imports:
             tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return Imports()
-    modules: list[str] = []
-    meaning: dict[str, str] = {}  # `tf` -> `tensorflow`
-    names: set[str] = set()
     # Breadth first, so that what stands at the top of a file comes before what a function imports.
     nodes = list(ast.walk(tree))
-    for node in nodes:
-        for module, name, alias in _imported(node):
-            modules.append(module)
-            names.add(f"{module}.{name}" if name else module)
-            if alias:
-                meaning[alias] = f"{module}.{name}" if name else module
-    names |= {spelled for node in nodes if (spelled := _spelled(node, meaning))}
-    backend = next((value for node in nodes if (value := _sets_keras_backend(node))), None)
-    return Imports(tuple(dict.fromkeys(modules)), frozenset(names), backend)
+    imported = [found for node in nodes for found in _imported(node)]
+    meaning = {alias: name for name, alias in imported if alias}
+    spelled = {name for node in nodes if (name := _spelled(node, meaning))}
+    return Imports(
+        tuple(dict.fromkeys(name for name, _ in imported)),
+        frozenset(spelled.union(name for name, _ in imported)),
+        next((value for node in nodes if (value := _sets_keras_backend(node))), None),
+    )
 
 
-def _imported(node: ast.AST) -> Iterator[tuple[str, str, str]]:
-    """(module, name taken from it, what it is called here) for each import in a statement."""
+def _imported(node: ast.AST) -> Iterator[tuple[str, str | None]]:
+    """The full name of each import in a statement and what it is called here: `torch.distributed`, `dist`."""
     if isinstance(node, ast.Import):
         for alias in node.names:
-            yield alias.name, "", alias.asname or ""
-            if not alias.asname:
-                yield alias.name, "", ""
+            yield alias.name, alias.asname
     elif isinstance(node, ast.ImportFrom):
-        module = "." * node.level + (node.module or "")
+        module = "." * node.level + (f"{node.module}." if node.module else "")
         for alias in node.names:
-            yield module, alias.name, alias.asname or alias.name
+            yield module + alias.name, alias.asname or alias.name
 
 
 def _spelled(node: ast.AST, meaning: dict[str, str]) -> str | None:
@@ -104,45 +97,34 @@ def _spelled(node: ast.AST, meaning: dict[str, str]) -> str | None:
 
 def _sets_keras_backend(node: ast.AST) -> str | None:
     """The value in `os.environ["KERAS_BACKEND"] = "jax"`, which is how Keras' own documentation has it."""
-    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Constant):
-        return None
-    for target in node.targets:
-        if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
-            if target.slice.value == "KERAS_BACKEND":
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+        for target in node.targets:
+            key = target.slice if isinstance(target, ast.Subscript) else None
+            if isinstance(key, ast.Constant) and key.value == "KERAS_BACKEND":
                 return str(node.value.value)
     return None
 
 
-def _local(module: str, file: Path, roots: list[Path]) -> list[Path]:
-    """The files of this folder that importing a module runs: its packages' and its own."""
-    stripped = module.lstrip(".")
-    if module.startswith("."):
-        above = len(module) - len(stripped) - 1
-        roots = [file.parent if above == 0 else file.parents[above]] if above < len(file.parents) else []
+def _local(name: str, file: Path, roots: list[Path]) -> list[Path]:
+    """The files of this folder that an import runs: those of the packages on the way, and its own."""
+    parts = name.lstrip(".").split(".")
+    level = len(name) - len(name.lstrip("."))
+    if level:
+        roots = [file.parents[level - 1]] if level <= len(file.parents) else []
     for root in roots:
-        files = [found for found in _chain(root, stripped.split(".") if stripped else []) if found]
+        places = [root.joinpath(*parts[:depth]) for depth in range(1, len(parts) + 1)]
+        files = [found for place in places if (found := _module_file(place))]
         if files:
             return files
     return []
 
 
-def _chain(root: Path, parts: list[str]) -> Iterator[Path | None]:
-    place = root
-    if not parts:
-        yield _module_file(place)
-    for part in parts:
-        place /= part
-        yield _module_file(place)
-
-
 def _module_file(place: Path) -> Path | None:
-    for candidate in (place.with_name(place.name + ".py"), place / "__init__.py"):
-        if candidate.is_file():
-            return candidate
-    return None
+    candidates = (place.with_name(place.name + ".py"), place / "__init__.py")
+    return next((path for path in candidates if path.is_file()), None)
 
 
 def _find_module(folder: Path, module: str) -> Path | None:
     place = folder.joinpath(*module.split("."))
     main = place / "__main__.py"
-    return main if main.is_file() else _module_file(place) if module else None
+    return main if main.is_file() else _module_file(place)

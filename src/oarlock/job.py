@@ -18,6 +18,7 @@ from oarlock.reading.fields import FieldError, Section, fields_of, read_section
 from oarlock.reading.schema import schema_of
 
 __all__ = [
+    "WAYS",
     "Duration",
     "FieldError",
     "Job",
@@ -35,6 +36,8 @@ __all__ = [
 
 # A run is called `<job>-<4 letters>` and has at most 40 characters, so that Kubernetes takes `<run>-<role>`.
 LONGEST_NAME = 35
+# The ways to say what runs; a job has exactly one.
+WAYS = ("program", "module", "command")
 
 
 def parse(written: Mapping[str, Any]) -> Job:
@@ -74,7 +77,8 @@ def _plain(value: Any, full: bool) -> Any:
 
 def schema() -> dict[str, Any]:
     """The JSON schema (2020-12) of a job file, for editors."""
-    return schema_of(Job)
+    one_of = [{"required": [way], "properties": {way: {"not": {"type": "null"}}}} for way in WAYS]
+    return {**schema_of(Job), "oneOf": one_of}
 
 
 def slug(text: str) -> str:
@@ -202,7 +206,7 @@ class Job(Section, frozen=True, kw_only=True):
     )
 
     def check(self) -> None:
-        given = [name for name in ("program", "module", "command") if getattr(self, name) is not None]
+        given = [name for name in WAYS if getattr(self, name) is not None]
         if not given:
             raise FieldError((), "there is nothing to run; give one of program, module and command")
         if len(given) > 1:

@@ -13,7 +13,7 @@ from typing import Any
 
 from oarlock import runnable
 from oarlock.errors import JobError
-from oarlock.job import FieldError, Job, parse, slug
+from oarlock.job import WAYS, FieldError, Job, parse, slug
 from oarlock.reading import overrides as flags
 from oarlock.reading.overrides import Override
 from oarlock.reading.source import Source, read_text
@@ -120,7 +120,7 @@ def _from_program(program: Path, cwd: Path) -> _Found:
     shown = _shown(program, cwd)
     source = read_script(runnable.read_program(program, shown), shown)
     if source:
-        for name in runnable.WAYS:
+        for name in WAYS:
             if source.data.get(name) is not None:
                 raise JobError(
                     f"{source.where((name,))}: {name}: not in a program's own block: it is the program"
@@ -169,11 +169,12 @@ def _override(flag: str, name: str, value: Any) -> Override:
 def _merge(found: _Found, changes: Sequence[Override]) -> dict[str, Any]:
     data = {**found.source.data}
     for change in changes:
-        if change.path[0] in runnable.WAYS:  # a flag that says what to run replaces what the file says
-            data = {name: value for name, value in data.items() if name not in runnable.WAYS}
+        if change.path[0] in WAYS:  # a flag that says what to run replaces what the file says
+            data = {name: value for name, value in data.items() if name not in WAYS}
         data = flags.apply(Job, data, change.path, change.value)
     for name, value in found.defaults.items():
-        if data.get(name) is None and not (name == "program" and any(data.get(way) for way in runnable.WAYS)):
+        said = WAYS if name == "program" else (name,)
+        if all(data.get(way) is None for way in said):
             data[name] = value
     return data
 

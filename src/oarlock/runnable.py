@@ -12,10 +12,8 @@ from pathlib import Path
 import msgspec
 
 from oarlock.errors import JobError
-from oarlock.job import FieldError, Job
+from oarlock.job import WAYS, FieldError, Job
 from oarlock.reading.wording import nearest, show
-
-WAYS = ("program", "module", "command")
 
 
 def check(job: Job, folder: Path) -> Job:

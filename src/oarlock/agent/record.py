@@ -75,11 +75,9 @@ class Log:
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        while len(self._rest) > LINE_LIMIT:
-            lines.append(self._rest[:LINE_LIMIT] + _GOES_ON)
-            self._rest = self._rest[LINE_LIMIT:]
-        self._put(lines)
+        *lines, rest = (self._rest + data).split(b"\n")
+        *pieces, self._rest = _pieces(rest)
+        self._put([piece for line in lines for piece in _pieces(line)] + pieces)
 
     def close(self) -> None:
         if self._rest:
@@ -90,6 +88,16 @@ class Log:
         if lines:
             stamp = timestamp(time.time()).encode() + b" "
             self._record.write(self._fd, b"".join(stamp + line + b"\n" for line in lines))
+
+
+def _pieces(line: bytes) -> list[bytes]:
+    """An endless line in parts that say so; an ordinary one as it is."""
+    if len(line) <= LINE_LIMIT:
+        return [line]
+    cuts = range(0, len(line), LINE_LIMIT)
+    return [
+        line[cut : cut + LINE_LIMIT] + (_GOES_ON if cut + LINE_LIMIT < len(line) else b"") for cut in cuts
+    ]
 
 
 def timestamp(seconds: float) -> str:

@@ -19,12 +19,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from oarlock.agent import culprit, ports
+from oarlock.agent import culprit, defaults, ports
 from oarlock.agent.budget import Budget, Loss
 from oarlock.agent.member import Member
 from oarlock.agent.record import Record
 from oarlock.agent.spec import Spec
-from oarlock.agent.threads import shared_out
 from oarlock.agent.warmth import ZygoteProcess
 from oarlock.cluster import Task, form, restarts_with
 from oarlock.contract import Gang, environment
@@ -112,7 +111,7 @@ class Supervisor:
     # The zygote
 
     def _start_zygote(self) -> None:
-        self.zygote.start(shared_out(self.spec, len(self.tasks)))
+        self.zygote.start(defaults.import_time(self.spec, len(self.tasks)))
         self.selector.register(self.zygote.sock, selectors.EVENT_READ, self._on_zygote)
         self._after("ready", self.spec.limits.rendezvous, self._on_never_ready)
 

@@ -12,18 +12,11 @@ import click
 
 from oarlock.cli.group import Verbs
 
-HELP = """One job file: distributed training on this machine.
-
-Where a verb takes a RUN and none is given, it is the latest one.
-"""
-
-oarlock = Verbs("oarlock", help=HELP, invoke_without_command=True)
-
 
 def main() -> NoReturn:
     """The console script. Whatever goes wrong is one line on stderr and an exit code, never a traceback."""
     try:
-        code = oarlock.main(prog_name="oarlock", standalone_mode=False)
+        code = Verbs().main(prog_name="oarlock", standalone_mode=False)
     except click.Abort:
         code = 130
     except click.ClickException as problem:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from oarlock.errors import OarlockError
 
@@ -30,15 +30,19 @@ VERBS = {
     "doctor": "Say what works on this machine, and why something would not.",
     "version": "Print the version.",
 }
+_HELP = """One job file: distributed training on this machine.
+
+Where a verb takes a RUN and none is given, it is the latest one.
+"""
 _BROKEN_PIPE = 141  # 128 + SIGPIPE, as a shell reports it
 
 
 class Verbs(click.Group):
-    def __init__(self, name: str, **settings: Any) -> None:
+    def __init__(self) -> None:
         version = click.Option(
-            ["--version"], is_flag=True, expose_value=False, is_eager=True, callback=_version, help=VERBS["version"]
+            ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_version, help=VERBS["version"]
         )
-        super().__init__(name, params=[version], **settings)
+        super().__init__("oarlock", help=_HELP, params=[version], invoke_without_command=True, callback=_alone)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -46,34 +50,32 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        verb = importlib.import_module(f"oarlock.cli.{cmd_name}").verb
-        assert isinstance(verb, click.Command)
+        verb: click.Command = importlib.import_module(f"oarlock.cli.{cmd_name}").verb
         return verb
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in VERBS and not ctx.resilient_parsing:
+            raise click.UsageError(_no_such_verb(args[0]), ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Verbs"):
             formatter.write_dl(list(VERBS.items()))
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if name not in VERBS and not name.startswith("-"):
-            raise click.UsageError(_no_such_verb(name), ctx)
-        return super().resolve_command(ctx, args)
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(name, help=text) for name, text in VERBS.items() if name.startswith(incomplete)]
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            if not ctx._protected_args and not ctx.args:
-                click.echo(ctx.get_help())
-                return 0
             code = super().invoke(ctx)
             sys.stdout.flush()
             return code
         except OarlockError as problem:
             raise _Refusal(problem) from None
         except BrokenPipeError:
-            # `oarlock logs | head`: nobody listens any more. Not even the interpreter may flush at its end.
+            # `oarlock logs | head`: nobody listens any more, and the flush at the end must not say so.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return _BROKEN_PIPE
 
@@ -84,15 +86,17 @@ class _Refusal(click.ClickException):
         self.exit_code = problem.exit_code
 
 
+@click.pass_context
+def _alone(ctx: click.Context) -> None:
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
 def _no_such_verb(name: str) -> str:
     from oarlock.reading.wording import nearest
 
-    near = nearest(name, _known(VERBS))
+    near = nearest(name, VERBS)
     return f"no such verb: {name}" + (f"; did you mean {near}?" if near else "")
-
-
-def _known(verbs: dict[str, str]) -> Sequence[str]:
-    return list(verbs)
 
 
 def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from oarlock import cluster, events, frameworks, runs
+from oarlock import cluster, events, frameworks, imports, runs
 from oarlock.agent.spec import Limits, Program, Spec
 from oarlock.errors import OarlockError
 from oarlock.job import Duration, Job, parse, to_data
@@ -178,7 +178,5 @@ def _seconds(duration: Duration | None) -> float | None:
 def _modules(job: Job, folder: Path) -> list[str]:
     if job.command or not job.warm:
         return []
-    framework = job.framework
-    if framework == "auto":
-        framework = frameworks.detect(folder, job.program, job.module)
-    return frameworks.preimports(framework)
+    used = imports.scan(folder, job.program, job.module).modules
+    return frameworks.preimports(frameworks.framework_of(job, folder), used)

@@ -83,20 +83,16 @@ def _metrics_over_workers(trainer: Any) -> None:
 
 
 def _steps(trainer: Any) -> None:
-    cls = trainer.TensorFlowTrainer
-    make_function, autoconvert = cls._make_function, cls._autoconvert_optionals
+    original = trainer.TensorFlowTrainer._make_function
 
-    @functools.wraps(make_function)
+    @functools.wraps(original)
     def _make_function(self: Any, step_function: Callable[[Any], Any]) -> Any:
-        return make_function(self, steps.around_step(self, step_function))
+        return original(self, steps.around_step(self, step_function))
 
-    @functools.wraps(autoconvert)
-    def _autoconvert_optionals(self: Any, step_func: Callable[[Any], Any]) -> Any:
-        return steps.after_batch(autoconvert(self, step_func))
-
-    cls._make_function = _make_function
-    if _has(make_function, "one_step_on_data(iterator.get_next())"):
-        cls._autoconvert_optionals = _autoconvert_optionals
+    trainer.TensorFlowTrainer._make_function = _make_function
+    if _has(original, "one_step_on_data(iterator.get_next())"):
+        variable = _variable()
+        variable._direct_assign = steps.assign_after_batch(variable._direct_assign)
 
 
 def _shares(trainer: Any) -> None:
@@ -166,12 +162,17 @@ def _overflow(trainer: Any) -> None:
 
 def _counting(trainer: Any) -> None:
     """`optimizer.iterations` lost counts when workers shared a parameter server: 285 of 400."""
+    variable = _variable()
+    for name, fault in (("assign_add", "self.assign(self + value)"), ("assign_sub", "self.assign(self - value)")):
+        original = getattr(variable, name)
+        if _has(original, fault):
+            setattr(variable, name, _in_place(original))
+
+
+def _variable() -> Any:
     from keras.src.backend.tensorflow.core import Variable
 
-    for name, fault in (("assign_add", "self.assign(self + value)"), ("assign_sub", "self.assign(self - value)")):
-        original = getattr(Variable, name)
-        if _has(original, fault):
-            setattr(Variable, name, _in_place(original))
+    return Variable
 
 
 def _in_place(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from oarlock.training.keras_refusals import Refused
@@ -26,11 +25,20 @@ class Fit(NamedTuple):
 
 
 fits: weakref.WeakKeyDictionary[Any, Fit] = weakref.WeakKeyDictionary()
-_step = threading.local()  # a strategy runs its replicas in threads
+
+
+class _Step(threading.local):  # a strategy runs its replicas in threads
+    """The step being traced."""
+
+    batch: Sequence[Any] = ()
+    share: Any = None
+
+
+_step = _Step()
 
 
 def around_step(model: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """`step`, told what part of the global batch its rows are."""
+    """`step`, during which everybody can ask for its batch and for the batch's share of the global one."""
     import tensorflow as tf
 
     training = step == model.train_step
@@ -41,14 +49,18 @@ def around_step(model: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
         fit = fits.get(model, Fit())
         if training and fit.class_weight:
             data = _with_class_weight(data, fit.class_weight)
-        with _sharing(_share_of_global_batch(data, fit)):
+        try:
+            _step.batch = [part for part in tf.nest.flatten(data, expand_composites=True) if tf.is_tensor(part)]
+            _step.share = _share_of_global_batch(data, fit)
             return step(data)
+        finally:
+            _step.batch, _step.share = (), None
 
     return on_batch
 
 
-def after_batch(step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """`step`, started only once its batch is there.
+def assign_after_batch(original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """A variable changes in a step only once the step's batch is there.
 
     At the end of a dataset of unknown length only what needs the batch stopped, and a counter needs
     nothing: each epoch raised optimizer.iterations and the Dropout seeds by one (18 for 16), with or
@@ -56,15 +68,12 @@ def after_batch(step: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """
     import tensorflow as tf
 
-    @functools.wraps(step)
-    def on_batch(data: Any) -> Any:
-        batch = [part for part in tf.nest.flatten(data, expand_composites=True) if tf.is_tensor(part)]
-        # Grouped, because TensorFlow forgets a control dependency on what is also an input, and then
-        # inlines `step`, so that its parts wait for their own inputs only.
-        with tf.control_dependencies([tf.group(*batch)]):
-            return step(data)
+    @functools.wraps(original)
+    def _direct_assign(self: Any, value: Any) -> None:
+        with tf.control_dependencies(_step.batch):
+            original(self, value)
 
-    return on_batch
+    return _direct_assign
 
 
 def scale_loss(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -76,12 +85,11 @@ def scale_loss(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     @functools.wraps(original)
     def scale_loss_for_distribution(value: Any) -> Any:
-        share = getattr(_step, "share", None)
-        if share is None:
+        if _step.share is None:
             return original(value)
         import tensorflow as tf
 
-        return tf.math.multiply_no_nan(value, tf.cast(share, value.dtype))
+        return tf.math.multiply_no_nan(value, tf.cast(_step.share, value.dtype))
 
     return scale_loss_for_distribution
 
@@ -91,12 +99,11 @@ def unscale_loss(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     @functools.wraps(original)
     def unscale_loss_for_distribution(value: Any) -> Any:
-        share = getattr(_step, "share", None)
-        if share is None:
+        if _step.share is None:
             return original(value)
         import tensorflow as tf
 
-        return tf.math.divide_no_nan(value, tf.cast(share, value.dtype))
+        return tf.math.divide_no_nan(value, tf.cast(_step.share, value.dtype))
 
     return unscale_loss_for_distribution
 
@@ -113,15 +120,6 @@ def sum_over_replicas(values: Any) -> Any:
     import tensorflow as tf
 
     return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, values)
-
-
-@contextmanager
-def _sharing(share: Any) -> Iterator[None]:
-    _step.share = share
-    try:
-        yield
-    finally:
-        _step.share = None
 
 
 def _share_of_global_batch(data: Any, fit: Fit) -> Any:

@@ -1,0 +1,44 @@
+# Two commands matter: `make demo` and `make test`. Both install what they need into .venv.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+# torch by this exact version and by pip: other versions bring gigabytes of CUDA.
+# tensorflow-cpu with tf_keras without its dependencies, for the same reason.
+TENSORFLOW := 'tensorflow-cpu==2.21.*'
+OTHERS := torch==2.13.0 jax jaxlib
+TOOLS := ruff mypy types-PyYAML pytest pytest-timeout build jsonschema
+
+.PHONY: install demo test check bench soak clean
+
+demo: .venv/.demo
+	$(BIN)/oarlock run examples/mnist_keras
+
+install: .venv/.all
+
+test: .venv/.all check
+	$(BIN)/python -m pytest
+
+check: .venv/.all
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: .venv/.all
+	$(BIN)/python bench/all.py
+
+soak: .venv/.all
+	$(BIN)/python -m pytest soak
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache dist
+
+.venv/.demo: pyproject.toml Makefile
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q -e . $(TENSORFLOW)
+	touch $@
+
+.venv/.all: .venv/.demo
+	$(BIN)/python -m pip install -q $(TOOLS) $(OTHERS)
+	$(BIN)/python -m pip install -q --no-deps 'tf_keras==2.21.*'
+	touch $@

@@ -1,0 +1,28 @@
+"""Variables that frameworks read when they are imported, so they are the zygote's. The user's own win.
+
+Cores are shared out: four tasks with four threads each on four cores fight, with one each they
+do not. (TensorFlow's inter-op pool is left alone: with a single thread, an operation that blocks
+in it would hold up the collectives that it waits for.)
+"""
+
+from __future__ import annotations
+
+import os
+
+from oarlock.agent.spec import Spec
+
+_POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "1"}  # without TensorFlow's twelve lines of start-up information
+
+
+def import_time(spec: Spec, tasks: int) -> dict[str, str]:
+    share = str(max(1, cores() // max(1, tasks)))
+    wanted = {**dict.fromkeys(_POOLS, share), **_QUIET}
+    return {name: value for name, value in wanted.items() if name not in os.environ and name not in spec.env}
+
+
+def cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not Linux
+        return os.cpu_count() or 1

@@ -1,0 +1,45 @@
+"""A run as plain lines, for pipes and files: `worker-0 | text`, and what Oarlock has to say as `oarlock | text`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import click
+
+from oarlock.cli import telling
+from oarlock.cli.terminal import resolve
+from oarlock.events import Event, RunState
+from oarlock.watch import LogLine
+
+_INTERVAL = 5.0  # seconds between two lines of progress
+
+
+class Plain:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._told_at = float("-inf")
+        self._told: int | None = None
+
+    def show(self, state: RunState, happened: Sequence[Event], lines: Sequence[LogLine]) -> None:
+        for line in lines:
+            click.echo(f"{line.task} | {resolve(line.text, colours=False)}")
+        for event in happened:
+            text = telling.notable(event, state)
+            if text:
+                self.say(text)
+        self._progress(state)
+
+    def say(self, text: str) -> None:
+        click.echo(f"oarlock | {text}")
+
+    def close(self) -> None:
+        pass
+
+    def _progress(self, state: RunState) -> None:
+        leader, now = state.leader, self._clock()
+        if leader is None or leader.step is None or leader.step == self._told:
+            return
+        if now - self._told_at >= _INTERVAL:
+            self._told_at, self._told = now, leader.step
+            self.say(telling.progress(leader))

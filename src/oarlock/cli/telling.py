@@ -1,0 +1,115 @@
+"""Events, progress and exit codes in words. Pure: state in, text out."""
+
+from __future__ import annotations
+
+from oarlock.cli.output import duration, number, plural
+from oarlock.events import Event, RunState, TaskState
+
+_METRICS = 3  # that fit on a line: the loss and two more
+
+
+def notable(event: Event, state: RunState) -> str | None:
+    """The short line that a watcher should see for an event, if any."""
+    kind = event["kind"]
+    if kind in ("generation", "restart", "note", "stop") or (kind == "ready" and event.get("modules")):
+        return describe(event)
+    if kind == "run":
+        return f"run {state.run}"
+    return None
+
+
+def describe(event: Event) -> str:
+    teller = _TELLERS.get(event["kind"])
+    if teller is not None:
+        return teller(event)
+    known = {key: value for key, value in event.items() if key not in ("t", "kind")}
+    return " ".join([event["kind"], *(f"{key}={value}" for key, value in known.items())])
+
+
+def progress(task: TaskState) -> str:
+    """`step 120/400  3.2/s  loss 0.41  ETA 1m20s`"""
+    parts = [f"step {steps(task)}", rate(task), *metrics(task), eta(task)]
+    return "  ".join(part for part in parts if part)
+
+
+def steps(task: TaskState) -> str:
+    if task.step is None:
+        return ""
+    return str(task.step) if task.total is None else f"{task.step}/{task.total}"
+
+
+def rate(task: TaskState) -> str:
+    if not task.rate:
+        return ""
+    return f"{task.rate:.1f}/s" if task.rate >= 0.1 else f"{task.rate * 60:.2g}/min"
+
+
+def eta(task: TaskState) -> str:
+    return f"ETA {duration(task.eta)}" if task.eta and task.state == "running" else ""
+
+
+def metrics(task: TaskState, most: int = _METRICS) -> list[str]:
+    """The loss first, then what the program named first."""
+    names = sorted(task.metrics, key=lambda name: name != "loss")
+    return [f"{name} {number(task.metrics[name])}" for name in names[:most]]
+
+
+def exit_code(state: RunState) -> int:
+    if state.state == "succeeded":
+        return 0
+    if state.state == "stopped":
+        return state.code or 130
+    return state.code or 1
+
+
+def first_line(text: str, most: int = 200) -> str:
+    line = next(iter(text.strip().splitlines()), "")
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def _ready(event: Event) -> str:
+    modules = ", ".join(event.get("modules") or [])
+    return f"imported {modules} in {duration(event.get('seconds'))}" if modules else "ready"
+
+
+def _task(event: Event) -> str:
+    if event["state"] == "started":
+        return f"{event['task']} started, process {event.get('pid')}"
+    why = " (ended by Oarlock)" if event.get("ours") else ""
+    return f"{event['task']} ended with {event.get('code')}{why}"
+
+
+def _report(event: Event) -> str:
+    known = {key: value for key, value in event.items() if key not in ("t", "kind", "task", "step", "total")}
+    task = TaskState(event["task"], step=event.get("step"), total=event.get("total"), metrics=known)
+    return f"{event['task']} {progress(task)}"
+
+
+def _error(event: Event) -> str:
+    where = f" at {event['where']}" if event.get("where") else ""
+    return f"{event['task']} {event.get('type')}: {first_line(str(event.get('message')))}{where}"
+
+
+def _restart(event: Event) -> str:
+    who = f"{event['task']} failed: " if event.get("task") else ""
+    return f"{who}{first_line(event.get('reason', ''))}; restarting ({event.get('left')} left)"
+
+
+def _end(event: Event) -> str:
+    reason = f": {first_line(event['reason'])}" if event.get("reason") else ""
+    return f"{event['state']}, exit code {event.get('code')}{reason}"
+
+
+_TELLERS = {
+    "run": lambda event: f"run of {event.get('job')}: {plural(len(event.get('tasks', [])), 'task')}",
+    "agent": lambda event: f"agent: process {event.get('pid')} on {event.get('host')}",
+    "ready": _ready,
+    "generation": lambda event: f"generation {event['generation']}: {plural(len(event.get('tasks', [])), 'task')}",
+    "task": _task,
+    "report": _report,
+    "error": _error,
+    "restart": _restart,
+    "note": lambda event: first_line(str(event.get("text"))),
+    "stop": lambda event: f"stopping: {event.get('reason')}",
+    "end": _end,
+}
