@@ -105,6 +105,8 @@ _CONTRACT = {"TF_CONFIG", "CLUSTER_CONFIG", "POD_NAME", "MASTER_ADDR", "MASTER_P
 }
 _FOLDERS = {"DATA_DIR": "data", "CHECKPOINT_DIR": "checkpoints", "MODEL_DIR": "model", "LOG_DIR": "logs"}
 
+# No valid name, so that a name that is given, even an empty one, is never taken for it.
+_UNNAMED = "(after what it runs)"
 _PLACE = kinds.text("a folder or a URL")
 _NAME = kinds.text(
     f"lower-case letters, digits and '-', starting with a letter, at most {LONGEST_NAME} characters",
@@ -113,7 +115,7 @@ _NAME = kinds.text(
 )
 _MODULE = kinds.text(
     "the name of a module such as package.train",
-    r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*",
+    r"(?!.*\.py$)[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*",
     hint=lambda written: "for a file use program" if "/" in written or written.endswith(".py") else "",
 )
 _COMMAND = kinds.words("a command as a list of words or one line", least=1)
@@ -179,7 +181,9 @@ class Limits(Section, frozen=True, kw_only=True):
 class Job(Section, frozen=True, kw_only=True):
     """A training job for Oarlock. It names exactly one of program, module and command."""
 
-    name: Annotated[str, _NAME, "Runs are called <name>-<4 letters>. Default: the folder or program."] = ""
+    name: Annotated[str, _NAME, "Runs are called <name>-<4 letters>. Default: the folder or program."] = (
+        _UNNAMED
+    )
     program: Annotated[
         str | None, kinds.text("the path of a Python program"), "The Python program to run: train.py."
     ] = None
@@ -211,7 +215,7 @@ class Job(Section, frozen=True, kw_only=True):
             raise FieldError((), "there is nothing to run; give one of program, module and command")
         if len(given) > 1:
             raise FieldError((given[1],), f"{given[0]} is given too; give exactly one of them")
-        if not self.name:
+        if self.name == _UNNAMED:
             msgspec.structs.force_setattr(self, "name", slug(self.subject))
 
     @property

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from oarlock.reading.wording import nearest, unexpected
 
-_NUMBER = r"[0-9]{1,15}(?:\.[0-9]{1,15})?"
+_NUMBER = r"[0-9]{1,20}(?:\.[0-9]{1,15})?"
 
 
 @dataclass(frozen=True, order=True)

@@ -34,7 +34,8 @@ def replicated():
     def update():
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(model(tf.ones((8, 4))) ** 2)
-        optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+        weights = model.trainable_variables
+        optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))
         return loss
     return strategy.reduce("SUM", strategy.run(update), axis=None)
 def step():

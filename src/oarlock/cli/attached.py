@@ -1,30 +1,75 @@
-"""The client's side of an attached run: the right screen, Ctrl-C to the run, the last lines, the exit code."""
+"""The client's side of a run that it watches: the right screen, Ctrl-C, the last lines, the exit code."""
 
 from __future__ import annotations
 
+import os
+import sys
+
 import click
 
-from oarlock.cli import ending
-from oarlock.cli.following import Interrupts, Screen, until_end
-from oarlock.cli.output import flush, hint
+from oarlock.cli import ending, shape
+from oarlock.cli.following import Detached, Interrupts, Screen, until_end
+from oarlock.cli.jsonlines import JsonLines
+from oarlock.cli.output import flush, hint, print_json_line
 from oarlock.cli.plain import Plain
 from oarlock.cli.telling import exit_code
 from oarlock.engines import local
+from oarlock.events import RunState
+from oarlock.runs import RunFolder
 from oarlock.watch import Watch
 
 
-def stay(watch: Watch, interrupts: Interrupts, as_json: bool) -> int:
-    run = watch.run
-    screen: Screen = Plain()
+def own(watch: Watch, interrupts: Interrupts, as_json: bool) -> int:
+    """Beside a run of our own: Ctrl-C stops it, the second kills it, the third leaves it alone."""
+    run, screen = watch.run, _screen(as_json)
 
     def on_interrupt(count: int) -> None:
-        if count == 1:
-            screen.say(f"stopping {run.name} (Ctrl-C again to kill)")
+        if count > 2:
+            raise Detached
+        screen.say(f"stopping {run.name} (Ctrl-C again to kill)" if count == 1 else f"killing {run.name}")
         local.stop(run, now=count > 1)
 
-    state = until_end(watch, screen, on_interrupt, interrupts)
+    try:
+        return finish(run, until_end(watch, screen, interrupts, on_interrupt), as_json)
+    except Detached:
+        click.echo(f"left; {run.name} may still be ending", err=True)
+        hint(f"oarlock status {run.name}")
+        return 130
+
+
+def visit(watch: Watch, interrupts: Interrupts, as_json: bool) -> int:
+    """Beside somebody's run: Ctrl-C leaves, and never stops it."""
+    run, screen = watch.run, _screen(as_json)
+
+    def on_interrupt(count: int) -> None:
+        raise Detached
+
+    try:
+        return finish(run, until_end(watch, screen, interrupts, on_interrupt), as_json)
+    except Detached:
+        click.echo(f"detached; {run.name} goes on", err=True)
+        hint(f"oarlock attach {run.name}")
+        return 0
+
+
+def finish(run: RunFolder, state: RunState, as_json: bool) -> int:
+    if as_json:
+        print_json_line({"kind": "state", **shape.of_run(run, state)})
+        return exit_code(state)
     flush()
-    for line in ending.lines(run, state):
-        click.echo(line, err=state.state != "succeeded")
+    is_good = state.state == "succeeded"
+    for number, line in enumerate(ending.lines(run, state)):
+        colour = ("green" if is_good else "red") if number == 0 else None
+        click.secho(line, err=not is_good, fg=colour, bold=number == 0)
     hint(ending.next_command(run, state))
     return exit_code(state)
+
+
+def _screen(as_json: bool) -> Screen:
+    if as_json:
+        return JsonLines()
+    if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
+        return Plain()
+    from oarlock.cli.display import Display
+
+    return Display()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType, TracebackType
-from typing import Any, Protocol
+from typing import Protocol
 
+from oarlock.agent.record import timestamp
 from oarlock.events import Event, RunState
 from oarlock.watch import LogLine, Watch
 
@@ -47,7 +48,9 @@ class Detached(Exception):
     """The watcher left; the run goes on."""
 
 
-def until_end(watch: Watch, screen: Screen, on_interrupt: Any, interrupts: Interrupts) -> RunState:
+def until_end(
+    watch: Watch, screen: Screen, interrupts: Interrupts, on_interrupt: Callable[[int], None]
+) -> RunState:
     """The final state. `on_interrupt(n)` is called for the n-th Ctrl-C and may raise Detached."""
     heard = 0
     try:
@@ -59,3 +62,10 @@ def until_end(watch: Watch, screen: Screen, on_interrupt: Any, interrupts: Inter
     finally:
         screen.close()
     return watch.state
+
+
+def in_order(happened: Sequence[Event], lines: Sequence[LogLine]) -> list[Event | LogLine]:
+    """Events and output of one look as they happened."""
+    stamped: list[tuple[str, Event | LogLine]] = [(timestamp(event["t"]), event) for event in happened]
+    stamped += [(line.time, line) for line in lines]
+    return [item for _, item in sorted(stamped, key=lambda pair: pair[0])]

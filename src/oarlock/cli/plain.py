@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from oarlock.cli import telling
+from oarlock.cli.following import in_order
 from oarlock.cli.terminal import resolve
 from oarlock.events import Event, RunState
 from oarlock.watch import LogLine
@@ -22,11 +23,10 @@ class Plain:
         self._told: int | None = None
 
     def show(self, state: RunState, happened: Sequence[Event], lines: Sequence[LogLine]) -> None:
-        for line in lines:
-            click.echo(f"{line.task} | {resolve(line.text, colours=False)}")
-        for event in happened:
-            text = telling.notable(event, state)
-            if text:
+        for item in in_order(happened, lines):
+            if isinstance(item, LogLine):
+                click.echo(f"{item.task} | {resolve(item.text, colours=False)}")
+            elif text := telling.notable(item, state):
                 self.say(text)
         self._progress(state)
 

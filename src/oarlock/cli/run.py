@@ -8,9 +8,10 @@ from typing import Any
 import click
 
 from oarlock import jobfile, runs
-from oarlock.cli import attached
+from oarlock.cli import attached, shape
 from oarlock.cli.following import Interrupts
 from oarlock.cli.options import json_option, run_names
+from oarlock.cli.output import hint, print_json_line
 from oarlock.engines import local
 from oarlock.errors import JobError
 from oarlock.watch import Watch
@@ -20,15 +21,12 @@ class _Run(click.Command):
     """Options of ours come before TARGET; all that follows it, or `--`, is the program's."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ours, theirs = args, None
-        if "--" in args:
-            at = args.index("--")
-            ours, theirs = args[:at], args[at + 1 :]
-        rest = super().parse_args(ctx, ours)
-        if theirs is not None:
+        at = args.index("--") if "--" in args else len(args)
+        rest = super().parse_args(ctx, args[:at])
+        if at < len(args):
             # `train.py a -- b`: what is behind the first argument is the program's, dashes included.
             own = ctx.params["args"]
-            ctx.params["args"] = (*own, "--", *theirs) if own else tuple(theirs)
+            ctx.params["args"] = (*own, *args[at if own else at + 1 :])
         return rest
 
 
@@ -42,7 +40,7 @@ class _Run(click.Command):
 @click.option("--framework", help="auto, tensorflow, torch, jax or none.")
 @click.option("--set", "sets", multiple=True, metavar="FIELD=VALUE", help="Any field: --set limits.restarts=5.")
 @click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable for every task.")
-@click.option("-m", "--module", metavar="NAME", help="Run a module, as python -m does; there is no TARGET then.")
+@click.option("-m", "--module", metavar="NAME", help="Run a module, as python -m does, instead of TARGET.")
 @click.option("--cold", is_flag=True, help="Start each task afresh instead of forking it (warm: false).")
 @click.option("--on", type=click.Choice(["local", "kubernetes"]), default="local", help="Where it runs.")
 @click.option("-d", "--detach", is_flag=True, help="Return at once; the run goes on.")
@@ -50,26 +48,78 @@ class _Run(click.Command):
 @click.option("--resume", metavar="RUN", shell_complete=run_names, help="Go on with a run that did not succeed.")
 @click.option("--dry-run", is_flag=True, help="Show what would run, and create nothing.")
 @json_option("events as JSON lines, and last the final state")
-def verb(**given: Any) -> int:
+def verb(
+    on: str, detach: bool, follow: bool, resume: str | None, dry_run: bool, as_json: bool, **job: Any
+) -> int | None:
     """Train: run a program, a job file or a folder.
 
     TARGET is a program (.py), a job file or a folder; the current folder if there is none. Options come
     before it: all that follows it, or --, goes to the program.
     """
-    if given["detach"] and given["follow"]:
+    if on == "kubernetes":
+        raise click.UsageError("--on kubernetes comes with the Kubernetes engine, not in this version")
+    if detach and follow:
         raise click.UsageError("--detach and --follow exclude each other")
+    if resume is not None:
+        _refuse(job, dry_run)
+    if dry_run:
+        from oarlock.cli import dry_run as showing
+
+        return showing.show(_load(job), job["name"], as_json)
     with Interrupts() as interrupts:
-        run = local.start(_job(given), given["name"])
-        return attached.stay(Watch(run), interrupts, given["as_json"])
+        watch = _start(job) if resume is None else _resume(resume)
+        if not detach:
+            return attached.own(watch, interrupts, as_json)
+    return _leave(watch.run, as_json)
 
 
-def _job(given: dict[str, Any]) -> jobfile.JobFile:
+def _start(job: dict[str, Any]) -> Watch:
+    return Watch(local.start(_load(job), job["name"]))
+
+
+def _resume(name: str) -> Watch:
+    """What was seen before is not shown again."""
+    watch = Watch(runs.find(name))
+    watch.look()
+    local.resume(watch.run)
+    return watch
+
+
+def _refuse(job: dict[str, Any], dry_run: bool) -> None:
+    given = [name for name, value in job.items() if value] + ["dry-run"] * dry_run
+    if given:
+        names = {"target": "TARGET", "args": "arguments", "sets": "--set", "variables": "--env"}
+        first = names.get(given[0], f"--{given[0]}")
+        raise click.UsageError(f"--resume goes on with the job as it was; leave out {first}")
+
+
+def _leave(run: runs.RunFolder, as_json: bool) -> None:
+    if as_json:
+        print_json_line({"kind": "state", **shape.of_run(run, run.state())})
+        return
+    click.echo(run.name)
+    hint(f"oarlock attach {run.name}")
+
+
+def _load(job: dict[str, Any]) -> jobfile.JobFile:
+    target, args = job["target"], job["args"]
+    if job["module"] is not None and target is not None:
+        target, args = None, (target, *args)
     overrides = {
-        "roles.worker.replicas": given["workers"],
-        "roles.ps.replicas": given["ps"],
-        "framework": given["framework"],
-        "module": given["module"],
-        "warm": False if given["cold"] else None,
-        "args": list(given["args"]) or None,
+        "roles.worker.replicas": job["workers"],
+        "roles.ps.replicas": job["ps"],
+        "roles.evaluator.replicas": 1 if job["evaluator"] else None,
+        "framework": job["framework"],
+        "module": job["module"],
+        "warm": False if job["cold"] else None,
+        "args": list(args) or None,
+        **dict(map(_variable, job["variables"])),
     }
-    return jobfile.load(given["target"], overrides=overrides, sets=given["sets"], cwd=Path.cwd())
+    return jobfile.load(target, overrides=overrides, sets=job["sets"], cwd=Path.cwd())
+
+
+def _variable(written: str) -> tuple[str, str]:
+    name, equals, value = written.partition("=")
+    if not equals or not name:
+        raise JobError(f"--env {written}: expected a name and a value, such as SEED=7")
+    return f"env.{name}", value

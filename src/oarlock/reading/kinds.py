@@ -5,6 +5,7 @@ A reader takes what was written, returns the value, and raises ValueError with t
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -102,7 +103,7 @@ def words(expected: str, least: int = 0) -> Kind:
         else:
             raise unexpected(expected, written)
         if len(found) < least or (least and not found[0]):
-            raise unexpected(expected, written if isinstance(written, str) else "")
+            raise unexpected(expected, written)
         return found
 
     items = {"type": "array", "minItems": least, "items": {"type": ["string", "number", "boolean"]}}
@@ -115,14 +116,15 @@ def variables(refused: Callable[[str], str | None]) -> Kind:
     def read(written: Any) -> dict[str, str]:
         if not isinstance(written, Mapping):
             raise unexpected("names and values", written)
-        return {str(name): _variable(name, value) for name, value in written.items() if value is not None}
+        for name in written:
+            if not isinstance(name, str) or not re.fullmatch(_NAME, name):
+                raise ItemError(show(name).strip('"'), "not a name for an environment variable")
+            why = refused(name)
+            if why:
+                raise ItemError(name, why)
+        return {name: _variable(name, value) for name, value in written.items() if value is not None}
 
-    def _variable(name: Any, value: Any) -> str:
-        if not isinstance(name, str) or not re.fullmatch(_NAME, name):
-            raise ItemError(show(name).strip('"'), "not a name for an environment variable")
-        why = refused(name)
-        if why:
-            raise ItemError(name, why)
+    def _variable(name: str, value: Any) -> str:
         try:
             return _word(value)
         except ValueError as problem:
@@ -133,15 +135,12 @@ def variables(refused: Callable[[str], str | None]) -> Kind:
 
 
 def anything() -> Kind:
-    """A mapping that is looked at later, by whoever it is for."""
+    """A mapping of plain data that is looked at later, by whoever it is for."""
 
     def read(written: Any) -> dict[str, Any]:
         if not isinstance(written, Mapping):
             raise unexpected("a mapping", written)
-        for name in written:
-            if not isinstance(name, str):
-                raise ItemError(show(name), "expected a name")
-        return dict(written)
+        return {_name(name): _plain_data(value, name) for name, value in written.items()}
 
     return Kind(read, {"type": "object"})
 
@@ -179,6 +178,7 @@ class ItemError(ValueError):
 
 _NAME = "[A-Za-z_][A-Za-z0-9_]*"
 _MILLICORES = "[0-9]{1,9}m"
+_DEEPEST = 50
 
 
 def _matching(pattern: str) -> dict[str, Any]:
@@ -194,6 +194,31 @@ def _word(written: Any, which: str = "") -> str:
     if not isinstance(written, str) or not _passable(written):
         raise unexpected(f"text or a number {which}".rstrip(), written)
     return written
+
+
+def _plain_data(written: Any, path: str, depth: int = 0) -> Any:
+    if depth > _DEEPEST:
+        raise ItemError(path, "nested too deeply")
+    if isinstance(written, Mapping):
+        return {
+            _name(name, path): _plain_data(value, f"{path}.{name}", depth + 1)
+            for name, value in written.items()
+        }
+    if isinstance(written, (list, tuple)):
+        return [_plain_data(value, f"{path}.{number}", depth + 1) for number, value in enumerate(written)]
+    if written is None or isinstance(written, (bool, int)):
+        return written
+    if isinstance(written, float) and math.isfinite(written):
+        return written
+    if isinstance(written, str) and _passable(written):
+        return written
+    raise ItemError(path, str(unexpected("text, a number, a list or a mapping", written)))
+
+
+def _name(written: Any, path: str = "") -> str:
+    if isinstance(written, str) and _passable(written):
+        return written
+    raise ItemError(".".join(filter(None, (path, show(written).strip('"')))), "expected a name")
 
 
 def _passable(written: str) -> bool:

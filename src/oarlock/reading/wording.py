@@ -24,9 +24,9 @@ def show(value: Any) -> str:
     if isinstance(value, str):
         return '"' + _cut(printable(value)) + '"'
     if isinstance(value, Mapping):
-        return "a mapping"
+        return "a mapping" if value else "an empty mapping"
     if isinstance(value, (list, tuple)):
-        return "a list"
+        return "a list" if value else "an empty list"
     return f"a {type(value).__name__}"
 
 

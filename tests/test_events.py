@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from oarlock.events import RunState, decode, encode, fold
+
+
+def run_of(*told: dict[str, Any]) -> RunState:
+    """Events a second apart, after the usual beginning."""
+    start: list[dict[str, Any]] = [
+        {"kind": "run", "job": "mnist", "engine": "local", "tasks": ["worker-0", "worker-1"]},
+        {"kind": "agent", "pid": 7, "host": "here"},
+        {"kind": "generation", "generation": 1, "tasks": ["worker-0", "worker-1"]},
+    ]
+    return fold(
+        "mnist-abcd", [{"t": 100.0 + second, **event} for second, event in enumerate([*start, *told])]
+    )
+
+
+STARTED = {"kind": "task", "task": "worker-0", "state": "started", "pid": 11}
+
+
+def test_a_run_goes_through_its_states() -> None:
+    failed = {"kind": "restart", "task": "worker-1", "reason": "killed by SIGKILL", "left": 2}
+    formed = {"kind": "generation", "generation": 2, "tasks": ["worker-0", "worker-1"]}
+    end = {"kind": "end", "state": "succeeded", "code": 0}
+    told = [STARTED, failed, formed, STARTED, {"kind": "stop", "reason": "asked"}, end]
+    states = [run_of(*told[:count]).state for count in range(len(told) + 1)]
+    assert states == [
+        "starting",
+        "running",
+        "restarting",
+        "restarting",
+        "running",
+        "stopping",
+        "succeeded",
+    ]
+
+
+def test_rate_and_eta_come_from_reports() -> None:
+    reports = [
+        {"kind": "report", "task": "worker-0", "step": step, "total": 100, "loss": 1.0}
+        for step in (10, 20, 30)
+    ]
+    task = run_of(STARTED, *reports).tasks["worker-0"]
+    assert (task.step, task.total, task.rate, task.eta) == (30, 100, 10.0, 7.0)
+    assert task.metrics == {"loss": 1.0}
+
+
+def test_a_restart_from_a_checkpoint_does_not_make_the_rate_negative() -> None:
+    reports = [{"kind": "report", "task": "worker-0", "step": step} for step in (10, 20, 15, 25)]
+    rate = run_of(STARTED, *reports).tasks["worker-0"].rate
+    assert rate == pytest.approx(10.0)
+
+
+def test_a_task_we_ended_was_killed_one_that_ended_itself_failed() -> None:
+    ours = {"kind": "task", "task": "worker-0", "state": "ended", "code": 137, "ours": True}
+    theirs = {"kind": "task", "task": "worker-1", "state": "ended", "code": 7, "ours": False}
+    tasks = run_of(STARTED, ours, theirs).tasks
+    assert (tasks["worker-0"].state, tasks["worker-1"].state) == ("killed", "failed")
+
+
+def test_a_failed_run_names_its_culprit() -> None:
+    end = {
+        "kind": "end",
+        "state": "failed",
+        "code": 7,
+        "task": "worker-1",
+        "reason": "ValueError: no",
+        "type": "ValueError",
+        "message": "no",
+        "where": "train.py:3",
+    }
+    state = run_of(STARTED, end)
+    assert state.failure is not None
+    assert (state.code, state.failure.task, state.failure.where) == (7, "worker-1", "train.py:3")
+
+
+def test_resuming_makes_a_failed_run_start_again() -> None:
+    state = run_of(STARTED, {"kind": "end", "state": "failed", "code": 1}, {"kind": "agent", "pid": 8})
+    assert (state.state, state.code, state.ended, state.agent) == ("starting", None, None, 8)
+
+
+def test_what_is_not_known_is_passed_over() -> None:
+    """An older client reads a newer run: unknown kinds and fields are no reason to fail."""
+    state = run_of({"kind": "eclipse", "moon": 1}, {**STARTED, "colour": "red"})
+    assert state.state == "running"
+
+
+def test_data_goes_there_and_back() -> None:
+    end = {"kind": "end", "state": "failed", "code": 7, "task": "worker-1", "reason": "exit code 7"}
+    report = {"kind": "report", "task": "worker-0", "step": 3, "total": 9, "loss": 0.5}
+    state = run_of(STARTED, report, end)
+    assert RunState.from_data(json.loads(json.dumps(state.to_data()))) == state
+
+
+@pytest.mark.parametrize("torn", ["", "{", '{"kind":"task"}', "[]", '"text"', '{"t":1,"kind":"ta', "null"])
+def test_a_torn_line_is_no_event(torn: str) -> None:
+    assert decode(torn) is None
+
+
+def test_numbers_that_json_does_not_know_stay_readable() -> None:
+    line = encode(
+        {"t": 1.0, "kind": "report", "loss": float("nan"), "more": [float("inf"), {"x": float("-inf")}]}
+    )
+    assert json.loads(line)["loss"] == "nan"
+    assert "NaN" not in line
+    assert "Infinity" not in line
