@@ -117,7 +117,7 @@ FIELDS = (
     "name, program, module, command, args, env, framework, roles, storage, limits, warm, seed and kubernetes"
 )
 
-MISTAKES: list[tuple[dict[str, Any], str]] = [
+MISTAKES: list[tuple[dict[Any, Any], str]] = [
     # names of fields
     ({"programm": "a.py"}, "programm: no such field; did you mean program?"),
     ({"roles": {"wroker": 1}}, "roles.wroker: no such field; did you mean worker?"),
@@ -209,6 +209,10 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         "for a file use program",
     ),
     (
+        {"program": None, "module": "my-module"},
+        'module: expected the name of a module such as package.train, found "my-module"',
+    ),
+    (
         {"program": None, "command": []},
         "command: expected a command as a list of words or one line, found an empty list",
     ),
@@ -286,7 +290,21 @@ def test_data_of_a_job_makes_the_same_job(written: dict[str, Any], full: bool) -
     job = parse(written)
     assert parse(to_data(job, full=full)) == job
     assert to_data(parse(to_data(job, full=full)), full=full) == to_data(job, full=full)
-    msgspec.json.encode(to_data(job, full=full))
+    assert _is_plain(to_data(job, full=full))
+
+
+def _is_plain(data: Any) -> bool:
+    if type(data) is dict:
+        return all(type(name) is str and _is_plain(item) for name, item in data.items())
+    if type(data) is list:
+        return all(map(_is_plain, data))
+    return data is None or type(data) in (str, int, float, bool)
+
+
+def test_data_of_a_job_is_its_own() -> None:
+    job = parse(EVERYTHING)
+    to_data(job)["kubernetes"]["nodes"].append(7)
+    assert job.kubernetes == EVERYTHING["kubernetes"]
 
 
 def test_data_of_a_job_says_what_differs_from_the_defaults() -> None:
@@ -314,15 +332,15 @@ def test_the_schema_accepts_what_a_job_accepts(written: dict[str, Any]) -> None:
 
 
 # What only the reader can know: how fields go together, and what text means.
-BEYOND_A_SCHEMA = (
+BEYOND_A_SCHEMA = [
     "min is larger",
     "only one",
     "fixed number",
     "need at least",
     "no chief",
     "Oarlock sets it",
-)
-BEYOND_A_SCHEMA += ("quotation mark", "no shell", "x00", "ud800", "\\n", "expected a name")
+]
+BEYOND_A_SCHEMA += ["quotation mark", "no shell", "x00", "ud800", "\\n", "expected a name"]
 
 
 @pytest.mark.parametrize(

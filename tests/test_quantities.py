@@ -83,6 +83,7 @@ def test_a_size_is_read_and_printed(written: Any, size: int, printed: str) -> No
         ("4gi", 'expected a size such as 4Gi, 512Mi or 2G, found "4gi"; did you mean 4Gi?'),
         ("512m", 'expected a size such as 4Gi, 512Mi or 2G, found "512m"; did you mean 512M?'),
         ("512 MB", 'expected a size such as 4Gi, 512Mi or 2G, found "512 MB"; did you mean 512M?'),
+        ("4 bananas", 'expected a size such as 4Gi, 512Mi or 2G, found "4 bananas"'),
         ("lots", 'expected a size such as 4Gi, 512Mi or 2G, found "lots"'),
         (1.5, "expected a size such as 4Gi, 512Mi or 2G, found 1.5"),
         (-1, "expected a size such as 4Gi, 512Mi or 2G, found -1"),

@@ -6,6 +6,7 @@ same checks. Nothing here touches a file: whether the program exists is `jobfile
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
@@ -68,11 +69,7 @@ def _plain(value: Any, full: bool) -> Any:
         return value.min
     if isinstance(value, (Duration, Size, Replicas)):
         return str(value)
-    if isinstance(value, Mapping):
-        return {name: item if item is None else _plain(item, full) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [item if item is None else _plain(item, full) for item in value]
-    return value
+    return list(value) if isinstance(value, tuple) else copy.deepcopy(value)
 
 
 def schema() -> dict[str, Any]:

@@ -68,31 +68,30 @@ def load(
 
 def _find(target: str | None, cwd: Path) -> _Found:
     path = Path(os.path.normpath(cwd / (target or ".")))
-    shown = _shown(path, cwd)
     try:
-        if path.is_dir():
-            return _find_in_folder(path, cwd)
-        exists = path.exists()
-    except (OSError, ValueError):  # a NUL, a name too long, a loop of links
-        exists = False
+        is_folder, exists = path.is_dir(), path.exists()
+    except (OSError, ValueError):  # a NUL, a name too long
+        is_folder, exists = False, False
+    if is_folder:
+        return _find_in_folder(path, cwd)
     if not exists:
         raise JobError(_missing(target or ".", path))
     if path.suffix == ".py":
-        return _from_program(path, cwd)
+        return _from_program(path, cwd if path.is_relative_to(cwd) else path.parent, cwd)
     if path.suffix in (".yaml", ".yml", ".toml"):
         return _from_file(path, cwd)
-    raise JobError(f"{shown}: expected a program (.py), a job file (.yaml, .yml, .toml) or a folder")
+    expected = "expected a program (.py), a job file (.yaml, .yml, .toml) or a folder"
+    raise JobError(f"{_shown(path, cwd)}: {expected}")
 
 
 def _find_in_folder(folder: Path, cwd: Path) -> _Found:
     for name in JOB_FILES:
         if (folder / name).exists():
             return _from_file(folder / name, cwd)
-    pyproject = folder / PYPROJECT
-    if pyproject.exists() and _read_pyproject(pyproject, cwd):
-        return _from_file(pyproject, cwd)
+    if (folder / PYPROJECT).exists() and _read_pyproject(folder / PYPROJECT, cwd):
+        return _from_file(folder / PYPROJECT, cwd)
     if (folder / PROGRAM).is_file():
-        return _from_program(folder / PROGRAM, folder)
+        return _from_program(folder / PROGRAM, folder, cwd)
     looked_for = f"{', '.join(JOB_FILES)}, [tool.oarlock] in {PYPROJECT} and {PROGRAM}"
     raise JobError(f"{folder}: no job here; looked for {looked_for}")
 
@@ -115,18 +114,17 @@ def _read_pyproject(file: Path, cwd: Path) -> Source | None:
     return read_toml(read_text(file, shown), shown, ("tool", "oarlock"))
 
 
-def _from_program(program: Path, cwd: Path) -> _Found:
-    folder = cwd if program.is_relative_to(cwd) else program.parent
+def _from_program(program: Path, folder: Path, cwd: Path) -> _Found:
     shown = _shown(program, cwd)
     source = read_script(runnable.read_program(program, shown), shown)
-    if source:
-        for name in WAYS:
-            if source.data.get(name) is not None:
-                raise JobError(
-                    f"{source.where((name,))}: {name}: not in a program's own block: it is the program"
-                )
-    relative = program.relative_to(folder).as_posix()
-    return _Found(folder, program if source else None, source or Source(shown), {"program": relative})
+    defaults = {"program": program.relative_to(folder).as_posix()}
+    if source is None:
+        return _Found(folder, None, Source(shown), defaults)
+    for name in WAYS:
+        if source.data.get(name) is not None:
+            where = source.where((name,))
+            raise JobError(f"{where}: {name}: not in a program's own block: it is the program")
+    return _Found(folder, program, source, defaults)
 
 
 def _missing(target: str, path: Path) -> str:

@@ -37,6 +37,8 @@ def _check(job: Job, folder: Path) -> Job:
 
 def read_program(program: Path, shown: str) -> str:
     """A program's text, good enough for its metadata: a strange byte is for Python to complain about."""
+    if not program.is_file():  # reading a pipe could wait forever
+        raise JobError(f"{shown}: not a regular file")
     try:
         return program.read_bytes().decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
     except OSError as problem:

@@ -81,8 +81,9 @@ def _compose(text: str, shown: str) -> Node | None:
             f"{shown}:{line}: a character that YAML does not allow (#x{problem.character:x})"
         ) from None
     except yaml.MarkedYAMLError as problem:
-        at_end = "end of stream" in (problem.problem or "")
-        mark = problem.context_mark if at_end and problem.context_mark else problem.problem_mark
+        # What is left open is noticed at the end of the file, and made where it was opened.
+        left_open = re.search("end of stream|<stream end>|could not find", problem.problem or "")
+        mark = problem.context_mark if left_open and problem.context_mark else problem.problem_mark
         line = mark.line + 1 if mark else 1
         raise JobError(f"{shown}:{line}: {_in_plain_words(problem.problem or '')}") from None
     except RecursionError:
@@ -179,7 +180,7 @@ _WORDS = (
     ),
     (r"could not find expected ':'", "expected a name and ':'"),
     (r"end of stream|got '<stream end>'", "a quotation mark or a bracket is not closed"),
-    (r"single document", "a second document; a job file holds one"),
+    (r"another document", "a second document; a job file holds one"),
     (r"undefined alias", "an alias (*) for which there is no anchor (&) above it"),
     (r"expected <block end>", "out of line with what is above it; check the indentation"),
 )
