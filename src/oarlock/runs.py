@@ -19,6 +19,7 @@ import fcntl
 import json
 import os
 import random
+import re
 import shutil
 import tempfile
 import time
@@ -27,10 +28,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oarlock.errors import OarlockError, UnknownRun
+from oarlock.errors import JobError, OarlockError, UnknownRun
 from oarlock.events import Event, RunState, decode, fold
 
 _LETTERS = "abcdefghijkmnpqrstuvwxyz"
+_NAME = "[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?"  # what Kubernetes takes too, with a role behind it
+_NAME_IN_WORDS = "lower-case letters, digits and '-', starting with a letter, at most 40 characters"
 
 
 def home() -> Path:
@@ -114,6 +117,8 @@ class RunFolder:
 
 def create(job: str, fill: Callable[[RunFolder], Any], name: str | None = None) -> RunFolder:
     """A new record, complete or not at all: `fill` writes into a folder nobody sees yet."""
+    if name is not None and not re.fullmatch(_NAME, name):
+        raise JobError(f"no name for a run: {name!r}; expected {_NAME_IN_WORDS}")
     root = home() / "runs"
     root.mkdir(parents=True, exist_ok=True)
     for leftover in root.glob(".*.deleted"):
@@ -122,7 +127,7 @@ def create(job: str, fill: Callable[[RunFolder], Any], name: str | None = None) 
         final = root / (name or _new_name(job))
         if final.exists():
             if name:
-                raise OarlockError(
+                raise JobError(
                     f"there is a run called {name}: choose another --name, or `oarlock delete {name}`"
                 )
             continue

@@ -5,22 +5,32 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import NoReturn
 
 import click
 
 from oarlock.cli.group import Verbs
+from oarlock.errors import OarlockError
 
 
 def main() -> NoReturn:
     """The console script. Whatever goes wrong is one line on stderr and an exit code, never a traceback."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # what a program wrote may fit no encoding
     try:
         code = Verbs().main(prog_name="oarlock", standalone_mode=False)
     except click.Abort:
         code = 130
     except click.ClickException as problem:
         code = _complain(problem)
+    except OarlockError as problem:
+        click.echo(f"oarlock: {problem}", err=True)
+        code = problem.exit_code
+    except OSError as problem:  # a full disk, a folder that is not ours
+        click.echo(f"oarlock: {problem.filename or 'the system'}: {problem.strerror or problem}", err=True)
+        code = 1
     sys.exit(code)
 
 

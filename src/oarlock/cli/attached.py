@@ -18,6 +18,8 @@ from oarlock.events import RunState
 from oarlock.runs import RunFolder
 from oarlock.watch import Watch
 
+_RECENT = 10  # lines
+
 
 def own(watch: Watch, interrupts: Interrupts, as_json: bool) -> int:
     """Beside a run of our own: Ctrl-C stops it, the second kills it, the third leaves it alone."""
@@ -39,7 +41,12 @@ def own(watch: Watch, interrupts: Interrupts, as_json: bool) -> int:
 
 def visit(watch: Watch, interrupts: Interrupts, as_json: bool) -> int:
     """Beside somebody's run: Ctrl-C leaves, and never stops it."""
-    run, screen = watch.run, _screen(as_json)
+    run = watch.run
+    # JSON has the whole story; a person wants to see where it stands, and the last lines that led there.
+    recent = [] if as_json else watch.look()[1][-_RECENT:]
+    screen = _screen(as_json)
+    if run.is_held():
+        screen.show(watch.state, [], recent)
 
     def on_interrupt(count: int) -> None:
         raise Detached
@@ -61,7 +68,8 @@ def finish(run: RunFolder, state: RunState, as_json: bool) -> int:
     for number, line in enumerate(ending.lines(run, state)):
         colour = ("green" if is_good else "red") if number == 0 else None
         click.secho(line, err=not is_good, fg=colour, bold=number == 0)
-    hint(ending.next_command(run, state))
+    if state.failure is None:  # else the last line says how to see more
+        hint(ending.next_command(run, state))
     return exit_code(state)
 
 

@@ -19,6 +19,7 @@ from oarlock.events import Event, RunState, TaskState
 from oarlock.watch import LogLine
 
 _INTERVAL = 0.1  # seconds between two redraws with nothing to scroll
+_METRICS = 4  # their column
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue")
 _STATES = {"running": "green", "failed": "red", "killed": "yellow", "finished": "blue", "pending": "dim"}
 
@@ -38,7 +39,7 @@ class Display:
         now = time.monotonic()
         if above or now - self._drawn_at >= _INTERVAL:
             self._drawn_at = now
-            self._live.update(draw(state, self.console.height), refresh=True)
+            self._live.update(draw(state, *self.console.size), refresh=True)
 
     def say(self, text: str) -> None:
         self.console.print(Text(f"oarlock | {text}", "bold yellow"), soft_wrap=True)
@@ -47,16 +48,16 @@ class Display:
         self._live.stop()
 
 
-def draw(state: RunState, height: int) -> RenderableType:
+def draw(state: RunState, width: int, height: int) -> RenderableType:
     """The heading and as many tasks as the screen has room for, those that need a look first."""
     room = max(1, height - 4)
     tasks = list(state.tasks.values())
     shown = tasks if len(tasks) <= room else sorted(tasks, key=lambda task: task.state == "running")[:room]
     table = Table.grid(padding=(0, 2))
-    for _ in range(7):
-        table.add_column(no_wrap=True)
+    for number in range(7):
+        table.add_column(no_wrap=number != _METRICS)  # the one that gives way where it is narrow
     for task in shown:
-        table.add_row(*_row(task))
+        table.add_row(*_row(task, bar=20 if width >= 100 else 10 if width >= 70 else 0))
     hidden = [Text(f"and {plural(len(tasks) - len(shown), 'more task')}", "dim")] if shown != tasks else []
     return Group(_heading(state), table, *hidden)
 
@@ -65,20 +66,23 @@ def _heading(state: RunState) -> Text:
     facts = [state.state, f"generation {state.generation}", plural(state.restarts, "restart")]
     if state.created is not None:
         facts.append(duration(time.time() - state.created))
-    return Text.assemble((state.run, "bold"), "  ", ("  ".join(facts), "dim"), overflow="ellipsis", no_wrap=True)
+    return Text.assemble(
+        (state.run, "bold"), "  ", ("  ".join(facts), "dim"), overflow="ellipsis", no_wrap=True
+    )
 
 
-def _row(task: TaskState) -> list[RenderableType]:
-    bar: RenderableType = ""
-    if task.total and task.step is not None:
-        bar = ProgressBar(total=task.total, completed=min(task.step, task.total), width=20)
+def _row(task: TaskState, bar: int) -> list[RenderableType]:
+    done: RenderableType = ""
+    if bar and task.total and task.step is not None:
+        done = ProgressBar(total=task.total, completed=min(task.step, task.total), width=bar)
+    metrics = "  ".join(filter(None, [telling.rate(task), *telling.metrics(task)]))
     restarts = f"restarted {task.starts - 1}x" if task.starts > 1 else ""
     return [
         Text(task.name, _colour(task.name)),
         Text(task.state, _STATES.get(task.state, "")),
         Text(telling.steps(task)),
-        bar,
-        Text("  ".join(filter(None, [telling.rate(task), *telling.metrics(task)]))),
+        done,
+        Text(metrics, no_wrap=True, overflow="ellipsis"),
         Text(telling.eta(task)),
         Text(restarts, "yellow"),
     ]
@@ -86,8 +90,8 @@ def _row(task: TaskState) -> list[RenderableType]:
 
 def _above(item: Event | LogLine, state: RunState, width: int) -> Text | None:
     if isinstance(item, LogLine):
-        prefix = Text(f"{item.task.ljust(width)} | ", _colour(item.task))
-        return prefix.append_text(_coloured(resolve(item.text)))
+        prefix = (f"{item.task.ljust(width)} | ", _colour(item.task))
+        return Text.assemble(prefix, _coloured(resolve(item.text)))
     text = telling.notable(item, state)
     return Text(f"{'oarlock'.ljust(width)} | {text}", "bold") if text else None
 

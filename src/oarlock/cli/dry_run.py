@@ -1,4 +1,4 @@
-"""`oarlock run --dry-run`: the resolved job, its tasks, and the environment each would get. Creates nothing."""
+"""`oarlock run --dry-run`: the resolved job, its tasks and the environment of each. Creates nothing."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ def _tasks(jobfile: JobFile, name: str) -> list[dict[str, Any]]:
                 **contract.environment(
                     gang,
                     task,
-                    kept if task.is_leader else {**kept, "model": str(record / "scratch" / task.name / "model")},
+                    kept
+                    if task.is_leader
+                    else {**kept, "model": str(record / "scratch" / task.name / "model")},
                 ),
             },
         }

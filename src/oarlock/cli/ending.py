@@ -1,19 +1,25 @@
-"""The last lines of a run: what came of it, at most ten lines. The end of a failed run is the last on the screen."""
+"""The last lines on the screen: what came of a run, in at most ten."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 from oarlock import watch
+from oarlock.cli import shape
+from oarlock.cli.logfiles import culprit
 from oarlock.cli.output import duration, plural
 from oarlock.cli.telling import exit_code, first_line
 from oarlock.cli.terminal import resolve
+from oarlock.errors import OarlockError
 from oarlock.events import Failure, RunState
 from oarlock.runs import RunFolder
 
 _MESSAGE_LINES = 3
 _LAST_WORDS = 3
+_TAIL = 200  # lines; a dump of many threads is long
 
 
 def lines(run: RunFolder, state: RunState) -> list[str]:
@@ -22,7 +28,9 @@ def lines(run: RunFolder, state: RunState) -> list[str]:
     if state.state == "failed":
         return _failure(run, state)
     reason = f": {state.reason}" if state.reason else ""
-    return [f"{run.name} {'was ' if state.state == 'lost' else ''}{state.state}{_after(state)}{reason}"]
+    if state.state == "lost":
+        return [f"{run.name} was lost{reason}", f"more: {run.path / 'agent.log'}"]
+    return [f"{run.name} {state.state}{_after(state)}{reason}"]
 
 
 def next_command(run: RunFolder, state: RunState) -> str:
@@ -33,30 +41,43 @@ def next_command(run: RunFolder, state: RunState) -> str:
     return f"oarlock logs {run.name}"
 
 
-def failure_lines(run: RunFolder, state: RunState, failure: Failure) -> list[str]:
+def failure(run: RunFolder, told: Failure) -> list[str]:
     """Who failed, of what and where; the last output of one that could not say."""
-    message = (failure.message or "").strip().splitlines()
-    if failure.type is None:
-        words = last_words(run, state.generation, failure.task)
-        return [f"{failure.task}: {first_line(failure.reason)}", *(f"  | {word}" for word in words)]
+    return [*_cause(run, told), *([f"not restarted: {told.refusal}"] if told.refusal else [])]
+
+
+def _cause(run: RunFolder, told: Failure) -> list[str]:
+    if told.type is None:
+        words = _last_words(run, told.task)
+        return [f"{told.task}: {first_line(told.reason)}", *(f"  | {word}" for word in words)]
+    message = (told.message or "").strip().splitlines()
     shown = [first_line(line) for line in message[:_MESSAGE_LINES]] or [""]
-    cut = ["  …"] if len(message) > _MESSAGE_LINES else []
     return [
-        f"{failure.task}: {failure.type}: {shown[0]}".rstrip(": "),
+        f"{told.task}: {told.type}: {shown[0]}".rstrip(": "),
         *(f"  {line}" for line in shown[1:]),
-        *cut,
-        *([f"  at {_near(failure.where)}"] if failure.where else []),
+        *(["  …"] if len(message) > _MESSAGE_LINES else []),
+        *([f"  at {_near(told.where)}"] if told.where else []),
     ]
 
 
-def last_words(run: RunFolder, generation: int, task: str, count: int = _LAST_WORDS) -> list[str]:
-    path = run.path / "logs" / str(generation) / f"{task}.log"
+def _last_words(run: RunFolder, task: str) -> list[str]:
     try:
+        path = run.path / "logs" / str(culprit(run)[1]) / f"{task}.log"
         with path.open("rb") as file:
-            texts = (resolve(watch.parse_line(line.rstrip(b"\n"), 0, task).text, colours=False) for line in file)
-            return [first_line(text) for text in deque((text for text in texts if text.strip()), count)]
-    except OSError:
+            lines = deque((line for line in file if line.partition(b" ")[2].strip()), _TAIL)
+    except (OSError, OarlockError):
         return []
+    texts = [resolve(watch.parse_line(line, 0, task).text, colours=False) for line in lines]
+    return [first_line(text) for text in _crash(texts) or texts[-_LAST_WORDS:]]
+
+
+def _crash(texts: Sequence[str]) -> list[str]:
+    """Of faulthandler's dump, what it was and the innermost frame: its last lines are only ours."""
+    for number, text in enumerate(texts):
+        if text.startswith("Fatal Python error"):
+            frames = (frame for frame in texts[number:] if frame.startswith("  File "))
+            return [text, *islice(frames, 1)]
+    return []
 
 
 def _success(run: RunFolder, state: RunState) -> list[str]:
@@ -64,20 +85,18 @@ def _success(run: RunFolder, state: RunState) -> list[str]:
     facts = [plural(leader.step, "step")] if leader and leader.step is not None else []
     facts += [plural(state.restarts, "restart")] if state.restarts else []
     told = [f"{run.name} succeeded{_after(state, 'in')}{': ' if facts else ''}{', '.join(facts)}"]
-    model = run.model
-    if model.is_dir() and any(model.iterdir()):
+    model = shape.folders(run).get("model", "")
+    if "://" in model or (Path(model).is_dir() and any(Path(model).iterdir())):
         told.append(f"model: {model}")
     return told
 
 
 def _failure(run: RunFolder, state: RunState) -> list[str]:
     told = [f"{run.name} failed{_after(state)}, exit code {exit_code(state)}"]
+    more = f"more: oarlock logs --failed {run.name}"
     if state.failure is None:
         return [*told, first_line(state.reason or "", 400)]
-    told += failure_lines(run, state, state.failure)
-    if state.failure.refusal:
-        told.append(f"not restarted: {state.failure.refusal}")
-    return told
+    return [*told, *failure(run, state.failure), more]
 
 
 def _after(state: RunState, word: str = "after") -> str:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Protocol
 
+import click
+
 from oarlock.agent.record import timestamp
 from oarlock.events import Event, RunState
+from oarlock.runs import RunFolder
 from oarlock.watch import LogLine, Watch
 
 
@@ -44,7 +48,7 @@ class Interrupts:
         self.count += 1
 
 
-class Detached(Exception):
+class Detached(Exception):  # noqa: N818, not an error
     """The watcher left; the run goes on."""
 
 
@@ -62,6 +66,17 @@ def until_end(
     finally:
         screen.close()
     return watch.state
+
+
+@contextmanager
+def leaving(run: RunFolder) -> Iterator[None]:
+    """Around a verb that only reads along: Ctrl-C leaves it, and says that the run goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if run.is_held():
+            click.echo(f"\ndetached; {run.name} goes on", err=True)
+        sys.exit(130)
 
 
 def in_order(happened: Sequence[Event], lines: Sequence[LogLine]) -> list[Event | LogLine]:

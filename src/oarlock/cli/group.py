@@ -8,12 +8,12 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
-from oarlock.errors import OarlockError
+if TYPE_CHECKING:  # only the shell's completion needs it
+    from click.shell_completion import CompletionItem
 
 # In the order of --help. A test holds these against the first line of each verb's docstring.
 VERBS = {
@@ -40,9 +40,16 @@ _BROKEN_PIPE = 141  # 128 + SIGPIPE, as a shell reports it
 class Verbs(click.Group):
     def __init__(self) -> None:
         version = click.Option(
-            ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_version, help=VERBS["version"]
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_version,
+            help=VERBS["version"],
         )
-        super().__init__("oarlock", help=_HELP, params=[version], invoke_without_command=True, callback=_alone)
+        super().__init__(
+            "oarlock", help=_HELP, params=[version], invoke_without_command=True, callback=_alone
+        )
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -65,25 +72,21 @@ class Verbs(click.Group):
             formatter.write_dl(list(VERBS.items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        return [CompletionItem(name, help=text) for name, text in VERBS.items() if name.startswith(incomplete)]
+        from click.shell_completion import CompletionItem
+
+        return [
+            CompletionItem(name, help=text) for name, text in VERBS.items() if name.startswith(incomplete)
+        ]
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             code = super().invoke(ctx)
             sys.stdout.flush()
             return code
-        except OarlockError as problem:
-            raise _Refusal(problem) from None
         except BrokenPipeError:
             # `oarlock logs | head`: nobody listens any more, and the flush at the end must not say so.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return _BROKEN_PIPE
-
-
-class _Refusal(click.ClickException):
-    def __init__(self, problem: OarlockError) -> None:
-        super().__init__(str(problem))
-        self.exit_code = problem.exit_code
 
 
 @click.pass_context

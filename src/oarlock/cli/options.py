@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:  # only the shell's completion needs it
+    from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def run_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """For the shell's completion."""
+    from click.shell_completion import CompletionItem
+
     from oarlock import runs
 
     return [CompletionItem(run.name) for run in runs.all_runs() if run.name.startswith(incomplete)]

@@ -1,4 +1,4 @@
-"""A run as plain lines, for pipes and files: `worker-0 | text`, and what Oarlock has to say as `oarlock | text`."""
+"""A run as plain lines, for pipes and files: `worker-0 | text`, and Oarlock's own as `oarlock | text`."""
 
 from __future__ import annotations
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from oarlock.cli.output import duration, number, plural
+from oarlock.cli.terminal import resolve
 from oarlock.events import Event, RunState, TaskState
 
 _METRICS = 3  # that fit on a line: the loss and two more
@@ -63,7 +66,7 @@ def exit_code(state: RunState) -> int:
 
 
 def first_line(text: str, most: int = 200) -> str:
-    line = next(iter(text.strip().splitlines()), "")
+    line = resolve(next(iter(text.strip().splitlines()), ""), colours=False)
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
@@ -100,11 +103,13 @@ def _end(event: Event) -> str:
     return f"{event['state']}, exit code {event.get('code')}{reason}"
 
 
-_TELLERS = {
+_TELLERS: dict[str, Callable[[Event], str]] = {
     "run": lambda event: f"run of {event.get('job')}: {plural(len(event.get('tasks', [])), 'task')}",
     "agent": lambda event: f"agent: process {event.get('pid')} on {event.get('host')}",
     "ready": _ready,
-    "generation": lambda event: f"generation {event['generation']}: {plural(len(event.get('tasks', [])), 'task')}",
+    "generation": lambda event: (
+        f"generation {event['generation']}: {plural(len(event.get('tasks', [])), 'task')}"
+    ),
     "task": _task,
     "report": _report,
     "error": _error,
@@ -113,3 +118,5 @@ _TELLERS = {
     "stop": lambda event: f"stopping: {event.get('reason')}",
     "end": _end,
 }
+
+KINDS = tuple(_TELLERS)

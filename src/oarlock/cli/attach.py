@@ -1,0 +1,24 @@
+"""`oarlock attach`: the live view of a run that somebody else started, or that was detached."""
+
+from __future__ import annotations
+
+import click
+
+from oarlock import runs
+from oarlock.cli import attached
+from oarlock.cli.following import Interrupts
+from oarlock.cli.options import json_option, run_argument
+from oarlock.watch import Watch
+
+
+@click.command("attach")
+@run_argument
+@json_option("events as JSON lines, and last the final state")
+def verb(name: str | None, as_json: bool) -> int:
+    """Watch a run that is under way.
+
+    Ctrl-C leaves it alone and running. The exit code is the run's, or 0 after Ctrl-C.
+    """
+    run = runs.find(name)
+    with Interrupts() as interrupts:
+        return attached.visit(Watch(run), interrupts, as_json)

@@ -1,0 +1,105 @@
+"""`oarlock logs`: what the tasks wrote, all of them merged by time."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from oarlock import runs
+from oarlock.cli import logfiles
+from oarlock.cli.following import leaving
+from oarlock.cli.logfiles import Choice
+from oarlock.cli.options import json_option, run_argument
+from oarlock.cli.output import print_json_line
+from oarlock.cli.terminal import resolve
+from oarlock.watch import LogLine, Watch
+
+
+@click.command("logs")
+@run_argument
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run ends; Ctrl-C leaves.")
+@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
+@click.option("--since", metavar="WHEN", help="Only what is newer: 10m, or a time such as 2025-11-15T10:00.")
+@click.option("--task", "tasks", multiple=True, metavar="TASK", help="Only this task; may be repeated.")
+@click.option("--failed", is_flag=True, help="Only the task that failed.")
+@click.option("--first-error", is_flag=True, help="Only the task that failed, from its first error on.")
+@click.option(
+    "--generation", type=click.IntRange(min=1), metavar="N", help="Of this generation, not the latest."
+)
+@click.option("--previous", is_flag=True, help="Of the generation before the latest.")
+@click.option("--timestamps", is_flag=True, help="Put the time before each line.")
+@json_option("a JSON object per line: time, generation, task, text")
+def verb(
+    name: str | None,
+    follow: bool,
+    tail: int | None,
+    since: str | None,
+    tasks: tuple[str, ...],
+    failed: bool,
+    first_error: bool,
+    generation: int | None,
+    previous: bool,
+    timestamps: bool,
+    as_json: bool,
+) -> None:
+    """Print what the tasks of a run have written.
+
+    All tasks, merged by time, of the latest generation.
+    """
+    _exclude({"--generation": generation, "--previous": previous})
+    _exclude({"--task": tasks, "--failed": failed, "--first-error": first_error})
+    _exclude({"--follow": follow, "--first-error": first_error})
+    run = runs.find(name)
+    choice = logfiles.choose(
+        run,
+        tasks=tasks,
+        failed=failed or first_error,
+        generation=generation,
+        previous=previous,
+        since=since,
+    )
+    show = _Printer(timestamps, as_json)
+    if follow:
+        with leaving(run):
+            _follow(run, choice, tail, show)
+        return
+    lines = (logfiles.from_first_error if first_error else logfiles.read)(run, choice)
+    show.all(lines if tail is None else deque(lines, tail))
+
+
+def _exclude(given: dict[str, Any]) -> None:
+    names = [name for name, value in given.items() if value]
+    if len(names) > 1:
+        raise click.UsageError(f"{names[0]} and {names[1]} exclude each other")
+
+
+class _Printer:
+    def __init__(self, timestamps: bool, as_json: bool) -> None:
+        self.timestamps = timestamps
+        self.as_json = as_json
+        self.colours = sys.stdout.isatty()
+
+    def all(self, lines: Iterable[LogLine]) -> None:
+        for line in lines:
+            self.one(line)
+
+    def one(self, line: LogLine) -> None:
+        if self.as_json:
+            print_json_line(asdict(line))
+            return
+        stamp = f"{line.time} " if self.timestamps else ""
+        print(f"{stamp}{line.task} | {resolve(line.text, self.colours)}")
+
+
+def _follow(run: runs.RunFolder, choice: Choice, tail: int | None, show: _Printer) -> None:
+    """What is there is cut to the tail; what comes is not."""
+    most = tail
+    for _, lines in Watch(run).follow():
+        show.all(deque(filter(choice.wants, lines), most))
+        sys.stdout.flush()
+        most = None

@@ -1,0 +1,79 @@
+"""`oarlock status`: everything that RunState holds, for people."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from oarlock import runs
+from oarlock.cli import ending, shape, telling
+from oarlock.cli.options import json_option, run_argument
+from oarlock.cli.output import duration, hint, plural, print_json, print_table
+from oarlock.events import RunState, TaskState
+
+_HEADER = ("TASK", "STATE", "STEP", "RATE", "ETA", "STARTS", "CODE", "PROCESS", "METRICS")
+
+
+@click.command("status")
+@run_argument
+@json_option("the run's state as JSON")
+def verb(name: str | None, as_json: bool) -> None:
+    """Show all that is known about a run."""
+    run = runs.find(name)
+    state = run.state()
+    if as_json:
+        print_json(shape.of_run(run, state))
+        return
+    _print_heading(state)
+    click.echo()
+    print_table(_HEADER, [_row(task) for task in state.tasks.values()])
+    if state.failure is not None:
+        _print_block("failure" if state.is_final else "last failure", ending.failure(run, state.failure))
+    if state.notes:
+        _print_block("notes", state.notes)
+    _print_block("folders", [f"{kind:<12} {place}" for kind, place in shape.folders(run).items()])
+    hint(
+        ending.next_command(run, state)
+        if state.is_final or state.state == "lost"
+        else f"oarlock attach {run.name}"
+    )
+
+
+def _print_heading(state: RunState) -> None:
+    code = f", exit code {telling.exit_code(state)}" if state.is_final else ""
+    reason = f": {telling.first_line(state.reason)}" if state.reason and state.failure is None else ""
+    click.secho(f"{state.run} {state.state}{code}{reason}", bold=True)
+    facts = [
+        f"job {state.job}",
+        state.engine,
+        f"generation {state.generation}",
+        plural(state.restarts, "restart"),
+    ]
+    if state.agent and not state.is_final and state.state != "lost":
+        facts.append(f"agent process {state.agent}")
+    click.echo(", ".join(facts))
+    for what, when in (("created", state.created), ("started", state.started), ("ended", state.ended)):
+        if when is not None:
+            stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when))
+            click.echo(f"{what} {stamp} ({duration(time.time() - when)} ago)")
+
+
+def _row(task: TaskState) -> tuple[str, ...]:
+    return (
+        task.name,
+        task.state,
+        telling.steps(task),
+        telling.rate(task),
+        duration(task.eta) if task.eta and task.state == "running" else "",
+        str(task.starts),
+        "" if task.code is None else str(task.code),
+        "" if task.pid is None else str(task.pid),
+        "  ".join(telling.metrics(task, most=len(task.metrics))),
+    )
+
+
+def _print_block(heading: str, lines: list[str]) -> None:
+    click.secho(f"\n{heading}", bold=True)
+    for line in lines:
+        click.echo(f"  {line}")
