@@ -7,7 +7,6 @@ Once the module is there, nothing of ours remains visible on it: its spec and lo
 
 from __future__ import annotations
 
-import importlib.machinery
 import sys
 import threading
 import warnings
@@ -58,10 +57,10 @@ class _Finder:
             return None
         for finder in list(sys.meta_path):
             find_spec = None if finder is self else getattr(finder, "find_spec", None)
-            spec = find_spec(name, path, target) if find_spec else None
+            spec: ModuleSpec | None = find_spec(name, path, target) if find_spec else None
             if spec is not None:
                 if spec.loader is not None and hasattr(spec.loader, "exec_module"):
-                    spec.loader = _Loader(spec.loader)
+                    spec.loader = _Loader(spec.loader)  # type: ignore[assignment]
                 return spec
         return None
 
@@ -88,11 +87,9 @@ class _Loader:
         return created
 
     def exec_module(self, module: ModuleType) -> None:
-        spec = module.__spec__
-        if spec is not None and spec.loader is self:
-            spec.loader = self._loader
-        if getattr(module, "__loader__", None) is self:
-            module.__loader__ = self._loader
+        for owner, attribute in ((module.__spec__, "loader"), (module, "__loader__")):
+            if getattr(owner, attribute, None) is self:
+                setattr(owner, attribute, self._loader)
         name = module.__name__
         with _lock:
             _executing.add(name)
@@ -103,9 +100,9 @@ class _Loader:
                 _executing.discard(name)
                 actions = list(_actions[name])
         # A module may put another object in its own place; that one is what the program gets.
-        module = sys.modules.get(name, module)
+        imported: ModuleType = sys.modules.get(name, module)
         for action in actions:
-            _run(action, module)
+            _run(action, imported)
 
 
 class _Initializing(ModuleSpec):

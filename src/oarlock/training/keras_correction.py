@@ -42,7 +42,7 @@ def _correct(trainer: ModuleType) -> None:
 
 
 def _speak_up_if_unknown(keras: Any) -> None:
-    """Where Keras' inside is not what we know, say so, but only to a program that trains with several workers."""
+    """Where the inside of Keras is not what we know, say so, but only when several workers train."""
     if _corrected or int(keras.__version__.split(".")[0]) < 3 or keras.backend.backend() != "tensorflow":
         return
     original = keras.Model.fit
@@ -76,12 +76,14 @@ def _build(trainer: Any) -> Iterator[Change]:
         strategy = self._distribute_strategy
         if iterator is not None and several_workers(strategy):
             # Only the shapes are wanted, so this worker's own part of one batch will do.
-            _, _, batches = next(iter(iterator))
+            *_, batches = next(iter(iterator))
             data_batch = trainer.tree.map_structure(
                 lambda value: strategy.experimental_local_results(value)[0], next(batches)
             )
             iterator = None
         original(self, iterator=iterator, data_batch=data_batch)
+        if several_workers(strategy):
+            refusals.refuse_metrics_from_elsewhere(self, strategy)
 
     if _has(original, ".reduce("):
         yield trainer.TensorFlowTrainer, "_maybe_symbolic_build", _maybe_symbolic_build
@@ -183,7 +185,7 @@ def _counting(trainer: Any) -> Iterator[Change]:
 
 
 def _in_place(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Change the variable on the server that holds it, instead of reading it, adding here and writing it back."""
+    """Change the variable on the server that holds it, instead of reading, adding and writing back."""
     import tensorflow as tf
     from keras.src.backend.common.stateless_scope import in_stateless_scope
 
@@ -231,7 +233,7 @@ def _prepared(trainer: Any, method: Callable[..., Any]) -> Callable[..., Any]:
         call.apply_defaults()
         given = call.arguments
         refusals.refuse_unsharded(given["x"], given.get("validation_data"))
-        refusals.refuse_made_elsewhere(self, strategy)
+        refusals.refuse_optimizer_from_elsewhere(self, strategy)
         refusals.one_step_per_execution(self)
         refusals.no_xla_on_cpu(self, strategy)
         if method.__name__ == "fit":

@@ -1,0 +1,114 @@
+"""Train a small convolutional network on handwritten digits with Keras `fit`, on one worker or on many.
+
+    oarlock run examples/mnist_keras         two workers on this machine, as job.yaml says
+    oarlock run -n 4 examples/mnist_keras    four
+    python train.py                          one, with no launcher at all
+
+The number of workers changes how fast it goes, not what comes out: every step trains on the same 64
+digits, shared out to the workers, and starts from the same weights.
+"""
+
+import argparse
+
+import digits
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers
+
+import oarlock
+
+GLOBAL_BATCH = 64  # of all workers together, so that the learning rate fits any number of them
+
+
+def main():
+    args = arguments()
+    task = oarlock.current()  # who we are; the only worker there is if nobody launched us
+    train, test = digits.load(args.data)
+
+    # Connects the workers. From here on TensorFlow adds up the gradients of all of them.
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    keras.utils.set_random_seed(args.seed)  # the same first weights on every worker
+
+    batches = oarlock.data.Batches(count=len(train[0]), global_batch=args.batch, seed=args.seed)
+    epochs, steps = (1, args.steps) if args.steps else (args.epochs, batches.steps_per_epoch)
+    with strategy.scope():
+        model = build(args.lr, decay_steps=args.epochs * batches.steps_per_epoch)
+    first = model.get_weights()
+
+    # Each worker brings its own part of every batch, so TensorFlow need not share anything out.
+    dataset = strategy.distribute_datasets_from_function(lambda _: mine(batches, epochs * steps, *train))
+    model.fit(
+        dataset,
+        epochs=epochs,
+        steps_per_epoch=steps,
+        shuffle=False,  # `batches` has done that
+        verbose=2 if task.is_chief else 0,
+        callbacks=oarlock.keras.callbacks(),  # steps, loss and time left, in `oarlock ps`
+    )
+
+    # Everybody exports, because saving is something that all workers do together. MODEL_DIR is where the
+    # model is kept for the chief, and a scratch folder for the others.
+    model.export(task.model, verbose=False)
+    if task.is_chief:
+        if args.weights:
+            save_weights(args.weights, first, model.get_weights())
+        print(f"test accuracy {accuracy(task.model, *test):.4f} of the model in {task.model}")
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description="MNIST digits with Keras fit")
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--batch", type=int, default=GLOBAL_BATCH, help="examples in a step, of all workers")
+    parser.add_argument("--lr", type=float, default=0.1, help="learning rate at the start; falls to 0")
+    parser.add_argument("--seed", type=int, default=oarlock.current().seed)
+    parser.add_argument("--data", help="a mnist.npz or CSV file, by path or URL, instead of the default digits")
+    parser.add_argument("--steps", type=int, help="train so many steps, and no epochs")
+    parser.add_argument("--weights", help="a file (.npz) for the weights before and after, to compare runs")
+    return parser.parse_args()
+
+
+def build(lr, decay_steps):
+    # No Dropout and no BatchNormalization: they would make the result depend on the number of workers.
+    model = keras.Sequential(
+        [
+            keras.Input((28, 28, 1)),
+            layers.Conv2D(32, 3, activation="relu"),
+            layers.MaxPooling2D(),
+            layers.Conv2D(64, 3, activation="relu"),
+            layers.MaxPooling2D(),
+            layers.Flatten(),
+            layers.Dense(128, activation="relu"),
+            layers.Dense(10),
+        ]
+    )
+    model.compile(
+        optimizer=keras.optimizers.SGD(
+            keras.optimizers.schedules.CosineDecay(lr, decay_steps), momentum=0.9, nesterov=True
+        ),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    return model
+
+
+def mine(batches, steps, images, labels):
+    """This worker's part of the first `steps` batches. Only the numbers are listed; digits are looked up."""
+    images, labels = tf.constant(images), tf.constant(labels)
+    chosen = tf.data.Dataset.from_tensor_slices([batches.mine(step) for step in range(steps)])
+    return chosen.map(lambda numbers: (tf.gather(images, numbers), tf.gather(labels, numbers)))
+
+
+def accuracy(folder, images, labels):
+    """Of the exported model, loaded again as whoever serves it will: that is the one that counts."""
+    model = tf.saved_model.load(folder)
+    return np.mean(np.argmax(model.serve(images), axis=-1) == labels)
+
+
+def save_weights(path, before, after):
+    named = {"before": before, "after": after}
+    np.savez(path, **{f"{when}{i}": array for when, arrays in named.items() for i, array in enumerate(arrays)})
+
+
+if __name__ == "__main__":
+    main()
