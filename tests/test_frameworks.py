@@ -51,6 +51,8 @@ PROGRAMS: list[tuple[str, str, str]] = [
     ("Keras on JAX", "import os\nos.environ['KERAS_BACKEND'] = 'jax'\nimport keras", "jax"),
     ("Keras on PyTorch", "import os\nos.environ['KERAS_BACKEND'] = 'torch'\nimport keras", "torch"),
     ("Keras on something else", "import os\nos.environ['KERAS_BACKEND'] = 'openvino'\nimport keras", "none"),
+    ("another variable", "import os\nos.environ['BACKEND'] = 'jax'\nimport keras", "tensorflow"),
+    ("Keras by Oarlock", "from oarlock import keras", "tensorflow"),
     # what cannot be read
     ("a syntax error", "import torch\nthis is no Python", "none"),
     ("a NUL", "import torch\0", "none"),
@@ -115,6 +117,7 @@ def test_modules_beside_the_program_and_in_the_folder_are_found(tmp_path: Path) 
         ({"module": "package"}, "torch"),
         ({"module": "package.more"}, "jax"),
         ({"module": "elsewhere.train"}, "none"),
+        ({"module": "package.alone"}, "none"),  # python -m does not look beside the module
         ({"command": ["python3", "-m", "package"]}, "torch"),
         ({"command": "/usr/bin/python train.py --x"}, "tensorflow"),
         ({"command": "python"}, "none"),
@@ -125,10 +128,8 @@ def test_modules_beside_the_program_and_in_the_folder_are_found(tmp_path: Path) 
     ],
 )
 def test_a_job_s_framework(tmp_path: Path, job: dict[str, object], framework: str) -> None:
-    write(
-        tmp_path,
-        {"package/__main__.py": "import torch", "package/more.py": "import jax", "train.py": "import keras"},
-    )
+    write(tmp_path, {"package/__main__.py": "import torch", "package/more.py": "import jax"})
+    write(tmp_path, {"package/alone.py": "import more", "train.py": "import keras"})
     assert framework_of(parse(job), tmp_path) == framework
 
 

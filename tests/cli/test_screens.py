@@ -53,10 +53,16 @@ def test_plain_progress_comes_at_most_every_five_seconds(capsys: pytest.CaptureF
     now = 100.0
     screen = Plain(clock=lambda: now)
     told = []
-    for now, step in ((100.0, 1), (104.9, 2), (105.0, 3), (200.0, 3), (200.0, 4)):  # noqa: B007
-        screen.show(running(step), [], [])
+    for now, step in ((100.0, 1), (104.9, 2), (105.0, 3), (109.0, 4), (200.0, 5)):  # noqa: B007
+        screen.show(running(step), happened({"kind": "report", "task": "worker-0", "step": step}), [])
         told.append(capsys.readouterr().out.partition("step ")[2].partition("/")[0])
-    assert told == ["1", "", "3", "", "4"]
+    assert told == ["1", "", "3", "", "5"]
+
+
+def test_no_report_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    """What an earlier life of the run had reported is no news."""
+    Plain().show(running(), [], [])
+    assert capsys.readouterr().out == ""
 
 
 def test_output_and_events_are_shown_as_they_happened(capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,6 +85,25 @@ def test_a_dry_run_shows_ranks_and_environments_and_creates_nothing(
     assert not home.exists()
 
 
+def test_a_dry_run_tells_the_truth(oarlock: Any, tmp_path: Path) -> None:
+    write(
+        tmp_path / "train.py",
+        "import json, os; json.dump(dict(os.environ), open(os.environ['POD_NAME'], 'w'))",
+    )
+    words = ["-n", "2", "--name", "true", "--env", "A=b", "train.py"]
+    told = json.loads(oarlock("run", "--dry-run", "--json", *words).stdout)["tasks"]
+    assert oarlock("run", *words).returncode == 0
+    for task in told:
+        found = json.loads((tmp_path / task["name"]).read_text())
+        fixed = {key: value for key, value in task["env"].items() if "<port" not in value}
+        assert fixed.items() <= found.items()
+        assert {"RANK", "MODEL_DIR", "A", "OMP_NUM_THREADS"} <= set(fixed) | set(os.environ)
+        assert task["env"].keys() >= {key for key in found if key.startswith("OARLOCK_")} - {
+            "OARLOCK_HOME",
+            "OARLOCK_FD",
+        }
+
+
 def test_output_is_prefixed_and_the_end_says_what_came_of_it(oarlock: Any, tmp_path: Path) -> None:
     write(
         tmp_path / "train.py",
@@ -133,6 +152,15 @@ def test_an_exception_is_told_in_at_most_ten_lines_with_its_place(oarlock: Any, 
     assert "  at train.py:2" in last
     assert "not restarted: limits.restarts is 0" in last
     assert last[-1].startswith("more: oarlock logs --failed train-")
+
+
+def test_a_message_can_hold_anything(oarlock: Any, tmp_path: Path) -> None:
+    write(tmp_path / "train.py", r"raise ValueError('half \udc80 \x1b[2Jcleared\x07 0%\r9')")
+    done = oarlock("run", "--set", "limits.restarts=0", "train.py")
+    assert done.returncode == 1
+    assert "worker-0: ValueError: 9alf \\udc80 cleared 0%" in done.stderr.splitlines()[1]
+    assert oarlock("status").returncode == 0
+    assert json.loads(oarlock("status", "--json").stdout)["failure"]["type"] == "ValueError"
 
 
 def test_a_signal_makes_128_and_its_number(oarlock: Any, tmp_path: Path) -> None:

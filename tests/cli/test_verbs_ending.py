@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.small_programs import ENDLESS, STUBBORN, eventually, has_said, write
+from cli.small_programs import ENDLESS, SCRIPT, STUBBORN, eventually, has_said, write
 
 from oarlock import runs
 
@@ -34,6 +36,31 @@ def test_stop_waits_until_it_has_ended_and_may_be_repeated(oarlock: Any, living:
     assert "folders" in state
 
 
+def test_stop_returns_only_when_the_tasks_have_left(oarlock: Any, tmp_path: Path) -> None:
+    write(
+        tmp_path / "train.py",
+        """
+        import pathlib, signal, time
+        def leave(*_):
+            while not pathlib.Path("leave").exists():
+                time.sleep(0.02)
+            raise SystemExit(0)
+        signal.signal(signal.SIGTERM, leave)
+        print("here I am", flush=True)
+        while True:
+            time.sleep(0.02)
+        """,
+    )
+    oarlock("run", "-d", "--name", "slow", "train.py")
+    run = runs.find("slow")
+    eventually(lambda: has_said(run, "here I am"), "sign of life")
+    stopping = subprocess.Popen([SCRIPT, "stop"], env=os.environ, stdout=subprocess.PIPE, text=True)
+    eventually(lambda: run.state().state == "stopping", "stop")
+    assert stopping.poll() is None
+    (tmp_path / "leave").touch()
+    assert stopping.communicate(timeout=60)[0] == "slow stopped\n"
+
+
 def test_stop_now_does_not_wait_for_the_stubborn(oarlock: Any, tmp_path: Path) -> None:
     write(tmp_path / "train.py", STUBBORN)
     oarlock("run", "-d", "--set", "limits.grace=1h", "--name", "wilful", "train.py")
@@ -44,7 +71,7 @@ def test_stop_now_does_not_wait_for_the_stubborn(oarlock: Any, tmp_path: Path) -
 
 def test_attach_to_a_run_that_ended_gives_its_end(oarlock: Any, records: Path) -> None:
     done = oarlock("attach", "abrupt-run")
-    assert done.returncode == 7
+    assert (done.returncode, done.stdout) == (7, "")
     assert "abrupt-run failed" in done.stderr
     *happened, state = map(json.loads, oarlock("attach", "--json", "abrupt-run").stdout.splitlines())
     assert happened == list(runs.find("abrupt-run").events())

@@ -42,11 +42,12 @@ def own(watch: Watch, interrupts: Interrupts, as_json: bool) -> int:
 def visit(watch: Watch, interrupts: Interrupts, as_json: bool) -> int:
     """Beside somebody's run: Ctrl-C leaves, and never stops it."""
     run = watch.run
+    if not as_json and not run.is_held():
+        return finish(run, run.state(), as_json)
     # JSON has the whole story; a person wants to see where it stands, and the last lines that led there.
     recent = [] if as_json else watch.look()[1][-_RECENT:]
     screen = _screen(as_json)
-    if run.is_held():
-        screen.show(watch.state, [], recent)
+    screen.show(watch.state, [], recent)
 
     def on_interrupt(count: int) -> None:
         raise Detached

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 import yaml
 
 from oarlock import cluster, contract, runs
+from oarlock.agent import defaults
+from oarlock.agent.spec import Spec
 from oarlock.cli.output import print_json, print_table
 from oarlock.engines import local
 from oarlock.job import to_data
@@ -30,37 +33,43 @@ def show(jobfile: JobFile, name: str | None, as_json: bool) -> None:
 
 
 def _tasks(jobfile: JobFile, name: str) -> list[dict[str, Any]]:
-    job = jobfile.job
+    job, record = jobfile.job, runs.home() / "runs" / name
+    spec = Spec(
+        run=name,
+        folder=str(record),
+        cwd=str(jobfile.folder),
+        program=local._program(job),
+        sizes=local._sizes(job),
+        folders=local._folders(job, jobfile.folder, record),
+        env=dict(job.env),
+    )
+    tasks = cluster.form(spec.sizes)
     gang = contract.Gang(
         run=name,
         generation=1,
-        tasks=(tasks := cluster.form(local._sizes(job))),
-        # Chosen only when a generation forms: another one each time.
+        tasks=tasks,
+        # Chosen only when a generation forms: others each time.
         addresses={task.name: f"127.0.0.1:<port of {task.name}>" for task in tasks},
         max_restarts=job.limits.restarts,
         seed=job.seed,
     )
-    record = runs.home() / "runs" / name
-    kept = local._folders(job, jobfile.folder, record)
+    common = {**defaults.import_time(spec, len(tasks)), **spec.env}
     return [
         {
             "name": task.name,
             "role": task.role,
             "index": task.index,
             "rank": task.rank,
-            "env": {
-                **job.env,
-                **contract.environment(
-                    gang,
-                    task,
-                    kept
-                    if task.is_leader
-                    else {**kept, "model": str(record / "scratch" / task.name / "model")},
-                ),
-            },
+            "env": {**common, **contract.environment(gang, task, _folders(spec, task))},
         }
         for task in tasks
     ]
+
+
+def _folders(spec: Spec, task: cluster.Task) -> dict[str, str]:
+    """Only what the leader saves is kept."""
+    scratch = Path(spec.folder) / "scratch" / task.name / "model"
+    return spec.folders if task.is_leader else {**spec.folders, "model": str(scratch)}
 
 
 def _rank(task: dict[str, Any]) -> str:

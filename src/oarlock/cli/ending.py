@@ -34,7 +34,7 @@ def lines(run: RunFolder, state: RunState) -> list[str]:
 
 
 def next_command(run: RunFolder, state: RunState) -> str:
-    if state.state == "failed":
+    if state.failure is not None:
         return f"oarlock logs --failed {run.name}"
     if state.state in ("stopped", "lost"):
         return f"oarlock run --resume {run.name}"
@@ -50,8 +50,8 @@ def _cause(run: RunFolder, told: Failure) -> list[str]:
     if told.type is None:
         words = _last_words(run, told.task)
         return [f"{told.task}: {first_line(told.reason)}", *(f"  | {word}" for word in words)]
-    message = (told.message or "").strip().splitlines()
-    shown = [first_line(line) for line in message[:_MESSAGE_LINES]] or [""]
+    message = (told.message or "").strip().split("\n")
+    shown = [first_line(line) for line in message[:_MESSAGE_LINES]]
     return [
         f"{told.task}: {told.type}: {shown[0]}".rstrip(": "),
         *(f"  {line}" for line in shown[1:]),

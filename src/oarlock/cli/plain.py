@@ -20,7 +20,6 @@ class Plain:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._told_at = float("-inf")
-        self._told: int | None = None
 
     def show(self, state: RunState, happened: Sequence[Event], lines: Sequence[LogLine]) -> None:
         for item in in_order(happened, lines):
@@ -28,7 +27,8 @@ class Plain:
                 click.echo(f"{item.task} | {resolve(item.text, colours=False)}")
             elif text := telling.notable(item, state):
                 self.say(text)
-        self._progress(state)
+        if any(event["kind"] == "report" for event in happened):
+            self._progress(state)
 
     def say(self, text: str) -> None:
         click.echo(f"oarlock | {text}")
@@ -38,8 +38,6 @@ class Plain:
 
     def _progress(self, state: RunState) -> None:
         leader, now = state.leader, self._clock()
-        if leader is None or leader.step is None or leader.step == self._told:
-            return
-        if now - self._told_at >= _INTERVAL:
-            self._told_at, self._told = now, leader.step
+        if leader is not None and leader.step is not None and now - self._told_at >= _INTERVAL:
+            self._told_at = now
             self.say(telling.progress(leader))

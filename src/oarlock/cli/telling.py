@@ -66,7 +66,7 @@ def exit_code(state: RunState) -> int:
 
 
 def first_line(text: str, most: int = 200) -> str:
-    line = resolve(next(iter(text.strip().splitlines()), ""), colours=False)
+    line = resolve(text.strip().partition("\n")[0], colours=False)
     return line if len(line) <= most else line[: most - 1] + "…"
 
 

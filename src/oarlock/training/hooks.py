@@ -121,7 +121,7 @@ class _Initializing(ModuleSpec):
         self.__class__ = ModuleSpec  # type: ignore[assignment]
         self._initializing = False
         for module, action in self.__dict__.pop("_waiting"):
-            if sys.modules.get(self.name) is module:  # otherwise the import failed
+            if self.name in sys.modules:  # otherwise the import failed
                 _run(action, module)
 
 

@@ -53,7 +53,7 @@ def _speak_up_if_unknown(keras: Any) -> None:
         if strategy is not None and strategy.num_replicas_in_sync > len(strategy.extended.worker_devices):
             refusals.say_once(
                 f"Keras {keras.__version__} is not one whose fit is known to be right with several workers:"
-                " install keras>=3.8,<3.16, or compare its weights with those of one worker"
+                " install keras>=3.14,<3.16, or compare its weights with those of one worker"
             )
         return original(self, *args, **kwargs)
 
@@ -91,6 +91,8 @@ def _build(trainer: Any) -> Iterator[Change]:
 
 def _reduce(trainer: Any) -> Iterator[Change]:
     """Keras averages a step's metrics along axis 0 of a scalar: "Invalid reduction dimension 0"."""
+    if not _has(trainer.metrics_module.Metric.add_variable, "on_read"):
+        raise AttributeError("before 3.10 each worker keeps its metrics for itself")
     original = trainer.reduce_per_replica
     several_workers = trainer._collective_all_reduce_multi_worker
 

@@ -1,0 +1,22 @@
+"""Every measurement, side by side with the peers: about ten minutes on an idle machine with two cores.
+
+    make bench
+    .venv/bin/python bench/all.py [--only NAME] [--repeats N] [--json]
+
+Leaves with 1 if a target is missed.
+"""
+
+from __future__ import annotations
+
+import client
+import kills
+import launch_tensorflow
+import launch_torch
+import memory
+import steps
+from question import main
+
+QUESTIONS = [module.QUESTION for module in (launch_torch, launch_tensorflow, steps, kills, client, memory)]
+
+if __name__ == "__main__":
+    main(QUESTIONS, __doc__)

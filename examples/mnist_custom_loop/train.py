@@ -1,0 +1,174 @@
+"""Train a small convolutional network on handwritten digits with a loop of our own, on one worker or on many.
+
+    oarlock run examples/mnist_custom_loop         two workers on this machine, as job.yaml says
+    oarlock run -n 4 examples/mnist_custom_loop    four
+    python train.py                                one, with no launcher at all
+
+The number of workers changes how fast it goes, not what comes out: every step trains on the same 128
+digits, shared out to the workers, and starts from the same weights. After each epoch the chief saves a
+checkpoint; a run that is started again goes on from there.
+"""
+
+import argparse
+import math
+
+import digits
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import layers
+
+import oarlock
+
+GLOBAL_BATCH = 128  # of all workers together, so that the learning rate fits any number of them
+
+
+def main():
+    args = arguments()
+    task = oarlock.current()  # who we are; the only worker there is if nobody launched us
+    train, test = digits.load(args.data)
+    train = digits.shifted(*train)
+
+    # Connects the workers. Every variable made in its scope is kept the same on all of them.
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    keras.utils.set_random_seed(args.seed)  # the same first weights on every worker
+    batches = oarlock.data.Batches(count=len(train[0]), global_batch=args.batch, seed=args.seed)
+    epoch_steps = batches.steps_per_epoch
+    with strategy.scope():
+        model = build()
+        optimizer = keras.optimizers.Adam(
+            keras.optimizers.schedules.CosineDecay(args.lr, args.epochs * epoch_steps)
+        )
+        optimizer.build(model.trainable_variables)
+    before = model.get_weights()
+
+    # All restore, and only the chief saves: the weights are the same everywhere.
+    done = tf.Variable(0, trainable=False, dtype=tf.int64, name="steps_done")
+    checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, done=done)
+    checkpoints = tf.train.CheckpointManager(checkpoint, task.checkpoints, max_to_keep=2)
+    if checkpoint.restore(checkpoints.latest_checkpoint) and checkpoints.latest_checkpoint:
+        print(f"going on after step {int(done)}")
+
+    train_step, test_step = steps_of(strategy, model, optimizer, args.batch)
+    first, last = int(done), args.steps or args.epochs * epoch_steps
+    # Each worker brings its own part of every batch. The order is known beforehand, so going on in the
+    # middle is nothing but starting at another step.
+    train_data = iter(
+        strategy.distribute_datasets_from_function(lambda _: mine(batches, first, last, *train))
+    )
+    test_data = strategy.experimental_distribute_dataset(in_batches(args.batch, *test))
+
+    for epoch in range(first // epoch_steps, math.ceil(last / epoch_steps)):
+        begin, end = max(first, epoch * epoch_steps), min(last, (epoch + 1) * epoch_steps)
+        trained = tf.zeros(2)  # sum of the losses, number of right answers
+        for step in range(begin, end):
+            result = train_step(*next(train_data))
+            trained += result
+            task.report(step + 1, total=last, epoch=epoch + 1, loss=result[0] / args.batch)
+        tested = sum(test_step(*batch) for batch in test_data)
+
+        loss, accuracy = trained.numpy() / ((end - begin) * args.batch)
+        test_loss, test_accuracy = tested.numpy() / len(test[0])
+        task.report(end, test_loss=test_loss, test_accuracy=test_accuracy)
+        if task.is_chief:
+            print(
+                f"epoch {epoch + 1}: loss {loss:.4f}, accuracy {accuracy:.4f},"
+                f" test loss {test_loss:.4f}, test accuracy {test_accuracy:.4f}"
+            )
+            done.assign(end)
+            checkpoints.save()
+
+    # Everybody exports, because saving is something that all workers do together. MODEL_DIR is where the
+    # model is kept for the chief, and a scratch folder for the others.
+    model.export(task.model, verbose=False)
+    if task.is_chief:
+        if args.weights:
+            save_weights(args.weights, before, model.get_weights())
+        print(f"test accuracy {accuracy_of(task.model, *test):.4f} of the model in {task.model}")
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description="MNIST digits with a training loop of our own")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--batch", type=int, default=GLOBAL_BATCH, help="examples in a step, of all workers")
+    parser.add_argument("--lr", type=float, default=0.003, help="learning rate at the start; falls to 0")
+    parser.add_argument("--seed", type=int, default=oarlock.current().seed)
+    parser.add_argument(
+        "--data", help="a mnist.npz or CSV file, by path or URL, instead of the default digits"
+    )
+    parser.add_argument("--steps", type=int, help="train so many steps, and no epochs")
+    parser.add_argument("--weights", help="a file (.npz) for the weights before and after, to compare runs")
+    return parser.parse_args()
+
+
+def build():
+    # What keeps the result the same for any number of workers: no Dropout and no BatchNormalization, and
+    # nothing with a kink (ReLU, MaxPooling), where a rounding error of 1e-8 can become another gradient.
+    return keras.Sequential(
+        [
+            keras.Input((28, 28, 1), dtype="uint8"),
+            layers.Rescaling(1 / 255),  # inside the model, so that who serves it need not know
+            layers.Conv2D(32, 5, strides=2, activation="gelu"),
+            layers.Conv2D(64, 5, strides=2, activation="gelu"),
+            layers.Flatten(),
+            layers.Dense(64, activation="gelu"),
+            layers.Dense(10),
+        ]
+    )
+
+
+def steps_of(strategy, model, optimizer, global_batch):
+    """Two functions on a global batch, each giving [sum of the losses, number of right answers] over it."""
+
+    def score(images, labels, training):
+        logits = model(images, training=training)
+        losses = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+        right = keras.metrics.sparse_categorical_accuracy(labels, logits)
+        return tf.stack([tf.reduce_sum(losses), tf.reduce_sum(right)])
+
+    def train_my_part(images, labels):
+        with tf.GradientTape() as tape:
+            result = score(images, labels, training=True)
+            # Divided by the *global* batch: the optimizer adds up the gradients of all workers.
+            loss = result[0] / global_batch
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        return result
+
+    @tf.function
+    def train_step(images, labels):
+        return strategy.reduce("SUM", strategy.run(train_my_part, (images, labels)), axis=None)
+
+    @tf.function
+    def test_step(images, labels):
+        return strategy.reduce("SUM", strategy.run(score, (images, labels, False)), axis=None)
+
+    return train_step, test_step
+
+
+def mine(batches, first, last, images, labels):
+    """This worker's part of the batches of these steps. Only the numbers are listed; digits are looked up."""
+    images, labels = tf.constant(images), tf.constant(labels)
+    chosen = tf.data.Dataset.from_tensor_slices([batches.mine(step) for step in range(first, last)])
+    return chosen.map(lambda numbers: (tf.gather(images, numbers), tf.gather(labels, numbers)))
+
+
+def in_batches(size, images, labels):
+    """For the test, where the last batch may be smaller: nothing is averaged before all is added up."""
+    return tf.data.Dataset.from_tensor_slices((images, labels)).batch(size)
+
+
+def accuracy_of(folder, images, labels):
+    """Of the exported model, loaded again as whoever serves it will: that is the one that counts."""
+    model = tf.saved_model.load(folder)
+    return np.mean(np.argmax(model.serve(images), axis=-1) == labels)
+
+
+def save_weights(path, before, after):
+    named = {"before": before, "after": after}
+    np.savez(
+        path, **{f"{when}{i}": array for when, arrays in named.items() for i, array in enumerate(arrays)}
+    )
+
+
+if __name__ == "__main__":
+    main()
