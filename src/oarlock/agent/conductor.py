@@ -97,6 +97,10 @@ class Conductor:
         if known is not None and known.uid == agent.uid:
             agent.status = known.status
         self.agents[agent.name] = agent
+        hosted = ", ".join(self.places.get(agent.name, []))
+        if hosted and self.phase == "running" and not agent.status:
+            self.blame = f"{agent.name} was lost, which hosted {hosted}; another has taken its place"
+            self._end_generation()
         self._wish_to(agent)
         return None
 

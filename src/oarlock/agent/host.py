@@ -216,7 +216,7 @@ class Host:
         member = self.members[name]
         member.pid = pid
         self.tell({"kind": "task", "task": name, "state": "started", "pid": pid})
-        if self.ending or self.wish["do"] != "run":  # a decision fell while it was being forked
+        if self.ending in ("clear", "stop"):  # that was decided while it was being forked
             self._signal([member], signal.SIGKILL)
 
     def _on_output(self, member: Member) -> None:
