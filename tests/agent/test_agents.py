@@ -42,7 +42,9 @@ def agent_of(gang: Gang, task: str) -> int:
 
 @pytest.mark.parametrize("machines", [1, 2, 4])
 def test_a_gang_over_several_machines(start: Start, machines: int) -> None:
-    program = STEPS + "print(me.rank, me.world, os.environ['LOCAL_RANK'], os.environ['GROUP_RANK']); train(100)"
+    program = (
+        STEPS + "print(me.rank, me.world, os.environ['LOCAL_RANK'], os.environ['GROUP_RANK']); train(100)"
+    )
     gang = start(program, machines=machines, roles={"worker": 4})
     gang.until_step(1, task="worker-3")
     agents = {agent_of(gang, f"worker-{index}") for index in range(4)}
@@ -56,7 +58,9 @@ def test_a_gang_over_several_machines(start: Start, machines: int) -> None:
 
 
 def test_a_task_killed_on_another_machine_restarts_the_gang(start: Start) -> None:
-    gang = start(STEPS + "train(20 if me.generation > 1 else 10**6)", machines=2).until_step(3, task="worker-1")
+    gang = start(STEPS + "train(20 if me.generation > 1 else 10**6)", machines=2).until_step(
+        3, task="worker-1"
+    )
     gang.kill("worker-1")
     state = gang.end()
     assert (state.state, state.generation) == ("succeeded", 2), gang.told()
@@ -64,7 +68,9 @@ def test_a_task_killed_on_another_machine_restarts_the_gang(start: Start) -> Non
 
 
 def test_a_killed_agent_is_replaced_and_the_gang_restarts(start: Start) -> None:
-    gang = start(STEPS + "train(20 if me.generation > 1 else 10**6)", machines=2).until_step(3, task="worker-1")
+    gang = start(STEPS + "train(20 if me.generation > 1 else 10**6)", machines=2).until_step(
+        3, task="worker-1"
+    )
     agent, task = agent_of(gang, "worker-1"), gang.pid("worker-1")
     assert agent != gang.state.agent
     os.kill(agent, signal.SIGKILL)

@@ -201,6 +201,9 @@ class Conductor:
     def _gather(self) -> None:
         if any(not agent.is_connected for agent in self.agents.values()):
             return  # its tasks may still be alive: never two gangs at once
+        ready = [one.status for one in self.agents.values() if one.status.get("ready")]
+        if sum(sum(status["slots"].values()) for status in ready) < sum(map(self._least, self.want)):
+            return  # seen at a glance, which a thousand arrivals need
         tasks, places, addresses = self._place()
         sizes = {role: sum(task.role == role for task in tasks) for role in self.want}
         if sizes == self.want:
@@ -222,7 +225,9 @@ class Conductor:
             key=lambda agent: agent.order,
         )
         seats = {
-            role: [agent for agent in ready for _ in range(agent.status["slots"].get(role, 0))][: self.want[role]]
+            role: [agent for agent in ready for _ in range(agent.status["slots"].get(role, 0))][
+                : self.want[role]
+            ]
             for role in self.want
         }
         tasks = form({role: len(found) for role, found in seats.items()})

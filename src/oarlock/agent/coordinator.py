@@ -17,14 +17,16 @@ from oarlock.agent.loop import Loop
 from oarlock.agent.wire import Message, WireError
 
 HANDSHAKE = 5.0
-STRANGERS = 512
+STRANGERS = 1024
 _ACCEPTS = 64  # at one go, so that a flood does not starve the members
 
 Answer = Callable[[Message], Message]
 
 
 class Coordinator:
-    def __init__(self, loop: Loop, token: str, bind: str, port: int, conductor: Conductor, answer: Answer) -> None:
+    def __init__(
+        self, loop: Loop, token: str, bind: str, port: int, conductor: Conductor, answer: Answer
+    ) -> None:
         self.loop = loop
         self.token = token
         self.conductor = conductor
@@ -61,9 +63,15 @@ class Coordinator:
         if len(self.strangers) >= STRANGERS:
             next(iter(self.strangers)).close("too many wait")
         stranger = Connection(
-            self.loop, sock, lambda message: self._admit(stranger, message), lambda _: self._drop(stranger), HANDSHAKE
+            self.loop,
+            sock,
+            lambda message: self._admit(stranger, message),
+            lambda _: self._drop(stranger),
+            HANDSHAKE,
         )
-        self.loop.after(f"handshake of {stranger.name}", HANDSHAKE, lambda: stranger.close("no proof in time"))
+        self.loop.after(
+            f"handshake of {stranger.name}", HANDSHAKE, lambda: stranger.close("no proof in time")
+        )
         self.strangers[stranger] = wire.nonce()
         stranger.send({"challenge": self.strangers[stranger]})
 

@@ -251,7 +251,9 @@ class Host:
         self.tell({**event, "task": member.name})
         if member.is_alive and not self.ending:
             self.loop.after(
-                f"last words of {member.name}", _LAST_WORDS, lambda: self._signal([member], signal.SIGKILL, False)
+                f"last words of {member.name}",
+                _LAST_WORDS,
+                lambda: self._signal([member], signal.SIGKILL, False),
             )
 
     def _on_exit(self, pid: int, status: int) -> None:
@@ -270,7 +272,13 @@ class Host:
         self.loop.cancel(f"last words of {member.name}")
         if member.code != 0 and not member.ours:
             member.failed_at = member.failed_at or time.time()
-        ended = {"kind": "task", "task": member.name, "state": "ended", "code": member.code, "ours": member.ours}
+        ended = {
+            "kind": "task",
+            "task": member.name,
+            "state": "ended",
+            "code": member.code,
+            "ours": member.ours,
+        }
         self.tell(ended)
         self.tell(None)
 

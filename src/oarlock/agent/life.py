@@ -1,7 +1,7 @@
 """An agent's life: a host in every agent, a conductor and an open port in the leading one.
 
-    leading     host <-> conductor <-> coordinator (TCP) <-> other agents, clients
-    following   host <-> link (TCP) <-> the leading agent
+leading     host <-> conductor <-> coordinator (TCP) <-> other agents, clients
+following   host <-> link (TCP) <-> the leading agent
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def lead(spec: Spec, record: Record, machine: int) -> int:
     loop = Loop()
     conductor = Conductor(loop, spec, record)
     token = read_token(spec)
-    coordinator = Coordinator(loop, token, spec.bind, spec.port, conductor, lambda ask: _answer(ask, conductor, host))
+    coordinator = Coordinator(
+        loop, token, spec.bind, spec.port, conductor, lambda ask: _answer(ask, conductor, host)
+    )
     _publish(spec, coordinator.port)
 
     def tell(event: Message | None) -> None:
@@ -43,7 +45,13 @@ def lead(spec: Spec, record: Record, machine: int) -> int:
             conductor.hear_event(me, {"t": time.time(), **event})
 
     host = Host(loop, spec, record, spec.name_of(machine), spec.slots_of(machine), tell)
-    me = Agent(host.name, secrets.token_hex(8), time.time(), spec.bind, lambda wish: loop.soon(lambda: host.obey(wish)))
+    me = Agent(
+        host.name,
+        secrets.token_hex(8),
+        time.time(),
+        spec.bind,
+        lambda wish: loop.soon(lambda: host.obey(wish)),
+    )
     crew = Crew(loop, spec, lambda name, code: record.emit("note", text=f"agent {name} ended with {code}"))
 
     def on_signal(number: int) -> None:
@@ -58,7 +66,8 @@ def lead(spec: Spec, record: Record, machine: int) -> int:
     host.start()
     conductor.start()
     conductor.join(me)
-    crew.start()
+    if spec.brings_crew:
+        crew.start()
     while conductor.code is None:
         loop.turn()
     crew.dismiss()
@@ -142,5 +151,3 @@ def _answer(question: Message, conductor: Conductor, host: Host) -> Message:
         refusal = conductor.scale(question["workers"])
         return {"ok": refusal is None, "why": refusal}
     return {"ok": False, "why": f"no such question: {ask}"}
-
-

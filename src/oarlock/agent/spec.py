@@ -37,6 +37,7 @@ class Spec:
     env: dict[str, str] = field(default_factory=dict)
     least: dict[str, int] = field(default_factory=dict)  # per role, where the gang may shrink
     machines: int = 1  # agents
+    brings_crew: bool = True  # the leading agent starts the others itself, on this machine
     bind: str = "127.0.0.1"
     port: int = 0  # the coordinator's; 0 is any
     modules: list[str] = field(default_factory=list)  # for the zygote to import

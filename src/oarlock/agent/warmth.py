@@ -34,7 +34,13 @@ class ZygoteProcess:
         self.sock, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", processes.entry("oarlock.agent.zygote"), str(theirs.fileno()), str(os.getpid())],
+                [
+                    sys.executable,
+                    "-c",
+                    processes.entry("oarlock.agent.zygote"),
+                    str(theirs.fileno()),
+                    str(os.getpid()),
+                ],
                 env={**os.environ, **env, **self.spec.env},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,

@@ -14,6 +14,7 @@ import json
 import secrets
 import struct
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 Message = dict[str, Any]
@@ -44,9 +45,9 @@ class Unpacker:
         self.limit = STRANGER_LIMIT
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> list[Message]:
+    def feed(self, data: bytes) -> Iterator[Message]:
+        """One by one: the first may be the proof that raises the limit for the next."""
         self._buffer += data
-        found = []
         while len(self._buffer) >= _LENGTH.size:
             (head,) = _LENGTH.unpack_from(self._buffer)
             length = head & ~_PACKED
@@ -56,8 +57,7 @@ class Unpacker:
                 break
             body = bytes(self._buffer[_LENGTH.size : _LENGTH.size + length])
             del self._buffer[: _LENGTH.size + length]
-            found.append(_message(self._unpacked(body) if head & _PACKED else body))
-        return found
+            yield _message(self._unpacked(body) if head & _PACKED else body)
 
     def _unpacked(self, body: bytes) -> bytes:
         """At most `limit` bytes come out, however little went in."""

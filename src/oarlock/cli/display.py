@@ -65,7 +65,9 @@ def _heading(state: RunState) -> Text:
     facts = [state.state, f"generation {state.generation}", plural(state.restarts, "restart")]
     if state.created is not None:
         facts.append(duration(time.time() - state.created))
-    return Text.assemble((state.run, "bold"), "  ", ("  ".join(facts), "dim"), overflow="ellipsis", no_wrap=True)
+    return Text.assemble(
+        (state.run, "bold"), "  ", ("  ".join(facts), "dim"), overflow="ellipsis", no_wrap=True
+    )
 
 
 def _row(task: TaskState) -> list[RenderableType]:

@@ -53,7 +53,9 @@ def _tasks(jobfile: JobFile, name: str) -> list[dict[str, Any]]:
                 **contract.environment(
                     gang,
                     task,
-                    kept if task.is_leader else {**kept, "model": str(record / "scratch" / task.name / "model")},
+                    kept
+                    if task.is_leader
+                    else {**kept, "model": str(record / "scratch" / task.name / "model")},
                 ),
             },
         }

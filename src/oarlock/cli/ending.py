@@ -53,7 +53,9 @@ def last_words(run: RunFolder, generation: int, task: str, count: int = _LAST_WO
     path = run.path / "logs" / str(generation) / f"{task}.log"
     try:
         with path.open("rb") as file:
-            texts = (resolve(watch.parse_line(line.rstrip(b"\n"), 0, task).text, colours=False) for line in file)
+            texts = (
+                resolve(watch.parse_line(line.rstrip(b"\n"), 0, task).text, colours=False) for line in file
+            )
             return [first_line(text) for text in deque((text for text in texts if text.strip()), count)]
     except OSError:
         return []

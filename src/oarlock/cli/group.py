@@ -40,9 +40,16 @@ _BROKEN_PIPE = 141  # 128 + SIGPIPE, as a shell reports it
 class Verbs(click.Group):
     def __init__(self) -> None:
         version = click.Option(
-            ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_version, help=VERBS["version"]
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_version,
+            help=VERBS["version"],
         )
-        super().__init__("oarlock", help=_HELP, params=[version], invoke_without_command=True, callback=_alone)
+        super().__init__(
+            "oarlock", help=_HELP, params=[version], invoke_without_command=True, callback=_alone
+        )
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -65,7 +72,9 @@ class Verbs(click.Group):
             formatter.write_dl(list(VERBS.items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        return [CompletionItem(name, help=text) for name, text in VERBS.items() if name.startswith(incomplete)]
+        return [
+            CompletionItem(name, help=text) for name, text in VERBS.items() if name.startswith(incomplete)
+        ]
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -38,14 +38,18 @@ class _Run(click.Command):
 @click.option("--evaluator", is_flag=True, help="Add an evaluator.")
 @click.option("--name", help="The run's name. Default: the job's, and four letters.")
 @click.option("--framework", help="auto, tensorflow, torch, jax or none.")
-@click.option("--set", "sets", multiple=True, metavar="FIELD=VALUE", help="Any field: --set limits.restarts=5.")
+@click.option(
+    "--set", "sets", multiple=True, metavar="FIELD=VALUE", help="Any field: --set limits.restarts=5."
+)
 @click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable for every task.")
 @click.option("-m", "--module", metavar="NAME", help="Run a module, as python -m does, instead of TARGET.")
 @click.option("--cold", is_flag=True, help="Start each task afresh instead of forking it (warm: false).")
 @click.option("--on", type=click.Choice(["local", "kubernetes"]), default="local", help="Where it runs.")
 @click.option("-d", "--detach", is_flag=True, help="Return at once; the run goes on.")
 @click.option("-f", "--follow", is_flag=True, help="Stay until it ends: the default.")
-@click.option("--resume", metavar="RUN", shell_complete=run_names, help="Go on with a run that did not succeed.")
+@click.option(
+    "--resume", metavar="RUN", shell_complete=run_names, help="Go on with a run that did not succeed."
+)
 @click.option("--dry-run", is_flag=True, help="Show what would run, and create nothing.")
 @json_option("events as JSON lines, and last the final state")
 def verb(

@@ -104,7 +104,9 @@ _TELLERS = {
     "run": lambda event: f"run of {event.get('job')}: {plural(len(event.get('tasks', [])), 'task')}",
     "agent": lambda event: f"agent: process {event.get('pid')} on {event.get('host')}",
     "ready": _ready,
-    "generation": lambda event: f"generation {event['generation']}: {plural(len(event.get('tasks', [])), 'task')}",
+    "generation": lambda event: (
+        f"generation {event['generation']}: {plural(len(event.get('tasks', [])), 'task')}"
+    ),
     "task": _task,
     "report": _report,
     "error": _error,
