@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import selectors
 import signal
@@ -105,9 +104,17 @@ def leading(folder: Path, machines: int, **more: Any) -> Iterator[Leader]:
 class Member:
     """One agent's connection, proven and seated; it hosts nothing."""
 
-    def __init__(self, leader: Leader, name: str, born: float | None = None, uid: str | None = None) -> None:
+    def __init__(
+        self,
+        leader: Leader,
+        name: str,
+        born: float | None = None,
+        uid: str | None = None,
+        generation: int = 0,
+    ) -> None:
         self.leader = leader
         self.name = name
+        self.generation = generation
         self.hello = {
             "name": name,
             "uid": uid or secrets.token_hex(8),
@@ -160,9 +167,9 @@ class Member:
         deadline = time.monotonic() + seconds
         while not (found := done(self)):
             left = deadline - time.monotonic()
-            assert left > 0 and not self.is_closed, (
-                f"{self.name}: no {what}; wishes {json.dumps(self.wishes)[:500]}"
-            )
+            told = f"{self.name}: no {what}; wishes {json.dumps(self.wishes)[:500]}"
+            assert left > 0, told
+            assert not self.is_closed, told
             self.sock.settimeout(left)
             self.feed()
         return found
@@ -191,7 +198,3 @@ def attend(members: list[Member], done: Callable[[], bool], seconds: float) -> b
                 if key.data.is_closed:
                     selector.unregister(key.fileobj)
     return True
-
-
-def descriptors(pid: int) -> int:
-    return len(os.listdir(f"/proc/{pid}/fd"))

@@ -69,9 +69,7 @@ def test_a_leader_that_died_and_came_back_forms_the_next_generation(leader: Lead
     before = one.until_run()["generation"]
     leader.close()
     leader.start()
-    again = [Member(leader, name) for name in ("machine-1", "machine-2")]
-    for member in again:
-        member.status = lambda **more: {**Member.status(member), "generation": before, "cleared": before}  # type: ignore[method-assign]
+    again = [Member(leader, name, generation=before) for name in ("machine-1", "machine-2")]
     attend(again, lambda: any(wish["do"] == "run" for wish in again[0].wishes), 30)
     assert again[0].until_run()["generation"] == before + 1
 

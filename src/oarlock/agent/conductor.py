@@ -208,9 +208,10 @@ class Conductor:
         sizes = {role: sum(task.role == role for task in tasks) for role in self.want}
         if sizes == self.want:
             self._form(tasks, places, addresses)
-        elif all(sizes[role] >= self._least(role) for role in self.want):
-            if not self.loop.expects("patience"):
-                self.loop.after("patience", _PATIENCE, self._form_with_who_is_there)
+        elif all(sizes[role] >= self._least(role) for role in self.want) and not self.loop.expects(
+            "patience"
+        ):
+            self.loop.after("patience", _PATIENCE, self._form_with_who_is_there)
 
     def _form_with_who_is_there(self) -> None:
         if self.phase == "gathering":

@@ -11,19 +11,19 @@ from oarlock.agent.wire import Message, Unpacker, WireError
 _DEADLINE = 10.0
 
 
-class Unreachable(Exception):
+class UnreachableError(Exception):
     """Nobody answers where the run's leading agent should be."""
 
 
 def ask(folder: Path, question: Message) -> Message:
-    """One question, one answer. Raises Unreachable."""
+    """One question, one answer. Raises UnreachableError."""
     try:
         host, port = (folder / "address").read_text().strip().rsplit(":", 1)
         token = (folder / "token").read_text().strip()
         with socket.create_connection((host, int(port)), timeout=_DEADLINE) as line:
             return _Dialogue(line, token).ask(question)
     except (OSError, ValueError, WireError) as error:
-        raise Unreachable(f"its agent does not answer: {error}") from error
+        raise UnreachableError(f"its agent does not answer: {error}") from error
 
 
 class _Dialogue:

@@ -6,10 +6,10 @@ following   host <-> link (TCP) <-> the leading agent
 
 from __future__ import annotations
 
-import os
 import secrets
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,7 @@ def lead(spec: Spec, record: Record, machine: int) -> int:
 
 def follow(spec: Spec, record: Record, machine: int, address: tuple[str, int], bind: str) -> int:
     """Host this machine's tasks for a conductor elsewhere, until it says that the run is over."""
+    spec = replace(spec, bind=bind)
     loop = Loop()
     code: list[int] = []
 
