@@ -1,38 +1,79 @@
-"""`python -m oarlock.agent RUN_FOLDER`: take up the run whose record is there."""
+"""`python -m oarlock.agent RUN_FOLDER`: take up the run whose record is there.
+
+With `--machine N --join HOST:PORT` it hosts machine N's tasks for a leading agent elsewhere; the
+leading agent itself is machine 0.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
+import resource
 import socket
 import sys
 import traceback
 from pathlib import Path
 
 from oarlock import events
-from oarlock.agent import processes
+from oarlock.agent import life, processes
 from oarlock.agent.record import Record
 from oarlock.agent.spec import Spec
-from oarlock.agent.supervisor import Supervisor
 
 
 def main() -> int:
-    folder = Path(sys.argv[1])
-    spec = Spec.from_json((folder / "agent.json").read_text())
-    lines = (folder / "events.jsonl").read_text(errors="replace").splitlines()
-    state = events.fold(spec.run, filter(None, map(events.decode, lines)))
-    record = Record(folder, state)
+    call = _call()
+    if call.with_parent:
+        processes.die_with_parent()
+    spec = Spec.from_json((call.folder / "agent.json").read_text())
+    _raise_limits()
+    processes.adopt_orphans()
     for place in spec.folders.values():
         if "://" not in place:
             Path(place).mkdir(parents=True, exist_ok=True)
-    processes.adopt_orphans()
+    if call.machine:
+        return _follow(call, spec)
+    return _lead(spec)
+
+
+def _lead(spec: Spec) -> int:
+    folder = Path(spec.folder)
+    lines = (folder / "events.jsonl").read_text(errors="replace").splitlines()
+    record = Record(folder, events.fold(spec.run, filter(None, map(events.decode, lines))))
     record.emit("agent", pid=os.getpid(), host=socket.gethostname())
     try:
-        return Supervisor(spec, record).run()
+        return life.lead(spec, record, machine=0)
     except BaseException as error:
         traceback.print_exc()
         record.end("failed", 1, reason=f"the agent failed: {type(error).__name__}: {error}; see agent.log")
         processes.end_orphans()
         return 1
+
+
+def _follow(call: argparse.Namespace, spec: Spec) -> int:
+    address = call.join or (Path(spec.folder) / "address").read_text().strip()
+    host, port = address.rsplit(":", 1)
+    record = Record(Path(spec.folder), events.RunState(spec.run))
+    try:
+        return life.follow(spec, record, call.machine, (host, int(port)), call.bind or spec.bind)
+    finally:
+        processes.end_orphans()
+
+
+def _raise_limits() -> None:
+    """A thousand agents are a thousand descriptors; the usual soft limit is 1,024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65536 if most == resource.RLIM_INFINITY else min(65536, most)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+
+
+def _call() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="oarlock.agent", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--machine", type=int, default=0)
+    parser.add_argument("--join", metavar="HOST:PORT")
+    parser.add_argument("--bind", metavar="ADDRESS", help="where this machine's tasks are reached")
+    parser.add_argument("--with-parent", action="store_true", help="die with whoever started it")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -11,40 +11,36 @@ import signal
 from collections.abc import Iterable
 from typing import Any
 
-from oarlock.agent.member import Member
+from oarlock.agent.outcome import Outcome
 
 
-def find(members: Iterable[Member]) -> Member | None:
-    failed = [member for member in members if member.failed_at is not None]
-    if not failed:
-        return None
-    return min(failed, key=lambda member: (not _was_killed(member), member.failed_at))
+def find(outcomes: Iterable[Outcome]) -> Outcome | None:
+    failed = [outcome for outcome in outcomes if outcome.failed_at is not None]
+    return min(failed, key=lambda outcome: (not _was_killed(outcome), outcome.failed_at), default=None)
 
 
-def describe(member: Member) -> dict[str, Any]:
+def describe(outcome: Outcome) -> dict[str, Any]:
     """Fields of a `restart` or `end` event."""
-    told: dict[str, Any] = {"task": member.name, "reason": _reason(member)}
-    if member.error:
-        told.update({key: member.error.get(key) for key in ("type", "message", "where")})
+    told: dict[str, Any] = {"task": outcome.name, "reason": _reason(outcome)}
+    if outcome.error:
+        told.update({key: outcome.error.get(key) for key in ("type", "message", "where")})
     return told
 
 
-def signature(member: Member) -> str:
-    error = member.error or {}
-    return f"{error.get('type')}|{error.get('message')}|{error.get('where')}|{member.code}"
+def signature(outcome: Outcome) -> str:
+    error = outcome.error or {}
+    return f"{error.get('type')}|{error.get('message')}|{error.get('where')}|{outcome.code}"
 
 
-def _was_killed(member: Member) -> bool:
-    if member.ours or member.is_alive:
-        return False
-    return member.signal is not None and member.signal != signal.SIGABRT
+def _was_killed(outcome: Outcome) -> bool:
+    return not outcome.ours and outcome.signal is not None and outcome.signal != signal.SIGABRT
 
 
-def _reason(member: Member) -> str:
-    if member.error:
-        return f"{member.error.get('type')}: {member.error.get('message')}"
-    if member.is_alive or member.ours:
+def _reason(outcome: Outcome) -> str:
+    if outcome.error:
+        return f"{outcome.error.get('type')}: {outcome.error.get('message')}"
+    if outcome.is_alive or outcome.ours:
         return "it made no progress"
-    if member.signal is not None:
-        return f"killed by {signal.Signals(member.signal).name}"
-    return f"exit code {member.code}"
+    if outcome.signal is not None:
+        return f"killed by {signal.Signals(outcome.signal).name}"
+    return f"exit code {outcome.code}"

@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 from oarlock.agent import processes
+from oarlock.agent.outcome import Outcome
 from oarlock.agent.record import Log
 from oarlock.cluster import Task
 
@@ -17,24 +18,25 @@ _EVENT_LIMIT = 1 << 20  # a task that sends more without a newline is not speaki
 
 
 class Member:
-    def __init__(self, task: Task, log: Log) -> None:
+    def __init__(self, task: Task, log: Log, launch: int) -> None:
         self.task = task
         self.name = task.name
-        self.began = time.monotonic()
+        self.launch = launch
+        self.began = time.time()
         self.pid: int | None = None
         self.status: int | None = None
         self.ours = False  # we signalled it: however it ended, that was not a failure
         self.error: dict[str, Any] | None = None  # the exception it reported
         self.failed_at: float | None = None
-        self.report: dict[str, Any] | None = None  # not yet in the record
-        self.recorded_at = float("-inf")
+        self.report: dict[str, Any] | None = None  # the newest, with all it ever said
+        self.told_at = float("-inf")
         self.log = log
         self.output, self._output_end = os.pipe()
         self.line, self._line_end = socket.socketpair()
         os.set_blocking(self.output, False)
         self.line.setblocking(False)
         self._partial = b""
-        self._closed = False
+        self.is_closed = False
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -58,6 +60,19 @@ class Member:
     def signal(self) -> int | None:
         assert self.status is not None
         return os.WTERMSIG(self.status) if os.WIFSIGNALED(self.status) else None
+
+    def outcome(self) -> Outcome:
+        ended = self.status is not None
+        return Outcome(
+            name=self.name,
+            launch=self.launch,
+            began=self.began,
+            code=self.code if ended else None,
+            signal=self.signal if ended else None,
+            ours=self.ours,
+            error=self.error,
+            failed_at=self.failed_at,
+        )
 
     def read_output(self, most: int = 64) -> bool:
         """Pass on what is there, at most `most` chunks; False at its end."""
@@ -96,8 +111,8 @@ class Member:
             pass  # gone, or not listening: the signal that follows is for it
 
     def close(self) -> None:
-        if not self._closed:
-            self._closed = True
+        if not self.is_closed:
+            self.is_closed = True
             self.read_output(most=1 << 20)
             self.log.close()
             os.close(self.output)

@@ -12,6 +12,12 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
+def entry(module: str) -> str:
+    """`python -c` of this: run main() of a module of ours, installed, in a checkout or in a zip."""
+    root = str(Path(__file__).parents[2])
+    return f"import sys; sys.path.append({root!r}); from {module} import main; sys.exit(main())"
+
+
 def die_with_parent(sig: int = signal.SIGKILL) -> None:
     """Have the kernel send `sig` to this process when its parent ends; 0 takes it back."""
     _prctl(_PR_SET_PDEATHSIG, sig)

@@ -25,11 +25,14 @@ class Record:
         self.folder = folder
         self.state = state
         self._complained = False
-        self._events = os.open(folder / "events.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._events: int | None = None
 
     def emit(self, kind: str, **fields: Any) -> None:
-        event = {"t": time.time(), "kind": kind, **fields}
+        event: events.Event = {"t": time.time(), "kind": kind, **fields}
         self.state.apply(event)
+        if self._events is None:  # the leading agent's alone: the others only write logs
+            path = self.folder / "events.jsonl"
+            self._events = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         self.write(self._events, events.encode(event).encode() + b"\n")
 
     def end(self, state: str, code: int, **fields: Any) -> None:
@@ -60,10 +63,14 @@ class Record:
         except OSError as error:
             self._complain(error)
 
+    def complain(self, text: str) -> None:
+        """Into agent.log."""
+        print(f"oarlock: {text}", file=sys.stderr, flush=True)
+
     def _complain(self, error: OSError) -> None:
         if not self._complained:
             self._complained = True
-            print(f"oarlock: cannot write {self.folder}: {error.strerror}", file=sys.stderr, flush=True)
+            self.complain(f"cannot write {self.folder}: {error.strerror}")
 
 
 class Log:

@@ -18,7 +18,7 @@ import types
 from pathlib import Path
 from typing import Any, NoReturn
 
-from oarlock.agent import processes
+from oarlock.agent import processes, stacks
 from oarlock.training import channel, jax_cluster, keras_correction
 
 _OURS = str(Path(__file__).parent)
@@ -72,6 +72,7 @@ def adopt_environment(launch: dict[str, Any], events: int) -> None:
 
 def _run_program(launch: dict[str, Any]) -> NoReturn:
     faulthandler.enable()
+    stacks.register()
     keras_correction.install()
     jax_cluster.install()
     program = launch["program"]

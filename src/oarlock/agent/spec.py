@@ -35,9 +35,29 @@ class Spec:
     folders: dict[str, str]  # data, checkpoints, model, logs, as the leader sees them
     limits: Limits = field(default_factory=Limits)
     env: dict[str, str] = field(default_factory=dict)
+    least: dict[str, int] = field(default_factory=dict)  # per role, where the gang may shrink
+    machines: int = 1  # agents
+    brings_crew: bool = True  # the leading agent starts the others itself, on this machine
+    bind: str = "127.0.0.1"
+    port: int = 0  # the coordinator's; 0 is any
     modules: list[str] = field(default_factory=list)  # for the zygote to import
     warm: bool = True
     seed: int = 0
+
+    @property
+    def token(self) -> str:
+        """The file that holds the run's token."""
+        return f"{self.folder}/token"
+
+    def name_of(self, machine: int) -> str:
+        return f"machine-{machine}"
+
+    def slots_of(self, machine: int) -> dict[str, int]:
+        """Workers are shared out evenly; everybody else is on the first machine."""
+        workers = self.sizes.get("worker", 0)
+        share = workers // self.machines + (machine < workers % self.machines)
+        others = {role: count for role, count in self.sizes.items() if role != "worker"}
+        return {**(others if machine == 0 else {}), "worker": share}
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1)

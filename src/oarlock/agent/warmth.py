@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from oarlock.agent import frames, processes
@@ -33,11 +32,15 @@ class ZygoteProcess:
 
     def start(self, env: dict[str, str]) -> None:
         self.sock, theirs = socket.socketpair()
-        root = str(Path(__file__).parents[2])
-        start = f"import sys; sys.path.append({root!r}); from oarlock.agent import zygote; zygote.main()"
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", start, str(theirs.fileno()), str(os.getpid())],
+                [
+                    sys.executable,
+                    "-c",
+                    processes.entry("oarlock.agent.zygote"),
+                    str(theirs.fileno()),
+                    str(os.getpid()),
+                ],
                 env={**os.environ, **env, **self.spec.env},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,

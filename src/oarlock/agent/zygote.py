@@ -19,7 +19,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NoReturn
 
 from oarlock.agent import frames, processes, runner
@@ -177,8 +176,7 @@ def _spawn(launch: dict[str, Any], output: int, events: int) -> NoReturn:
         letter.write(json.dumps(launch).encode())
         letter.flush()
         os.set_inheritable(letter.fileno(), True)
-        root = str(Path(__file__).parents[2])
-        start = f"import sys; sys.path.append({root!r}); from oarlock.agent import runner; runner.main()"
+        start = processes.entry("oarlock.agent.runner")
         os.execv(sys.executable, [sys.executable, "-u", "-c", start, str(letter.fileno()), str(events)])
 
 

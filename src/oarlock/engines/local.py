@@ -6,6 +6,7 @@ The client only makes the record and starts the agent; a killed client changes n
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -22,16 +23,17 @@ from oarlock.job import Duration, Job, parse, to_data
 from oarlock.jobfile import JobFile
 
 
-def start(jobfile: JobFile, name: str | None = None) -> runs.RunFolder:
-    """Make the record and start its agent."""
+def start(jobfile: JobFile, name: str | None = None, machines: int = 1) -> runs.RunFolder:
+    """Make the record and start its agent; with several `machines`, one that brings the others."""
     held: list[int] = []
 
     def fill(draft: runs.RunFolder) -> None:
         job = to_data(jobfile.job)
         header = f"# {jobfile.source or jobfile.job.name}, as it ran in {jobfile.folder}\n"
         (draft.path / "job.yaml").write_text(header + yaml.safe_dump(job, sort_keys=False))
-        _write_spec(jobfile.job, jobfile.folder, draft)
+        _write_spec(jobfile.job, jobfile.folder, draft, machines)
         _announce(jobfile.job, draft)
+        _write_token(draft)
         held.append(draft.hold())  # from its first moment: never seen as lost
 
     run = runs.create(jobfile.job.name, fill, name)
@@ -47,7 +49,7 @@ def resume(run: runs.RunFolder) -> None:
     held = run.hold()
     job = parse(yaml.safe_load((run.path / "job.yaml").read_text()))
     before = Spec.from_json((run.path / "agent.json").read_text())
-    _write_spec(job, Path(before.cwd), run)
+    _write_spec(job, Path(before.cwd), run, before.machines)
     (run.path / "result.json").unlink(missing_ok=True)
     _start_agent(run, held)
 
@@ -110,7 +112,14 @@ def _announce(job: Job, draft: runs.RunFolder) -> None:
     (draft.path / "events.jsonl").write_text(events.encode(event) + "\n")
 
 
-def _write_spec(job: Job, folder: Path, run: runs.RunFolder) -> None:
+def _write_token(draft: runs.RunFolder) -> None:
+    """What agents and clients of this run show each other; nobody else may read it."""
+    path = draft.path / "token"
+    path.touch(mode=0o600)
+    path.write_text(secrets.token_hex(32))
+
+
+def _write_spec(job: Job, folder: Path, run: runs.RunFolder, machines: int = 1) -> None:
     record = runs.home() / "runs" / run.name  # where the draft will be
     spec = Spec(
         run=run.name,
@@ -119,6 +128,8 @@ def _write_spec(job: Job, folder: Path, run: runs.RunFolder) -> None:
         program=_program(job),
         sizes=_sizes(job),
         folders=_folders(job, folder, record),
+        least=_sizes(job, least=True),
+        machines=machines,
         limits=_limits(job),
         env=dict(job.env),
         modules=_modules(job, folder),
@@ -137,9 +148,13 @@ def _program(job: Job) -> Program:
     return Program("program", job.program, args)
 
 
-def _sizes(job: Job) -> dict[str, int]:
+def _sizes(job: Job, least: bool = False) -> dict[str, int]:
     found = {name: getattr(job.roles, name) for name in cluster.ROLES}
-    return {name: role.replicas.max * role.processes for name, role in found.items() if role}
+    return {
+        name: (role.replicas.min if least else role.replicas.max) * role.processes
+        for name, role in found.items()
+        if role
+    }
 
 
 def _folders(job: Job, folder: Path, record: Path) -> dict[str, str]:

@@ -1,0 +1,415 @@
+"""The deciding half: it forms the gang out of the agents that are there, judges how tasks end, and
+gives the verdict. It lives in the leading agent and talks to hosts only through wishes and statuses.
+
+    gathering -> running -> clearing    a task failed, an agent was lost, somebody joined: all start again
+                         -> finishing   the leader ended with 0
+                         -> stopping    somebody asked, or a limit was reached
+    ... -> over
+
+A wish is repeated to whoever (re)connects, so a cut network loses nothing: both sides compare.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from oarlock.agent import culprit
+from oarlock.agent.budget import Budget, Loss
+from oarlock.agent.loop import Loop
+from oarlock.agent.outcome import Outcome
+from oarlock.agent.record import Record
+from oarlock.agent.spec import Spec
+from oarlock.cluster import ROLES, Task, form, restarts_with
+
+FENCE = 10.0  # seconds without a coordinator after which an agent ends its tasks
+LOST = FENCE + 2.0  # seconds after which the coordinator gives up on an agent: its tasks are gone by then
+_PATIENCE = 5.0  # seconds that an elastic gang waits for more than its least members
+_STOPPED_BY_USER = 130
+_PREEMPTED = 143
+_OUT_OF_TIME = 124
+
+Message = dict[str, Any]
+
+
+@dataclass
+class Agent:
+    """One agent as the conductor knows it."""
+
+    name: str
+    uid: str
+    born: float
+    host: str
+    wish: Callable[[Message], None]
+    is_connected: bool = True
+    status: Message = field(default_factory=dict)
+
+    @property
+    def order(self) -> tuple[str, int]:
+        """`worker-10` after `worker-9`, the chief first."""
+        matched = re.fullmatch(r"(.*?)-?(\d+)", self.name)
+        role, index = (matched[1], int(matched[2])) if matched else (self.name, 0)
+        return (str(ROLES.index(role)) if role in ROLES else role, index)
+
+
+class Conductor:
+    def __init__(self, loop: Loop, spec: Spec, record: Record) -> None:
+        self.loop = loop
+        self.spec = spec
+        self.record = record
+        self.phase = "gathering"
+        self.agents: dict[str, Agent] = {}
+        self.want = dict(spec.sizes)
+        self.generation = record.state.generation
+        self.tasks: tuple[Task, ...] = ()
+        self.places: dict[str, list[str]] = {}
+        self.outcomes: dict[str, Outcome] = {}
+        self.launches: dict[str, int] = {}
+        self.budget = Budget(spec.limits.restarts)
+        self.alone: dict[str, Budget] = {}  # of tasks that start again by themselves
+        self.best_step: float = max((task.step or 0 for task in record.state.tasks.values()), default=0)
+        self.progressed = self.reports = False
+        self.blame: str | None = None  # why a generation ends that no task's exit ended
+        self.is_forgiven = False  # that end is nobody's failure: it costs no restart
+        self.stopped: tuple[str, int, str] | None = None  # state, code, reason
+        self.code: int | None = None  # the verdict
+        self.desired: Message = {"do": "clear", "generation": self.generation}
+        self.formed_at = time.monotonic()
+
+    def start(self) -> None:
+        if self.spec.limits.runtime is not None:
+            self.loop.after("runtime", self.spec.limits.runtime, self._on_runtime)
+        self.loop.after("rendezvous", self.spec.limits.rendezvous, self._on_nobody_came)
+
+    # Agents come and go
+
+    def join(self, agent: Agent) -> str | None:
+        """Take it in, or say why not. Of two with one name the younger stays."""
+        known = self.agents.get(agent.name)
+        if known is not None and known.uid != agent.uid:
+            if agent.born < known.born:
+                return f"a younger agent is {agent.name} now"
+            known.wish({"do": "over", "generation": self.generation, "code": _PREEMPTED})
+        self.loop.cancel(f"loss of {agent.name}")
+        if known is not None and known.uid == agent.uid:
+            agent.status = known.status
+        self.agents[agent.name] = agent
+        hosted = ", ".join(self.places.get(agent.name, []))
+        if hosted and self.phase == "running" and not agent.status:
+            self.blame = f"{agent.name} was lost, which hosted {hosted}; another has taken its place"
+            self._end_generation()
+        self._wish_to(agent)
+        return None
+
+    def hear(self, agent: Agent, status: Message) -> None:
+        """The agent's status has changed."""
+        if self.agents.get(agent.name) is not agent:
+            return
+        agent.status = status
+        if status["generation"] == self.generation and self.phase == "running":
+            for data in status["tasks"]:
+                self._judge(Outcome(**data))
+        self._consider()
+
+    def hear_event(self, agent: Agent, event: Message) -> None:
+        kind = event["kind"]
+        if "task" in event and event["task"] not in self.places.get(agent.name, []):
+            return  # of an earlier generation, or not its to speak of
+        if kind == "report":
+            self._on_report(event)
+        elif kind == "never_ready":
+            self._end("failed", 1, event["text"])
+        else:
+            self.record.emit(**event)
+
+    def leave(self, agent: Agent, why: str, for_good: bool = False) -> None:
+        """Its connection is gone. It may come back; its tasks may live on for FENCE seconds."""
+        if self.agents.get(agent.name) is not agent or self.phase == "over":
+            return
+        agent.is_connected = False
+        if for_good:
+            self._on_lost(agent, why, for_good)
+        else:
+            self.loop.after(f"loss of {agent.name}", LOST, lambda: self._on_lost(agent, why))
+
+    def scale(self, workers: int) -> str | None:
+        """Another number of workers for a live run. None, or why not."""
+        least, most = self.spec.least.get("worker", 1), max(self.spec.sizes.get("worker", 1), workers)
+        if not least <= workers <= most:
+            return f"workers can be between {least} and {most}"
+        if self.phase not in ("running", "gathering"):
+            return f"the run is {self.phase}"
+        self.want["worker"] = workers
+        self.record.emit("note", text=f"scaling to {workers} workers")
+        self._reform(f"scaled to {workers} workers")
+        return None
+
+    def show_stacks(self) -> None:
+        for agent in self.agents.values():
+            if agent.is_connected:
+                agent.wish({"do": "stacks", "generation": self.generation})
+
+    def stop(self, state: str, code: int, reason: str) -> None:
+        if self.phase in ("stopping", "over"):
+            return
+        self.stopped = (state, code, reason)
+        self.record.emit("stop", reason=reason)
+        self.phase = "stopping"
+        self._wish("stop")
+        self._consider()
+
+    def stop_now(self) -> None:
+        self._wish("stop", now=True)
+
+    def on_user_stop(self) -> None:
+        if self.phase == "stopping":
+            self.stop_now()
+        else:
+            self.stop("stopped", _STOPPED_BY_USER, "stopped by the user")
+
+    def on_preempted(self) -> None:
+        self.stop("stopped", _PREEMPTED, "the machine asked it to leave (SIGTERM)")
+
+    def _on_runtime(self) -> None:
+        self.stop("failed", _OUT_OF_TIME, f"limits.runtime of {self.spec.limits.runtime:g} s is over")
+
+    def _on_lost(self, agent: Agent, why: str, for_good: bool = False) -> None:
+        if self.agents.get(agent.name) is agent:
+            del self.agents[agent.name]
+        hosted = ", ".join(self.places.get(agent.name, []))
+        if hosted and self.phase == "running":
+            self.blame = f"lost contact with {agent.name} ({why}), which hosted {hosted}"
+            self._end_generation()
+        elif hosted and for_good and self.phase == "clearing" and self.blame is None:
+            self.blame, self.is_forgiven = f"{agent.name} left: {why}", True
+        self._consider()
+
+    # Forming a generation
+
+    def _consider(self) -> None:
+        """Something changed: is it time for the next thing?"""
+        if self.phase == "gathering":
+            self._gather()
+        elif self.phase in ("clearing", "finishing", "stopping") and self._all_cleared():
+            self._next()
+        elif self.phase == "running" and self._could_grow():
+            self._reform("more machines have joined")
+
+    def _gather(self) -> None:
+        if any(not agent.is_connected for agent in self.agents.values()):
+            return  # its tasks may still be alive: never two gangs at once
+        ready = [one.status for one in self.agents.values() if one.status.get("ready")]
+        if sum(sum(status["slots"].values()) for status in ready) < sum(map(self._least, self.want)):
+            return  # seen at a glance, which a thousand arrivals need
+        tasks, places, addresses = self._place()
+        sizes = {role: sum(task.role == role for task in tasks) for role in self.want}
+        if sizes == self.want:
+            self._form(tasks, places, addresses)
+        elif all(sizes[role] >= self._least(role) for role in self.want) and not self.loop.expects(
+            "patience"
+        ):
+            self.loop.after("patience", _PATIENCE, self._form_with_who_is_there)
+
+    def _form_with_who_is_there(self) -> None:
+        if self.phase == "gathering":
+            tasks, places, addresses = self._place()
+            if all(sum(task.role == role for task in tasks) >= self._least(role) for role in self.want):
+                self._form(tasks, places, addresses)
+
+    def _place(self) -> tuple[tuple[Task, ...], dict[str, list[str]], dict[str, str]]:
+        """Tasks on the agents that are ready, in the agents' order; each takes an offered port."""
+        ready = sorted(
+            (one for one in self.agents.values() if one.is_connected and one.status.get("ready")),
+            key=lambda agent: agent.order,
+        )
+        seats = {
+            role: [agent for agent in ready for _ in range(agent.status["slots"].get(role, 0))][
+                : self.want[role]
+            ]
+            for role in self.want
+        }
+        tasks = form({role: len(found) for role, found in seats.items()})
+        places: dict[str, list[str]] = {agent.name: [] for agent in ready}
+        addresses: dict[str, str] = {}
+        for task in tasks:
+            agent = seats[task.role][task.index]
+            port = agent.status["ports"][len(places[agent.name])]
+            addresses[task.name] = f"{agent.host}:{port}"
+            places[agent.name].append(task.name)
+        return tasks, places, addresses
+
+    def _least(self, role: str) -> int:
+        return min(self.want[role], self.spec.least.get(role, self.want[role]))
+
+    def _could_grow(self) -> bool:
+        if len(self.tasks) >= sum(self.want.values()):
+            return False
+        return len(self._place()[0]) > len(self.tasks)
+
+    def _form(self, tasks: tuple[Task, ...], places: dict[str, list[str]], addresses: dict[str, str]) -> None:
+        self.loop.cancel("patience")
+        self.loop.cancel("rendezvous")
+        self.loop.cancel("stall")
+        known = (one.status.get("generation", 0) for one in self.agents.values())
+        self.generation = max(self.generation, *known) + 1  # a new leader may not remember the last one
+        self.phase = "running"
+        self.tasks, self.places = tasks, places
+        self.outcomes, self.launches = {}, {}
+        self.blame, self.is_forgiven, self.progressed = None, False, False
+        self.formed_at = time.monotonic()
+        self.reported_at: dict[str, float] = {}
+        self.record.emit("generation", generation=self.generation, tasks=[task.name for task in tasks])
+        self._wish(
+            "run",
+            run=self.spec.run,
+            tasks=[(task.role, task.index, task.rank) for task in tasks],
+            places=places,
+            addresses=addresses,
+            launches=self.launches,
+            restarts=self.record.state.restarts,
+            max_restarts=self.spec.limits.restarts,
+            seed=self.spec.seed,
+        )
+
+    def _wish(self, do: str, **fields: Any) -> None:
+        self.desired = {"do": do, "generation": self.generation, **fields}
+        for agent in list(self.agents.values()):
+            self._wish_to(agent)
+
+    def _wish_to(self, agent: Agent) -> None:
+        if agent.is_connected:
+            agent.wish(self.desired)
+
+    def _on_nobody_came(self) -> None:
+        tasks = {task.name for task in self._place()[0]}
+        missing = [task.name for task in form(self.want) if task.name not in tasks]
+        some = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+        limit = self.spec.limits.rendezvous
+        self._end("failed", 1, f"after limits.rendezvous ({limit:g} s) there is still no machine for {some}")
+
+    # Watching it
+
+    def _on_report(self, event: Message) -> None:
+        self.reports = True
+        step = event.get("step")
+        if isinstance(step, (int, float)) and step > self.best_step:
+            self.best_step = step
+            self.progressed = True
+        if self.spec.limits.stall is not None and self.phase == "running":
+            self.loop.after("stall", self.spec.limits.stall, self._on_stall)
+        now = time.monotonic()
+        interval = min(max(0.5, (now - self.formed_at) / 600), 10.0)  # a long run's record must stay small
+        last = self.reported_at.get(event["task"])
+        if last is None or now - last >= interval or event.get("last"):
+            self.reported_at[event["task"]] = now
+            self.record.emit(**{key: value for key, value in event.items() if key != "last"})
+
+    def _on_stall(self) -> None:
+        if self.phase == "running":
+            self.blame = f"no task reported a step for limits.stall ({self.spec.limits.stall:g} s)"
+            self._end_generation(stacks=True)
+
+    def _judge(self, outcome: Outcome) -> None:
+        before = self.outcomes.get(outcome.name)
+        self.outcomes[outcome.name] = outcome
+        is_news = before is None or before.is_alive or outcome.launch > before.launch
+        if outcome.is_alive or not is_news or self.phase != "running":
+            return
+        task = next(one for one in self.tasks if one.name == outcome.name)
+        if outcome.code == 0:
+            if task.is_leader:
+                self._finish()
+            return
+        if restarts_with(task, self.tasks) == (task,) and len(self.tasks) > 1:
+            self._restart_alone(task, outcome)
+        else:
+            self._end_generation()
+
+    def _restart_alone(self, task: Task, outcome: Outcome) -> None:
+        budget = self.alone.setdefault(task.name, Budget(self.spec.limits.restarts))
+        refusal = budget.refuses(self._loss(outcome))
+        if refusal is None:
+            self.record.emit("restart", left=budget.left, **culprit.describe(outcome))
+            self.launches[task.name] = outcome.launch + 1
+            self._wish(**self._repeated())
+        elif task.role == "evaluator":
+            text = f"{task.name} is not started again: {refusal}; training goes on without it"
+            self.record.emit("note", text=text)
+        else:
+            self.budget.left = 0  # the whole gang would only meet the same failure again
+            self._end_generation()
+
+    def _repeated(self) -> Message:
+        return {key: value for key, value in self.desired.items() if key != "generation"}
+
+    def _finish(self) -> None:
+        self.phase = "finishing"
+        self.loop.cancel("stall")
+        self._wish("finish")
+
+    def _end_generation(self, stacks: bool = False) -> None:
+        self.phase = "clearing"
+        self.loop.cancel("stall")
+        self._wish("clear", stacks=stacks, want=self.want)
+
+    def _reform(self, why: str) -> None:
+        self.blame, self.is_forgiven = why, True
+        if self.phase == "running":
+            self._end_generation()
+        self._consider()
+
+    # What comes after a generation
+
+    def _all_cleared(self) -> bool:
+        return all(
+            agent.status.get("cleared", 0) >= self.generation or not agent.status
+            for agent in self.agents.values()
+            if agent.is_connected
+        )
+
+    def _next(self) -> None:
+        if self.stopped is not None:
+            self._end(*self.stopped)
+        elif self.phase == "finishing":
+            self._end("succeeded", 0)
+        else:
+            self._next_generation()
+
+    def _next_generation(self) -> None:
+        for agent in self.agents.values():  # what they told while they were clearing
+            if agent.status.get("generation") == self.generation:
+                self.outcomes.update({data["name"]: Outcome(**data) for data in agent.status["tasks"]})
+        guilty = None if self.is_forgiven else culprit.find(self.outcomes.values())
+        told = culprit.describe(guilty) if guilty else {}
+        if self.blame:
+            told["reason"] = self.blame
+        if not self.is_forgiven:
+            refusal = self.budget.refuses(self._loss(guilty))
+            if refusal is not None:
+                code = guilty.code if guilty and guilty.code else 1
+                self._end("failed", code, told.pop("reason", ""), refusal=refusal, **told)
+                return
+        self.phase = "gathering"
+        self.record.emit("restart", left=self.budget.left, forgiven=self.is_forgiven, **told)
+        self.loop.after("rendezvous", self.spec.limits.rendezvous, self._on_nobody_came)
+        self._gather()
+
+    def _loss(self, outcome: Outcome | None) -> Loss:
+        return Loss(
+            signature=culprit.signature(outcome) if outcome else str(self.blame),
+            signalled=outcome is None or outcome.signal is not None,
+            progressed=self.progressed,
+            reports=self.reports,
+            lived=time.time() - outcome.began if outcome else time.monotonic() - self.formed_at,
+        )
+
+    def _end(self, state: str, code: int, reason: str = "", **fields: Any) -> None:
+        if self.phase == "over":
+            return
+        self.phase = "over"
+        self.record.end(state, code, **({"reason": reason} if reason else {}), **fields)
+        self.code = code
+        self._wish("over", code=code)

@@ -1,0 +1,377 @@
+"""The hosting half of an agent: it makes this machine's tasks be what the conductor wants them to be.
+
+The conductor's word is a *wish*: `{"do": ..., "generation": ...}`. It may come twice, late, or after
+a cut, so the host never follows orders one by one: it compares the wish with what is there and
+moves towards it. What is there goes back as a *status*.
+
+    run     the tasks placed here run, in this generation; those with a higher launch number start again
+    clear   nobody of this generation runs; everything below the zygote is swept away
+    finish  the leader is done: servers are stopped, the others have the grace to end by themselves
+    stop    everybody is asked to end: SIGTERM, grace, SIGKILL
+    over    the run has ended: leave
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from oarlock.agent import defaults, ports, stacks
+from oarlock.agent.loop import Loop
+from oarlock.agent.member import Member
+from oarlock.agent.record import Record
+from oarlock.agent.spec import Spec
+from oarlock.agent.warmth import ZygoteProcess
+from oarlock.cluster import Task
+from oarlock.contract import Gang, environment
+
+_LAST_WORDS = 5.0  # seconds for a task that reported its error to end by itself
+_DUMP = 2.0  # seconds for stacks to arrive in the log before the tasks are killed
+
+Wish = dict[str, Any]
+Event = dict[str, Any]
+
+
+class Host:
+    def __init__(
+        self,
+        loop: Loop,
+        spec: Spec,
+        record: Record,
+        name: str,
+        slots: dict[str, int],
+        tell: Callable[[Event | None], None],
+    ) -> None:
+        self.loop = loop
+        self.spec = spec
+        self.record = record
+        self.name = name
+        self.slots = slots
+        self.tell = tell  # with an event, or with None when the status has changed
+        self.wish: Wish = {"do": "clear", "generation": 0}
+        self.generation = 0
+        self.cleared = 0  # nobody of this generation or an earlier one is left
+        self.is_ready = False
+        self.is_sweeping = False
+        self.ending: str | None = None  # which end the members have been asked for
+        self.members: dict[str, Member] = {}
+        self.offer = ports.free_ports(sum(slots.values()), spec.bind)
+        self.zygote = ZygoteProcess(spec)
+
+    def start(self) -> None:
+        self.zygote.start(defaults.import_time(self.spec, sum(self.slots.values())))
+        self.loop.watch(self.zygote.sock, self._on_zygote)
+        self.loop.after("zygote", self.spec.limits.rendezvous, self._on_never_ready)
+
+    def close(self) -> None:
+        self.zygote.close()
+        for member in self.members.values():
+            member.close()
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "generation": self.generation,
+            "cleared": self.cleared,
+            "ready": self.is_ready,
+            "ports": self.offer,
+            "slots": self.slots,
+            "tasks": [member.outcome().to_data() for member in self.members.values()],
+        }
+
+    def obey(self, wish: Wish) -> None:
+        if wish["do"] == "stacks":
+            self.dump_stacks()
+            return
+        if wish["generation"] < self.wish["generation"]:
+            return  # overtaken by a later one on its way here
+        self.wish = wish
+        if "want" in wish and self.spec.machines == 1 and wish["want"] != self.slots:
+            self.slots = dict(wish["want"])  # the only machine has room for everybody
+            self.offer = ports.free_ports(sum(self.slots.values()), self.spec.bind)
+        self._converge()
+
+    def fence(self) -> None:
+        """No coordinator for too long: somebody else may be training in our place."""
+        self._clear(ours=False)
+
+    def dump_stacks(self) -> None:
+        """Every task's Python stacks into its log; one that is stopped cannot, and is told apart."""
+        for member in self._alive():
+            if member.pid is not None:
+                said = stacks.ask(member.pid)
+                member.log.feed(f"oarlock: {member.name} {said}\n".encode())
+
+    def _converge(self) -> None:
+        do, generation = self.wish["do"], self.wish["generation"]
+        if do == "run":
+            self._run(generation)
+        elif generation > self.generation:
+            self._clear()  # never started here
+        elif do == "clear":
+            self._clear_after_stacks() if self.wish.get("stacks") else self._clear()
+        elif do in ("finish", "stop"):
+            self._wind_down(do)
+
+    def _run(self, generation: int) -> None:
+        if generation == self.generation:
+            for name, launch in self.wish["launches"].items():
+                member = self.members.get(name)
+                if member is not None and not member.is_alive and member.launch < launch:
+                    self._retire(member)
+                    self._launch(member.task, launch)
+        elif self.cleared < self.generation or self._alive() or self.is_sweeping:
+            self._clear()
+        elif self.is_ready:
+            self._form(generation)
+
+    def _form(self, generation: int) -> None:
+        self.generation = generation
+        self.ending = None
+        self.members = {}
+        mine = set(self.wish["places"].get(self.name, []))
+        for task in _tasks(self.wish):
+            if task.name in mine:
+                self._launch(task, self.wish["launches"].get(task.name, 1))
+        self.offer = ports.free_ports(sum(self.slots.values()), self.spec.bind)
+        if not mine:
+            self.cleared = generation
+        self.tell(None)
+
+    def _launch(self, task: Task, launch: int) -> None:
+        member = Member(task, self.record.log(self.generation, task.name), launch)
+        self.members[task.name] = member
+        order = {
+            "task": task.name,
+            "parent": self.zygote.pid,
+            "cwd": self.spec.cwd,
+            "program": asdict(self.spec.program),
+            "env": {**self.spec.env, **environment(_gang(self.wish), task, self._folders(task))},
+        }
+        self.zygote.send({"launch": order}, member.ends)
+        member.handed_over()
+        self.loop.watch(member.output, lambda: self._on_output(member))
+        self.loop.watch(member.line, lambda: self._on_events(member))
+
+    def _folders(self, task: Task) -> dict[str, str]:
+        """Every task must be able to "save", as collectives demand; only the leader's is kept."""
+        if task.is_leader:
+            return self.spec.folders
+        model = self.record.scratch(task.name) / "model"
+        model.mkdir(exist_ok=True)
+        return {**self.spec.folders, "model": str(model)}
+
+    # The zygote
+
+    def _on_zygote(self) -> None:
+        message = self.zygote.receive()
+        if message is None:
+            self._on_zygote_lost()
+        elif "ready" in message:
+            self._on_ready(message["ready"])
+        elif "launched" in message:
+            self._on_launched(message["launched"], message["pid"])
+        elif "exited" in message:
+            self._on_exit(message["exited"], message["status"])
+        elif "swept" in message:
+            self._on_swept()
+
+    def _on_ready(self, ready: dict[str, Any]) -> None:
+        self.loop.cancel("zygote")
+        self.is_ready = True
+        self.tell({"kind": "ready", **{key: value for key, value in ready.items() if value}})
+        if not ready["warm"] and self.spec.warm:
+            self.tell({"kind": "note", "text": f"tasks are spawned, not forked: {ready['why']}"})
+        self._converge()
+        self.tell(None)
+
+    def _on_never_ready(self) -> None:
+        what = ", ".join(self.spec.modules) or "the interpreter"
+        limit = self.spec.limits.rendezvous
+        text = f"importing {what} took longer than limits.rendezvous ({limit:g} s)"
+        self.tell({"kind": "never_ready", "text": text})
+
+    def _on_zygote_lost(self) -> None:
+        """Its tasks die with it (the kernel sees to that); what they leave is ours to end."""
+        self.loop.forget(self.zygote.sock)
+        code = self.zygote.bury()
+        if not self.is_ready and self.zygote.warm:
+            text = f"importing {', '.join(self.spec.modules)} ended the process (exit code {code})"
+            self.tell({"kind": "note", "text": text})
+            self.zygote.warm = False  # let the program's own import say why
+        else:
+            self.tell({"kind": "note", "text": f"the parent of the tasks died (exit code {code})"})
+        self.is_ready = self.is_sweeping = False
+        for member in self._alive():
+            member.status = signal.SIGKILL
+            self._tell_exit(member)
+        self.start()
+        self._finish_clearing()
+
+    # Watching the members
+
+    def _on_launched(self, name: str, pid: int) -> None:
+        member = self.members[name]
+        member.pid = pid
+        self.tell({"kind": "task", "task": name, "state": "started", "pid": pid})
+        if self.ending in ("clear", "stop"):  # that was decided while it was being forked
+            self._signal([member], signal.SIGKILL)
+
+    def _on_output(self, member: Member) -> None:
+        if not member.read_output():
+            self.loop.forget(member.output)
+
+    def _on_events(self, member: Member) -> None:
+        arrived, is_open = member.read_events()
+        for event in arrived:
+            if event["kind"] == "report":
+                self._on_report(member, event)
+            elif event["kind"] == "error":
+                self._on_error(member, event)
+            else:
+                self.tell({"kind": "note", "text": f"{member.name}: {event.get('text', '')}"})
+        if not is_open:
+            self.loop.forget(member.line)
+
+    def _on_report(self, member: Member, event: Event) -> None:
+        member.report = {**(member.report or {}), **event}
+        now = time.monotonic()
+        if now - member.told_at >= _REPORT_INTERVAL:
+            self._tell_report(member, now)
+
+    def _tell_report(self, member: Member, now: float) -> None:
+        member.told_at = now
+        self.tell({**(member.report or {}), "kind": "report", "task": member.name})
+
+    def _on_error(self, member: Member, event: Event) -> None:
+        member.error = event
+        member.failed_at = event["t"]
+        self.tell({**event, "task": member.name})
+        if member.is_alive and not self.ending:
+            self.loop.after(
+                f"last words of {member.name}",
+                _LAST_WORDS,
+                lambda: self._signal([member], signal.SIGKILL, False),
+            )
+
+    def _on_exit(self, pid: int, status: int) -> None:
+        member = next((one for one in self.members.values() if one.pid == pid and one.is_alive), None)
+        if member is None:
+            return
+        if self.loop.watches(member.line):
+            self._on_events(member)  # its last words may still be on the line
+        member.status = status
+        self._tell_exit(member)
+        self._finish_clearing()
+
+    def _tell_exit(self, member: Member) -> None:
+        if member.report is not None:  # its last one is never thinned out
+            self.tell({**member.report, "kind": "report", "task": member.name, "last": True})
+        self.loop.cancel(f"last words of {member.name}")
+        if member.code != 0 and not member.ours:
+            member.failed_at = member.failed_at or time.time()
+        ended = {
+            "kind": "task",
+            "task": member.name,
+            "state": "ended",
+            "code": member.code,
+            "ours": member.ours,
+        }
+        self.tell(ended)
+        self.tell(None)
+
+    # Ends
+
+    def _clear_after_stacks(self) -> None:
+        if self.ending is None:
+            self.ending = "stacks"
+            self.dump_stacks()
+            self.loop.after("stacks", _DUMP, self._clear)
+
+    def _clear(self, ours: bool = True) -> None:
+        self.loop.cancel("grace")
+        self.loop.cancel("stacks")
+        self.ending = "clear"
+        self._signal(self._alive(), signal.SIGKILL, ours)
+        self._finish_clearing()
+
+    def _wind_down(self, how: str) -> None:
+        if self.ending in (how, "stop", "clear"):
+            if self.wish.get("now") and self.ending == "stop":
+                self._clear()
+            return
+        self.ending = how
+        for member in self._alive():
+            member.ask("stop")
+        if how == "stop":
+            self._terminate()
+        else:
+            self._signal([one for one in self._alive() if one.task.role == "ps"], signal.SIGTERM)
+            self.loop.after("grace", self.spec.limits.grace, self._terminate)
+        self._finish_clearing()
+
+    def _terminate(self) -> None:
+        self._signal(self._alive(), signal.SIGTERM)
+        self.loop.after("grace", self.spec.limits.grace, lambda: self._signal(self._alive(), signal.SIGKILL))
+
+    def _signal(self, members: Sequence[Member], sig: int, ours: bool = True) -> None:
+        for member in members:
+            member.ours = member.ours or ours
+        pids = [member.pid for member in members if member.pid is not None]
+        if pids:
+            self.zygote.send({"signal": int(sig), "pids": pids})
+
+    def _finish_clearing(self) -> None:
+        """Once nobody asked to end is left alive: sweep what they left behind."""
+        if not self.ending or self._alive() or self.is_sweeping:
+            return
+        self.loop.cancel("grace")
+        self.loop.cancel("stacks")
+        if self.cleared < self.generation and self.is_ready:
+            self.is_sweeping = True
+            self.zygote.send({"sweep": True})
+        else:
+            self._on_swept()
+
+    def _on_swept(self) -> None:
+        self.is_sweeping = False
+        for member in self.members.values():
+            self._retire(member)
+        if self.wish["do"] == "run":
+            self.cleared = self.generation
+        else:
+            self.cleared = self.generation = max(self.generation, self.wish["generation"])
+        self.tell(None)
+        if self.wish["do"] == "run" and self.wish["generation"] > self.generation:
+            self._converge()
+
+    def _retire(self, member: Member) -> None:
+        if not member.is_closed:
+            self.loop.forget(member.output)
+            self.loop.forget(member.line)
+            member.close()
+
+    def _alive(self) -> list[Member]:
+        return [member for member in self.members.values() if member.is_alive]
+
+
+_REPORT_INTERVAL = 0.1
+
+
+def _tasks(wish: Wish) -> list[Task]:
+    return [Task(*fields) for fields in wish["tasks"]]
+
+
+def _gang(wish: Wish) -> Gang:
+    return Gang(
+        run=wish["run"],
+        generation=wish["generation"],
+        tasks=tuple(_tasks(wish)),
+        addresses=wish["addresses"],
+        restarts=wish["restarts"],
+        max_restarts=wish["max_restarts"],
+        seed=wish["seed"],
+        machines=list(wish["places"].values()),
+    )

@@ -1,0 +1,113 @@
+"""One thread, one selector: files that have something to say, and deadlines that have names.
+
+Nothing in an agent blocks but the select here, and nothing waits without a deadline.
+"""
+
+from __future__ import annotations
+
+import heapq
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable
+from typing import Any, Union
+
+Action = Callable[[], None]
+File = Union[int, socket.socket]
+
+
+class Loop:
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._deadlines: dict[str, tuple[float, Action]] = {}
+        self._heap: list[tuple[float, str]] = []
+        self._wakers: list[socket.socket] = []
+        self._soon: list[Action] = []
+
+    def turn(self) -> None:
+        """Wait for the next thing and deal with it."""
+        while self._soon:
+            now, self._soon = self._soon, []
+            for action in now:
+                action()
+        for key, mask in self._selector.select(self._until_next_deadline()):
+            # An earlier action may have closed this one, or its number may be a new file's by now.
+            if self._selector.get_map().get(key.fd) is not None and self._selector.get_key(key.fd) == key:
+                readable, writable = key.data
+                if mask & selectors.EVENT_WRITE and writable is not None:
+                    writable()
+                elif mask & selectors.EVENT_READ and readable is not None:
+                    readable()
+        self._pass_deadlines(time.monotonic())
+
+    def watch(self, file: File, readable: Action | None = None, writable: Action | None = None) -> None:
+        """Call these when the file is readable or writable; a second call replaces the first."""
+        mask = (selectors.EVENT_READ if readable else 0) | (selectors.EVENT_WRITE if writable else 0)
+        if self.watches(file):
+            self._selector.modify(file, mask, (readable, writable))
+        else:
+            self._selector.register(file, mask, (readable, writable))
+
+    def watches(self, file: File) -> bool:
+        return file in self._selector.get_map()
+
+    def forget(self, file: File) -> None:
+        if self.watches(file):
+            self._selector.unregister(file)
+
+    def soon(self, action: Action) -> None:
+        """As the next thing, outside of whatever is being done now."""
+        self._soon.append(action)
+
+    def after(self, name: str, seconds: float, action: Action) -> None:
+        """A named deadline; setting it again moves it."""
+        when = time.monotonic() + seconds
+        before = self._deadlines.get(name)
+        self._deadlines[name] = (when, action)
+        # One that only moves back keeps its place in the heap and is put right when its turn comes:
+        # a silence that is broken ten times a second must not fill it.
+        if before is None or when < before[0]:
+            heapq.heappush(self._heap, (when, name))
+
+    def cancel(self, name: str) -> None:
+        self._deadlines.pop(name, None)
+
+    def expects(self, name: str) -> bool:
+        return name in self._deadlines
+
+    def on_signals(self, numbers: list[int], action: Callable[[int], None]) -> None:
+        wake, wake_write = socket.socketpair()
+        for end in (wake, wake_write):
+            end.setblocking(False)
+        self._wakers += [wake, wake_write]
+        for number in numbers:
+            signal.signal(number, _ignore)
+        signal.set_wakeup_fd(wake_write.fileno(), warn_on_full_buffer=False)
+        self.watch(wake, lambda: _each(wake.recv(64), action))
+
+    def _until_next_deadline(self) -> float | None:
+        if self._soon:
+            return 0.0
+        return max(0.0, self._heap[0][0] - time.monotonic()) if self._heap else None
+
+    def _pass_deadlines(self, now: float) -> None:
+        while self._heap and self._heap[0][0] <= now:
+            _, name = heapq.heappop(self._heap)
+            when, action = self._deadlines.get(name, (None, None))
+            if when is None or action is None:
+                continue
+            if when > now:
+                heapq.heappush(self._heap, (when, name))
+                continue
+            del self._deadlines[name]
+            action()
+
+
+def _ignore(*_: Any) -> None:
+    """The wake-up descriptor tells us; a handler must exist for the number to be written to it."""
+
+
+def _each(numbers: bytes, action: Callable[[int], None]) -> None:
+    for number in numbers:
+        action(number)

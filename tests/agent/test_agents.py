@@ -1,0 +1,89 @@
+"""Several agents form one run, each a process here (a pod later)."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gangs import Gang, is_running, until_gone
+
+Start = Callable[..., Gang]
+
+STEPS = """
+import os, sys, time, oarlock
+me = oarlock.current()
+def train(steps, pause=0.01):
+    for step in range(1, steps + 1):
+        me.report(step, total=steps, loss=1 / step)
+        time.sleep(pause)
+"""
+
+
+@pytest.fixture
+def start(home: Path, tmp_path: Path) -> Start:
+    def make(program: str, **fields: Any) -> Gang:
+        return Gang(tmp_path / "job", program, **fields)
+
+    return make
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def agent_of(gang: Gang, task: str) -> int:
+    """task -> its zygote -> its agent."""
+    return parent(parent(gang.pid(task)))
+
+
+@pytest.mark.parametrize("machines", [1, 2, 4])
+def test_a_gang_over_several_machines(start: Start, machines: int) -> None:
+    program = (
+        STEPS + "print(me.rank, me.world, os.environ['LOCAL_RANK'], os.environ['GROUP_RANK']); train(100)"
+    )
+    gang = start(program, machines=machines, roles={"worker": 4})
+    gang.until_step(1, task="worker-3")
+    agents = {agent_of(gang, f"worker-{index}") for index in range(4)}
+    assert len(agents) == machines
+    assert gang.end().state == "succeeded", gang.told()
+    per_machine = 4 // machines
+    assert sorted(gang.lines) == [
+        f"worker-{rank}| {rank} 4 {rank % per_machine} {rank // per_machine}" for rank in range(4)
+    ]
+    until_gone([*agents])
+
+
+def test_a_task_killed_on_another_machine_restarts_the_gang(start: Start) -> None:
+    gang = start(STEPS + "train(20 if me.generation > 1 else 10**6)", machines=2).until_step(
+        3, task="worker-1"
+    )
+    gang.kill("worker-1")
+    state = gang.end()
+    assert (state.state, state.generation) == ("succeeded", 2), gang.told()
+    assert gang.of("restart")[0]["task"] == "worker-1"
+
+
+def test_a_killed_agent_is_replaced_and_the_gang_restarts(start: Start) -> None:
+    gang = start(STEPS + "train(20 if me.generation > 1 else 10**6)", machines=2).until_step(
+        3, task="worker-1"
+    )
+    agent, task = agent_of(gang, "worker-1"), gang.pid("worker-1")
+    assert agent != gang.state.agent
+    os.kill(agent, signal.SIGKILL)
+    until_gone([agent, task])
+    state = gang.end()
+    assert (state.state, state.generation) == ("succeeded", 2), gang.told()
+
+
+def test_killing_the_leading_agent_leaves_nobody(start: Start) -> None:
+    gang = start(STEPS + "train(10**6)", machines=2).until_step(3, task="worker-1")
+    everybody = [gang.pid("worker-0"), gang.pid("worker-1"), agent_of(gang, "worker-1")]
+    assert gang.state.agent is not None
+    assert all(map(is_running, everybody))
+    os.kill(gang.state.agent, signal.SIGKILL)
+    until_gone([gang.state.agent, *everybody], seconds=5)
+    assert gang.run.state().state == "lost"
