@@ -87,6 +87,7 @@ def test_the_agent_runs_a_gang_from_a_zip_with_nothing_installed(tmp_path: Path)
         folders={"model": str(record / "model")},
     )
     (record / "agent.json").write_text(spec.to_json())
+    (record / "token").write_text("secret")
     start = (
         f"import sys; sys.path.insert(0, {str(archive)!r}); from oarlock.agent.__main__ import main; main()"
     )

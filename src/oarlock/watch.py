@@ -52,7 +52,9 @@ class Watch:
         self._logs: dict[tuple[int, str], Tail] = {}
 
     def look(self) -> tuple[list[events.Event], list[LogLine]]:
-        arrived = [event for line in self._events.lines() if (event := events.decode(line.decode(errors="replace")))]
+        arrived = [
+            event for line in self._events.lines() if (event := events.decode(line.decode(errors="replace")))
+        ]
         for event in arrived:
             self.state.apply(event)
         return arrived, self._new_lines()

@@ -16,6 +16,16 @@ import warnings
 from pathlib import Path
 from typing import Any, Callable
 
+
+def install() -> None:
+    from oarlock.training import keras_correction
+
+    keras_correction.install()
+
+
+if "install" not in sys.argv:
+    install()  # before anybody imports Keras, as the launcher does
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -52,12 +62,6 @@ def main(result: str, *cases: str) -> None:
             print("case", case, flush=True)
             results[prefix + case] = run(globals()[case])
     Path(result).write_bytes(pickle.dumps(results))
-
-
-def install() -> None:
-    from oarlock.training import keras_correction
-
-    keras_correction.install()
 
 
 def run(case: Callable[[], Numbers]) -> Numbers:
@@ -202,7 +206,9 @@ def uneven_everything() -> Numbers:
         x = keras.Input((6,))
         h = keras.layers.Dense(8, kernel_regularizer="l2", activity_regularizer="l2")(x)
         h = keras.layers.BatchNormalization(synchronized=True)(h)
-        model = keras.Model(x, {"a": keras.layers.Dense(3, name="a")(h), "b": keras.layers.Dense(1, name="b")(h)})
+        model = keras.Model(
+            x, {"a": keras.layers.Dense(3, name="a")(h), "b": keras.layers.Dense(1, name="b")(h)}
+        )
         model.compile(
             keras.optimizers.AdamW(0.01, weight_decay=0.1),
             {"a": keras.losses.SparseCategoricalCrossentropy(from_logits=True), "b": "mse"},
@@ -231,7 +237,9 @@ def uneven_own_train_step() -> Numbers:
     with strategy.scope():
         x = keras.Input((6,))
         model = Own(x, keras.layers.Dense(3)(x))
-        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+        model.compile(
+            "sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"]
+        )
     return trained(model, 257)
 
 
@@ -290,7 +298,9 @@ def masked() -> Numbers:
         model.compile(keras.optimizers.SGD(0.3), loss, metrics=["accuracy"])
     return numbers(
         model,
-        model.fit(words, words, batch_size=BATCH, epochs=2, validation_data=(words, words), shuffle=False, verbose=0),
+        model.fit(
+            words, words, batch_size=BATCH, epochs=2, validation_data=(words, words), shuffle=False, verbose=0
+        ),
     )
 
 
@@ -335,7 +345,17 @@ def metric_from_outside_the_scope() -> Numbers:
     return trained(compiled(metrics=lambda: [made_here]))
 
 
+def legacy_keras() -> Numbers:
+    import tf_keras
+
+    tf_keras.utils.set_random_seed(1)
+    with strategy.scope():
+        layers = [tf_keras.layers.Dense(16, activation="tanh", input_shape=(6,)), tf_keras.layers.Dense(3)]
+        model = tf_keras.Sequential(layers)
+        loss = tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(tf_keras.optimizers.legacy.SGD(0.3), loss, metrics=["accuracy"])
+    return numbers(model, model.fit(dataset(), epochs=2, verbose=0))
+
+
 if __name__ == "__main__":
-    if "install" not in sys.argv:
-        install()
     main(*sys.argv[1:])

@@ -1,0 +1,411 @@
+"""What Keras 3's fit, evaluate and predict give with several workers, compared with one process.
+
+Starting TensorFlow costs seconds, so each size of gang is started once and goes through all its
+cases (programs/keras_cases.py); the tests then say what must hold of each. The process alone runs
+Keras as it was installed, so that the workers are held against Keras itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oarlock
+
+pytestmark = pytest.mark.slow
+
+PROGRAMS = Path(__file__).parent / "programs"
+SOURCE = Path(oarlock.__file__).parents[1]
+
+IN_EVERY_GANG = [
+    "arrays",
+    "own_batches",
+    "own_batches_of_different_size",
+    "uneven_250",
+    "uneven_257",
+    "uneven_everything",
+    "masked",
+    "unknown_length_uneven",
+    "sharding_switched_off",
+]
+RIGHT = [
+    "tf_data",
+    "tf_data_sharded_by_data",
+    "own_batches_with_class_weight",
+    "shuffled",
+    "uneven_own_train_step",
+    "clipped",
+    "loss_of_one_number",
+    "loss_over_sample_weights",
+    "overflow_on_one_worker",
+    "several_steps_per_execution",
+    "legacy_keras",
+]
+ODD = [
+    "unknown_length",
+    "xla",
+    "compiled_outside_the_scope",
+    "normalized_with_an_empty_worker",
+    "shuffled_without_a_seed",
+    "validation_sharding_switched_off",
+    "gradient_accumulation",
+    "optimizer_from_outside_the_scope",
+    "metric_from_outside_the_scope",
+]
+
+Results = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """One process: Keras as installed, then corrected, then corrected with two replicas in the process."""
+    cases = [case for case in [*IN_EVERY_GANG, *RIGHT, *ODD] if "outside" not in case and "off" not in case]
+    corrected = ["install", "arrays", "uneven_257", "unknown_length", "xla", "several_steps_per_execution"]
+    mirrored = ["mirrored", "uneven_257", "uneven_everything"]
+    return run_gang(tmp_path_factory.mktemp("alone"), {}, [*cases, *corrected, *mirrored])[0]
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> list[Results]:
+    return run_gang(tmp_path_factory.mktemp("two"), {"worker": 2}, [*IN_EVERY_GANG, *RIGHT, *ODD])
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> list[Results]:
+    return run_gang(tmp_path_factory.mktemp("four"), {"worker": 4}, IN_EVERY_GANG)
+
+
+def run_gang(folder: Path, cluster: dict[str, int], cases: list[str]) -> list[Results]:
+    """Every process' results, in the order of the tasks."""
+    results = [folder / f"{index}.pickle" for index in range(max(1, sum(cluster.values())))]
+    start_and_wait(folder, cluster, "keras_cases.py", [[str(result), *cases] for result in results])
+    return [pickle.loads(result.read_bytes()) for result in results]
+
+
+def start_and_wait(
+    folder: Path, cluster: dict[str, int], program: str, arguments: list[list[str]], servers: int = 0
+) -> None:
+    """Start a process for each task on free ports of this machine; all but the last `servers` must end well."""
+    tasks = [(role, index) for role, count in cluster.items() for index in range(count)] or [("worker", 0)]
+    addresses = {role: [free_address() for _ in range(count)] for role, count in cluster.items()}
+    processes = []
+    try:
+        for (role, index), given in zip(tasks, arguments):
+            environment = quiet_environment()
+            if cluster:
+                config = {"cluster": addresses, "task": {"type": role, "index": index}}
+                environment["TF_CONFIG"] = json.dumps(config)
+            with (folder / f"{role}-{index}.log").open("wb") as log:
+                processes.append(
+                    subprocess.Popen(
+                        [sys.executable, PROGRAMS / program, *given],
+                        env=environment,
+                        stdout=log,
+                        stderr=log,
+                        start_new_session=True,
+                    )
+                )
+        wait_for(processes[: len(processes) - servers], folder)
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(10)
+
+
+def wait_for(processes: list[subprocess.Popen[bytes]], folder: Path, seconds: float = 160) -> None:
+    """Until all have ended well; one that fails ends the waiting, since the others would wait for it."""
+    deadline = time.monotonic() + seconds
+    left = list(processes)
+    while left:
+        for process in list(left):
+            try:
+                code = process.wait(0.05)
+            except subprocess.TimeoutExpired:
+                continue
+            left.remove(process)
+            assert code == 0, last_words(folder)
+        assert time.monotonic() < deadline, f"not done after {seconds} s\n{last_words(folder)}"
+
+
+def last_words(folder: Path) -> str:
+    return "\n".join(f"--- {log.name}\n{log.read_text()[-3000:]}" for log in sorted(folder.glob("*.log")))
+
+
+def free_address() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def quiet_environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in ("TF_CONFIG", "KERAS_BACKEND")}
+    return {
+        **kept,
+        "PYTHONPATH": str(SOURCE),
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "OMP_NUM_THREADS": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "TF_ENABLE_ONEDNN_OPTS": "0",
+    }
+
+
+def python(program: str, **environment: str) -> str:
+    """What a short program prints, warnings included."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env={**quiet_environment(), **environment},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def assert_same(expected: dict[str, Any], got: dict[str, Any], tolerance: float = 1e-6) -> None:
+    """All numbers agree: weights closely, and metrics, which are sums of many, nearly so."""
+    assert "refused" not in got, got["refused"]
+    assert got.keys() == expected.keys()
+    for name in expected.keys() - {"said"}:
+        allowed = tolerance if name == "weights" else 1e-5
+        np.testing.assert_allclose(got[name], expected[name], rtol=0, atol=allowed, err_msg=name)
+
+
+@pytest.fixture(params=[2, 4], ids=["two workers", "four workers"])
+def gang(request: pytest.FixtureRequest) -> list[Results]:
+    results: list[Results] = request.getfixturevalue({2: "two", 4: "four"}[request.param])
+    return results
+
+
+def test_fit_evaluate_and_predict_give_what_one_process_gives(alone: Results, gang: list[Results]) -> None:
+    assert alone["arrays"]["iterations"] == 50
+    assert np.abs(alone["arrays"]["weights"] - alone["arrays"]["before"]).max() > 0.3
+    assert_same(alone["arrays"], gang[0]["arrays"])
+    assert_same(alone["tf_data"], alone["tf_data"])
+
+
+def test_all_workers_end_with_the_same_numbers(gang: list[Results]) -> None:
+    for case in ("arrays", "uneven_257", "uneven_everything", "masked"):
+        for other in gang[1:]:
+            for name in gang[0][case].keys() - {"said"}:
+                np.testing.assert_array_equal(
+                    other[case][name], gang[0][case][name], err_msg=f"{case} {name}"
+                )
+
+
+@pytest.mark.parametrize("case", ["own_batches", "own_batches_of_different_size"])
+def test_workers_may_bring_their_own_part_of_the_batch(
+    alone: Results, gang: list[Results], case: str
+) -> None:
+    assert_same(alone[case], gang[0][case])
+
+
+@pytest.mark.parametrize(
+    "case", ["uneven_250", "uneven_257", "uneven_everything", "masked", "unknown_length_uneven"]
+)
+def test_uneven_last_batch_gives_the_weights_of_one_process(
+    alone: Results, gang: list[Results], case: str
+) -> None:
+    assert_same(alone[case], gang[0][case])
+
+
+@pytest.mark.parametrize("case", ["uneven_257", "uneven_everything"])
+def test_replicas_in_one_process_share_an_uneven_batch_rightly_too(alone: Results, case: str) -> None:
+    assert_same(alone[case], alone[f"mirrored {case}"])
+
+
+@pytest.mark.parametrize("case", [case for case in RIGHT if case != "several_steps_per_execution"])
+def test_two_workers_give_what_one_process_gives(alone: Results, two: list[Results], case: str) -> None:
+    assert_same(alone[case], two[0][case])
+    assert two[0][case]["said"] == []
+
+
+def test_an_overflow_on_one_worker_is_an_overflow_for_all(alone: Results, two: list[Results]) -> None:
+    assert np.isfinite(alone["overflow_on_one_worker"]["weights"]).all()
+    assert two[1]["overflow_on_one_worker"]["scale"] == alone["overflow_on_one_worker"]["scale"] == 2.0**14
+
+
+@pytest.mark.parametrize("result", ["alone, corrected", "two workers"])
+def test_a_dataset_of_unknown_length_counts_its_steps_and_no_more(
+    alone: Results, two: list[Results], result: str
+) -> None:
+    assert alone["unknown_length"]["iterations"] == 18, "Keras has mended this: the correction can go"
+    got = two[0]["unknown_length"] if result == "two workers" else alone["corrected unknown_length"]
+    assert got["iterations"] == got["seed"] == 16
+
+
+@pytest.mark.parametrize("case", ["arrays", "uneven_257", "xla", "several_steps_per_execution"])
+def test_one_process_gets_bit_for_bit_what_keras_gives(alone: Results, case: str) -> None:
+    for name, value in alone[case].items():
+        np.testing.assert_array_equal(alone[f"corrected {case}"][name], value, err_msg=name)
+
+
+def test_steps_per_execution_runs_as_one_and_says_so(alone: Results, two: list[Results]) -> None:
+    got = two[0]["several_steps_per_execution"]
+    assert got["said"] == [
+        "oarlock: steps_per_execution=4 does not work with several workers, so each execution runs one step"
+    ]
+    one_by_one = {**alone["tf_data"], "predicted": alone["several_steps_per_execution"]["predicted"]}
+    assert_same({k: v for k, v in one_by_one.items() if not k.startswith("val_")}, got)
+
+
+def test_xla_is_left_out_on_cpus_and_says_so(alone: Results, two: list[Results]) -> None:
+    assert_same(alone["xla"], two[0]["xla"], tolerance=1e-5)
+    assert two[0]["xla"]["said"] == [
+        "oarlock: jit_compile=True does not work with several workers on CPUs, so the model runs without XLA"
+    ]
+
+
+def test_a_model_compiled_outside_the_scope_trains_all_the_same(alone: Results, two: list[Results]) -> None:
+    assert two[0]["compiled_outside_the_scope"]["iterations"] == 18
+    for name in ("weights", "loss", "accuracy"):
+        one, other = (result["compiled_outside_the_scope"][name] for result in two)
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_worker_without_rows_keeps_its_statistics_and_the_other_says_what_differs(
+    two: list[Results],
+) -> None:
+    for result in two:
+        assert np.isfinite(result["normalized_with_an_empty_worker"]["weights"]).all()
+        assert result["normalized_with_an_empty_worker"]["said"] == [
+            "oarlock: the moving statistics of norm differ between workers, so what is exported or restored"
+            " depends on which worker saved it: write BatchNormalization(synchronized=True)"
+        ]
+
+
+def test_shuffling_without_a_seed_says_what_it_does(two: list[Results]) -> None:
+    assert two[0]["shuffled"]["said"] == []
+    assert two[0]["shuffled_without_a_seed"]["said"] == [
+        "oarlock: without a seed every worker shuffles in its own order, so an epoch repeats some rows and"
+        " misses others: call keras.utils.set_random_seed(n) with the same n on all workers"
+    ]
+
+
+OFF = (
+    "a tf.data dataset with AutoShardPolicy.OFF makes every worker train on the same part of each batch:"
+    " batch by the global batch size and leave the policy at AUTO or DATA, or give each worker its own"
+    " batches with strategy.distribute_datasets_from_function"
+)
+
+
+def test_a_dataset_that_is_not_sharded_is_refused(gang: list[Results]) -> None:
+    assert gang[0]["sharding_switched_off"]["refused"] == OFF
+
+
+@pytest.mark.parametrize(
+    ("case", "sentence"),
+    [
+        ("validation_sharding_switched_off", OFF),
+        (
+            "gradient_accumulation",
+            "gradient_accumulation_steps=2 does not work with several workers in Keras 3:"
+            " multiply the batch size by 2 instead, or write the training loop",
+        ),
+        (
+            "optimizer_from_outside_the_scope",
+            "the optimizer SGD was made outside strategy.scope(), so the workers would not share its state:"
+            " make it inside the scope",
+        ),
+        (
+            "metric_from_outside_the_scope",
+            "the metric mine was made outside strategy.scope(), so it would count the rows of one worker"
+            " only: make it inside the scope",
+        ),
+    ],
+)
+def test_what_cannot_be_right_is_refused_by_every_worker(
+    two: list[Results], case: str, sentence: str
+) -> None:
+    assert [result[case].get("refused") for result in two] == [sentence, sentence]
+
+
+def test_parameter_servers_count_every_step_and_refuse_fit(tmp_path: Path) -> None:
+    found = tmp_path / "found.json"
+    cluster = {"chief": 1, "worker": 2, "ps": 1}
+    start_and_wait(tmp_path, cluster, "parameter_servers.py", [[str(found)]] * 4, servers=3)
+    assert json.loads(found.read_text()) == {
+        "iterations": 400,
+        "weight": -400.0,
+        "refused": "Keras 3 cannot fit, evaluate or predict under ParameterServerStrategy: write the loop with"
+        " tf.distribute.coordinator.ClusterCoordinator, or use tf_keras with"
+        " tf_keras.utils.experimental.DatasetCreator",
+    }
+
+
+def test_a_fault_that_keras_has_mended_is_left_alone_and_the_rest_corrected_once() -> None:
+    python("""
+        import keras
+        from keras.src.backend.tensorflow import trainer
+        from oarlock.training import keras_correction
+
+        def mended(values, strategy, reduction):
+            raise NotImplementedError
+
+        trainer.reduce_per_replica = mended
+        keras_correction.install()
+        assert trainer.reduce_per_replica is mended
+        fit = trainer.TensorFlowTrainer.fit
+        assert fit.corrected_by_oarlock
+        keras_correction._correct(trainer)
+        assert trainer.TensorFlowTrainer.fit is fit
+    """)
+
+
+def test_an_unknown_keras_is_left_alone_and_speaks_up_only_when_several_workers_train() -> None:
+    said = python("""
+        import warnings
+        from types import SimpleNamespace
+        import keras
+        from keras.src.backend.tensorflow import trainer
+        from oarlock.training import keras_correction
+
+        del trainer.TensorFlowTrainer._make_function
+        trainer.TensorFlowTrainer.fit = lambda model: "fitted"
+        keras.__version__ = "4.2.0"
+        before = dict(vars(trainer.TensorFlowTrainer)), dict(vars(trainer))
+        keras_correction.install()
+        assert before == (dict(vars(trainer.TensorFlowTrainer)), dict(vars(trainer)))
+
+        warnings.showwarning = lambda message, *rest: print(message)
+        model = keras.Sequential()
+        assert model.fit() == "fitted"
+        print("several workers:")
+        extended = SimpleNamespace(worker_devices=["CPU:0"])
+        model._distribute_strategy = SimpleNamespace(num_replicas_in_sync=2, extended=extended)
+        assert model.fit() == model.fit() == "fitted"
+    """)
+    assert said.splitlines() == [
+        "several workers:",
+        "oarlock: Keras 4.2.0 is not one whose fit is known to be right with several workers: install"
+        " keras>=3.14,<3.16, or compare its weights with those of one worker",
+    ]
+
+
+def test_installing_imports_no_framework_and_other_backends_are_not_touched() -> None:
+    python(
+        """
+        import sys
+        import oarlock.training.keras_correction as correction
+        correction.install()
+        assert not {"tensorflow", "keras", "numpy", "jax", "torch", "inspect"} & set(sys.modules)
+        import keras
+        assert keras.backend.backend() == "jax"
+        assert not {"tensorflow", "torch"} & set(sys.modules)
+        assert not hasattr(keras.Model.fit, "__wrapped__") or "oarlock" not in keras.Model.fit.__module__
+        """,
+        KERAS_BACKEND="jax",
+    )
