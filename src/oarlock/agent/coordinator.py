@@ -105,9 +105,10 @@ class Coordinator:
         self.members.add(connection)
         refusal = self.conductor.join(agent)
         if refusal is not None:
-            connection.send({"refused": refusal})
             self.members.discard(connection)
             connection.on_close = lambda _: None
+            connection.send({"refused": refusal})
+            connection.close("refused")  # a line that short is in the kernel's hands by now
 
     def _part(self, connection: Connection, agent: Agent, why: str) -> None:
         self.members.discard(connection)
