@@ -25,7 +25,13 @@ JOB_FILES = ("job.yaml", "job.yml")
 PYPROJECT = "pyproject.toml"
 PROGRAM = "train.py"
 # The flags that have a name of their own; any other field is reached with --set.
-FLAGS = {"roles.worker.replicas": "--workers", "name": "--name", "args": "arguments"}
+FLAGS = {
+    "roles.worker.replicas": "--workers",
+    "roles.ps.replicas": "--ps",
+    "roles.evaluator.replicas": "--evaluator",
+    "warm": "--cold",
+    "args": "arguments",
+}
 
 
 @dataclass(frozen=True)
@@ -55,8 +61,8 @@ def load(
     `overrides` maps dotted paths to values (None: not given); `sets` holds `path=value` texts.
     """
     here = Path(os.path.normpath((cwd or Path.cwd()).absolute()))
-    found = _find(target, here)
     changes = [*_from_flags(overrides or {}), *map(_from_set, sets)]
+    found = _find(target, here, told=any(change.path[0] in WAYS for change in changes))
     data = _merge(found, changes)
     try:
         job = parse(data)
@@ -66,14 +72,14 @@ def load(
     return JobFile(job, found.folder, found.file)
 
 
-def _find(target: str | None, cwd: Path) -> _Found:
+def _find(target: str | None, cwd: Path, told: bool) -> _Found:
     path = Path(os.path.normpath(cwd / (target or ".")))
     try:
         is_folder, exists = path.is_dir(), path.exists()
     except (OSError, ValueError):  # a NUL, a name too long
         is_folder, exists = False, False
     if is_folder:
-        return _find_in_folder(path, cwd)
+        return _find_in_folder(path, cwd, told)
     if not exists:
         raise JobError(_missing(target or ".", path))
     if path.suffix == ".py":
@@ -84,7 +90,7 @@ def _find(target: str | None, cwd: Path) -> _Found:
     raise JobError(f"{_shown(path, cwd)}: {expected}")
 
 
-def _find_in_folder(folder: Path, cwd: Path) -> _Found:
+def _find_in_folder(folder: Path, cwd: Path, told: bool) -> _Found:
     for name in JOB_FILES:
         if (folder / name).exists():
             return _from_file(folder / name, cwd)
@@ -92,6 +98,8 @@ def _find_in_folder(folder: Path, cwd: Path) -> _Found:
         return _from_file(folder / PYPROJECT, cwd)
     if (folder / PROGRAM).is_file():
         return _from_program(folder / PROGRAM, folder, cwd)
+    if told:  # `oarlock run -m package.train`: the flags are the whole job
+        return _Found(folder, None, Source("the command line"), {})
     looked_for = f"{', '.join(JOB_FILES)}, [tool.oarlock] in {PYPROJECT} and {PROGRAM}"
     raise JobError(f"{folder}: no job here; looked for {looked_for}")
 
@@ -141,7 +149,7 @@ def _shown(path: Path, cwd: Path) -> str:
 
 def _from_flags(values: Mapping[str, Any]) -> list[Override]:
     return [
-        _override(FLAGS.get(name, f"--{name}"), name, value)
+        _override(FLAGS.get(name, f"--{name.replace('.', ' ')}"), name, value)
         for name, value in values.items()
         if value is not None
     ]

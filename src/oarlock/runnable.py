@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -53,9 +54,7 @@ def no_such_program(name: str, folder: Path) -> str:
 def entries(folder: Path) -> Iterator[Path]:
     """What a folder holds, if it can be looked into; at most a thousand, as this is only for suggestions."""
     try:
-        for number, entry in enumerate(folder.iterdir()):
-            if number < 1000:
-                yield entry
+        yield from islice(folder.iterdir(), 1000)
     except (OSError, ValueError):
         return
 
