@@ -65,7 +65,9 @@ def test_a_full_disk_is_said_once_and_stops_nothing(
             record.write(full.fileno(), b"line\n")
     assert capfd.readouterr().err.count("No space left on device") == 1
     record.emit("note", text="goes on")
-    assert record.state.notes == ["goes on"]
+    record.emit("note", text="and on")
+    trouble = "the record could not be written (No space left on device): some lines are missing"
+    assert record.state.notes == ["goes on", trouble, "and on"]
 
 
 def test_the_end_is_the_verdict_on_disk_and_no_scratch_is_left(record: Record, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import os
 from oarlock.agent.spec import Spec
 
 _POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
-_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "1"}  # without TensorFlow's twelve lines of start-up information
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}  # errors, without TensorFlow's twelve lines of start-up information
 
 
 def import_time(spec: Spec, tasks: int) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The run's record on disk, as the agent writes it: events.jsonl, result.json and the tasks' logs.
 
-Records must never stop the training: on a full disk writing is given up, said once, and tried
-again with the next line.
+Records must never stop the training: on a full disk writing is given up, said once when there is
+room again, and the verdict has its place kept from the beginning.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 from oarlock import events
 
 LINE_LIMIT = 64 * 1024
+_ROOM = 64 * 1024
 _GOES_ON = b" [line goes on]"
 
 
@@ -24,7 +26,8 @@ class Record:
     def __init__(self, folder: Path, state: events.RunState) -> None:
         self.folder = folder
         self.state = state
-        self._complained = False
+        self._trouble: str | None = None  # why a line could not be written, until that is said
+        self._torn: set[int] = set()  # files that end in half a line
         self._events: int | None = None
 
     def emit(self, kind: str, **fields: Any) -> None:
@@ -33,9 +36,12 @@ class Record:
         if self._events is None:  # the leading agent's alone: the others only write logs
             path = self.folder / "events.jsonl"
             self._events = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            self._keep_room()
         self.write(self._events, events.encode(event).encode() + b"\n")
 
     def end(self, state: str, code: int, **fields: Any) -> None:
+        shutil.rmtree(self.folder / "scratch", ignore_errors=True)
+        (self.folder / "room").unlink(missing_ok=True)
         self.emit("end", state=state, code=code, **fields)
         result = self.folder / "result.json"
         draft = result.with_suffix(".part")
@@ -43,42 +49,69 @@ class Record:
             draft.write_text(json.dumps(self.state.to_data(), indent=1))
             draft.replace(result)
         except OSError as error:
-            self._complain(error)
-        shutil.rmtree(self.folder / "scratch", ignore_errors=True)
+            self._give_up(error)
 
     def log(self, generation: int, task: str) -> Log:
         folder = self.folder / "logs" / str(generation)
-        folder.mkdir(parents=True, exist_ok=True)
-        return Log(self, folder / f"{task}.log")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            fd = os.open(folder / f"{task}.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        except OSError as error:
+            self._give_up(error)
+            fd = os.open(os.devnull, os.O_WRONLY)
+        return Log(self, fd)
 
     def scratch(self, task: str) -> Path:
         folder = self.folder / "scratch" / task
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            self._give_up(error)
+            return Path(tempfile.mkdtemp(prefix="oarlock-"))
         return folder
 
     def write(self, fd: int, data: bytes) -> None:
+        """All of it, or what there is room for; half a line is ended before the next one."""
+        if fd in self._torn:
+            data = b"\n" + data
         try:
             while data:
                 data = data[os.write(fd, data) :]
+                self._torn.add(fd)
         except OSError as error:
-            self._complain(error)
+            self._give_up(error)
+            return
+        self._torn.discard(fd)
+        if self._trouble is not None and fd == self._events:
+            trouble, self._trouble = self._trouble, None
+            self.emit("note", text=f"the record could not be written ({trouble}): some lines are missing")
 
     def complain(self, text: str) -> None:
-        """Into agent.log."""
-        print(f"oarlock: {text}", file=sys.stderr, flush=True)
+        """Into agent.log, which may be on the same full disk."""
+        try:
+            print(f"oarlock: {text}", file=sys.stderr, flush=True)
+        except OSError:
+            pass
 
-    def _complain(self, error: OSError) -> None:
-        if not self._complained:
-            self._complained = True
+    def _give_up(self, error: OSError) -> None:
+        if self._trouble is None:
+            self._trouble = error.strerror
             self.complain(f"cannot write {self.folder}: {error.strerror}")
+
+    def _keep_room(self) -> None:
+        """For the last words, should the disk be full by then. Given back at the end."""
+        try:
+            (self.folder / "room").write_bytes(os.urandom(_ROOM))
+        except OSError as error:
+            self._give_up(error)
 
 
 class Log:
     """One task's output: a line each, with the time it was read. Bytes stay as they came."""
 
-    def __init__(self, record: Record, path: Path) -> None:
+    def __init__(self, record: Record, fd: int) -> None:
         self._record = record
-        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._fd = fd
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
