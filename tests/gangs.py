@@ -82,8 +82,10 @@ class Gang:
         return found
 
     def pid(self, task: str) -> int:
+        """A report may arrive before the news of the start."""
+        self.until(lambda gang: gang.state.tasks[task].pid, f"start of {task}")
         pid = self.state.tasks[task].pid
-        assert pid is not None, f"{task} is not running: {self.told()}"
+        assert pid is not None
         return pid
 
     def kill(self, task: str, sig: int = signal.SIGKILL) -> int:

@@ -14,12 +14,13 @@ import pytest
 from oarlock.agent.spec import Program, Spec
 
 SOURCE = Path(__file__).parents[1] / "src" / "oarlock"
-PURE = ["job.py", "cluster.py", "contract.py", "events.py"]
+PURE = ["job.py", "cluster.py", "contract.py", "events.py", "accounting.py"]
 TRAVELS = [
     "__init__.py",
     "cluster.py",
     "contract.py",
     "events.py",
+    "accounting.py",
     *sorted(
         str(path.relative_to(SOURCE))
         for room in ("agent", "training")

@@ -35,7 +35,7 @@ PROGRAM = {"program": "train.py"}
 EVERYTHING = {
     "name": "mnist",
     "program": "train.py",
-    "args": ["--epochs", 3, "--lr", 0.5, True],
+    "args": ["--epochs", 3, "--lr", 0.5, True, False],
     "env": {"LR": 0.001, "DEBUG": True, "TEXT": "a b", "UNSET": None},
     "framework": "torch",
     "roles": {
@@ -48,7 +48,7 @@ EVERYTHING = {
     "limits": {"restarts": 5, "stall": "none", "runtime": "1h30m", "rendezvous": 60, "grace": "10s"},
     "warm": False,
     "seed": 7,
-    "kubernetes": {"image": "python:3.11", "nodes": [1, None, {"a": True}]},
+    "kubernetes": {"image": "python:3.11", "nodes": [1, None, {"a": True}], "share": 0.5},
 }
 
 VALID: list[dict[str, Any]] = [
@@ -59,7 +59,7 @@ VALID: list[dict[str, Any]] = [
     {"command": "echo 'two words'", "args": "--more 'of them'"},
     {**PROGRAM, "roles": {"worker": "2..8"}},
     {**PROGRAM, "roles": {"worker": None, "chief": {}}},
-    {**PROGRAM, "module": None, "name": None, "args": None, "env": None, "roles": None, "limits": None},
+    {**PROGRAM, "module": None, "name": None, "args": None, "env": None, "roles": None, "framework": None},
     {**PROGRAM, "limits": {"stall": 0.5 + 1, "grace": 0, "runtime": "NONE"}, "seed": None, "warm": None},
     {**PROGRAM, "roles": {"worker": {"memory": 2_000_000, "cpu": 0.5, "replicas": "3"}}},
 ]
@@ -82,7 +82,7 @@ def test_a_program_alone_is_a_job_with_sensible_defaults() -> None:
 
 def test_every_field_is_read() -> None:
     job = parse(EVERYTHING)
-    assert job.args == ("--epochs", "3", "--lr", "0.5", "true")
+    assert job.args == ("--epochs", "3", "--lr", "0.5", "true", "false")
     assert job.env == {"LR": "0.001", "DEBUG": "true", "TEXT": "a b"}
     assert job.roles.worker == Role(Replicas(2, 8), processes=2, cpu=0.5, memory=Size(4 * 1024**3), gpu=1)
     assert (job.roles.chief, job.roles.ps) == (Role(), Role(Replicas(2)))
@@ -98,6 +98,12 @@ def test_python_may_write_what_a_file_may() -> None:
     written: dict[str, Any] = {"roles": {"worker": "2..4"}, "limits": Limits(stall="5m")}  # type: ignore[arg-type]
     job = Job(program="train.py", **written)
     assert job == parse({**PROGRAM, "roles": {"worker": "2..4"}, "limits": {"stall": "5m"}})
+
+
+def test_none_means_not_given_in_python_too_except_where_it_means_no_limit() -> None:
+    nothing: dict[str, Any] = dict.fromkeys(("name", "args", "env", "roles", "limits", "warm", "seed"))
+    assert Job(program="train.py", **nothing) == parse(PROGRAM)
+    assert Limits(stall=None).stall is None
 
 
 def test_python_is_told_the_same_as_a_file() -> None:
@@ -117,9 +123,13 @@ FIELDS = (
     "name, program, module, command, args, env, framework, roles, storage, limits, warm, seed and kubernetes"
 )
 
+ENDLESS: list[Any] = []
+ENDLESS.append(ENDLESS)
+
 MISTAKES: list[tuple[dict[Any, Any], str]] = [
     # names of fields
     ({"programm": "a.py"}, "programm: no such field; did you mean program?"),
+    ({"prog": "a.py"}, "prog: no such field; did you mean program?"),
     ({"roles": {"wroker": 1}}, "roles.wroker: no such field; did you mean worker?"),
     ({"limits": {"restart": 1}}, "limits.restart: no such field; did you mean restarts?"),
     ({"Limits": {}}, "Limits: no such field; did you mean limits?"),
@@ -132,6 +142,9 @@ MISTAKES: list[tuple[dict[Any, Any], str]] = [
     ({"limits": {"restarts": "many"}}, 'limits.restarts: expected a whole number, found "many"'),
     ({"limits": {"restarts": 1.5}}, "limits.restarts: expected a whole number, found 1.5"),
     ({"limits": {"restarts": True}}, "limits.restarts: expected a whole number, found true"),
+    ({"limits": {"restarts": False}}, "limits.restarts: expected a whole number, found false"),
+    ({"limits": {"restarts": {"a": 1}}}, "limits.restarts: expected a whole number, found a mapping"),
+    ({"limits": {"restarts": {}}}, "limits.restarts: expected a whole number, found an empty mapping"),
     ({"limits": {"restarts": -1}}, "limits.restarts: expected 0 or more, found -1"),
     ({"limits": 3}, "limits: expected restarts, stall, runtime, rendezvous and grace, found 3"),
     ({"roles": ["worker"]}, "roles: expected chief, worker, ps and evaluator, found a list"),
@@ -148,6 +161,7 @@ MISTAKES: list[tuple[dict[Any, Any], str]] = [
         {"limits": {"rendezvous": "none"}},
         'limits.rendezvous: expected a duration such as 90s, 10m or 1h30m, found "none"',
     ),
+    ({"limits": {"rendezvous": 0}}, "limits.rendezvous: expected 1s or more, found 0"),
     ({"limits": {"grace": -1}}, "limits.grace: expected a duration between 0 and 3650d, found -1"),
     ({"warm": "yes"}, 'warm: expected true or false, found "yes"'),
     ({"seed": -1}, "seed: expected 0 or more, found -1"),
@@ -169,6 +183,20 @@ MISTAKES: list[tuple[dict[Any, Any], str]] = [
     ),
     ({"kubernetes": []}, "kubernetes: expected a mapping, found an empty list"),
     ({"kubernetes": {1: 2}}, "kubernetes.1: expected a name"),
+    ({"kubernetes": {"a": {"b": [0, {2: 2}]}}}, "kubernetes.a.b.1.2: expected a name"),
+    (
+        {"kubernetes": {"a": [b"x"]}},
+        "kubernetes.a.0: expected text, a number, a list or a mapping, found a bytes",
+    ),
+    (
+        {"kubernetes": {"a": float("nan")}},
+        "kubernetes.a: expected text, a number, a list or a mapping, found nan",
+    ),
+    (
+        {"kubernetes": {"a": "\ud800"}},
+        'kubernetes.a: expected text, a number, a list or a mapping, found "\\ud800"',
+    ),
+    ({"kubernetes": {"a": ENDLESS}}, "kubernetes.a" + ".0" * 51 + ": nested too deeply"),
     # roles
     ({"roles": {"worker": 0}}, "roles.worker.replicas: expected 1 or more, found 0"),
     ({"roles": {"worker": "8..2"}}, "roles.worker.replicas: min is larger than max in 8..2"),
@@ -228,6 +256,7 @@ MISTAKES: list[tuple[dict[Any, Any], str]] = [
     # names and variables
     ({"name": "My Job"}, f'name: {NAME}, found "My Job"; try my-job'),
     ({"name": "a" * 36}, f'name: {NAME}, found "{"a" * 36}"; try {"a" * 35}'),
+    ({"name": "Café"}, f'name: {NAME}, found "Café"; try caf'),
     ({"name": "a-"}, f'name: {NAME}, found "a-"; try a'),
     ({"name": "7up"}, f'name: {NAME}, found "7up"; try job-7up'),
     ({"name": ""}, f'name: {NAME}, found ""'),
@@ -340,7 +369,7 @@ BEYOND_A_SCHEMA = [
     "no chief",
     "Oarlock sets it",
 ]
-BEYOND_A_SCHEMA += ["quotation mark", "no shell", "x00", "ud800", "\\n", "expected a name"]
+BEYOND_A_SCHEMA += ["quotation mark", "no shell", "x00", "ud800", "\\n", "kubernetes."]
 
 
 @pytest.mark.parametrize(

@@ -80,14 +80,17 @@ def test_a_pyproject_of_something_else_is_passed_over(here: Path) -> None:
     write(here, {"pyproject.toml": '[project]\nname = "other"\n'})
     assert load(cwd=here).job.program == "train.py"
     assert problem_with(here, "pyproject.toml") == "pyproject.toml: there is no [tool.oarlock] in it"
+    write(here, {"pyproject.toml": "tool = 3\n"})
+    assert problem_with(here, "pyproject.toml") == "pyproject.toml: there is no [tool.oarlock] in it"
 
 
 def test_a_job_file_may_be_toml(here: Path) -> None:
-    write(
-        here, {"big.toml": 'program = "train.py"\nargs = ["--lr", 1e-3, 1_000.5]\n[roles]\nworker = "2..4"\n'}
-    )
+    text = 'program = "train.py"\nargs = ["--lr", 1e-3, 1_000.5]\n[roles.worker]\ncpu = 0.5\n'
+    write(here, {"big.toml": text})
     found = load("big.toml", cwd=here)
     assert found.job.args == ("--lr", "1e-3", "1_000.5")
+    assert found.job.roles.worker is not None
+    assert found.job.roles.worker.cpu == 0.5
     assert found.source == here / "big.toml"
 
 
@@ -203,6 +206,7 @@ FILES: list[tuple[str, str]] = [
     ("program: .\n", "job.yaml:1: program: . is a folder, not a program"),
     (f"program: {'x' * 300}\n", "job.yaml:1: program: cannot be looked at: File name too long"),
     ("module: trian\n", "job.yaml:1: module: no module trian in HERE; did you mean train?"),
+    ("module: package.trian\n", "job.yaml:1: module: no module trian in HERE/package; did you mean train?"),
     ("module: train.more\n", "job.yaml:1: module: no module more in HERE/train"),
     ("command: [./train.py]\n",
      'job.yaml:1: command: "./train.py": not executable; chmod +x it, or name its interpreter'),
@@ -229,6 +233,8 @@ FILES: list[tuple[str, str]] = [
      "job.yaml:2: kubernetes.b: an alias that contains itself"),
     ("program: train.py\nname: !!python/name:os.system ''\n",
      "job.yaml:2: name: the tag !!python/name:os.system means nothing here"),
+    ("program: train.py\nargs: !foo [1]\n", "job.yaml:2: args: the tag !foo means nothing here"),
+    ("program: train.py\nlimits: !foo {a: 1}\n", "job.yaml:2: limits: the tag !foo means nothing here"),
     ("program: train.py\nseed: !!int x\n", 'job.yaml:2: seed: "x" is no int'),
     ("program: train.py\n? [a]\n: 1\n", "job.yaml:2: expected a name before the ':'"),
     ("program: train.py\nroles:\n  <<: 3\n", "job.yaml:3: roles: << takes a mapping, such as *defaults"),
@@ -249,7 +255,7 @@ FILES: list[tuple[str, str]] = [
 
 @pytest.mark.parametrize(("text", "message"), FILES, ids=[message[:60] for _, message in FILES])
 def test_a_wrong_job_yaml_gets_file_line_and_field(here: Path, text: str, message: str) -> None:
-    write(here, {"job.yaml": text})
+    write(here, {"job.yaml": text, "package/train.py": ""})
     found = problem_with(here)
     if len(text) > 100 and "program: " in text and "x" * 300 not in text:  # nested or repeated beyond reason
         assert found.startswith(message)
@@ -265,15 +271,16 @@ TOML: list[tuple[str, str]] = [
      'pyproject.toml:3: limits.restarts: expected a whole number, found "many"'),
     ('[tool.oarlock]\nprogram = "train.py"\nlimits = { restarts = "many" }\n',
      'pyproject.toml:3: limits.restarts: expected a whole number, found "many"'),
-    ('[project]\nseed = 1\ntext = """\nseed = 2\n"""\n[tool.oarlock]\nprogram = "train.py"\n"seed" = -1\n',
-     "pyproject.toml:8: seed: expected 0 or more, found -1"),
+    ('[tool.oarlock]\nprogram = """\nseed = 1\n[tool.oarlock.roles]\n"""\n"seed" = -1\n',
+     "pyproject.toml:6: seed: expected 0 or more, found -1"),
     ('[tool.oarlock]\nprogram = "train.py"\n[tool."oarlock".roles]\nwroker = 2\n',
      "pyproject.toml:4: roles.wroker: no such field; did you mean worker?"),
     ('[tool.oarlock]\nprogram = "train.py"\n[tool.oarlock.roles.ps]\n',
      "pyproject.toml:3: roles.ps: parameter servers need at least one worker; add worker"),
-    ('[tool.oarlock]\nprogram = "train.py"\nname = 2020-01-01\n', 'pyproject.toml:3: name: '),
+    ('[tool.oarlock]\nprogram = "train.py"\nstorage.data = 2020-01-01\nseed = -1\n',
+     "pyproject.toml:4: seed: expected 0 or more, found -1"),
     ('[tool.oarlock]\nprogram = "train.py\n', "pyproject.toml:2: not valid TOML: "),
-    ('[tool.oarlock]\nseed = 1\nseed = 2\n', "pyproject.toml:3: not valid TOML: "),
+    ('[tool.oarlock]\nseed = 1\nseed = 2\nwarm = true\n', "pyproject.toml:3: not valid TOML: "),
     ('[tool.oarlock]\nseed = ', "pyproject.toml:2: not valid TOML: "),
     ("[tool]\noarlock = 3\n", "pyproject.toml: [tool.oarlock] is not a table"),
     ('[tool.oarlock]\nprogram = "train.py"\nseed = 0x' + "f" * 9000,
@@ -397,6 +404,20 @@ def test_flags_win_over_the_file(here: Path) -> None:
     assert (job.env, job.kubernetes) == ({"VERSION": "1.10"}, {"image": {"tag": "a"}})
 
 
+def test_a_flag_changes_nothing_but_its_field(here: Path) -> None:
+    write(here, {"job.yaml": JOB + "kubernetes: {image: plain, user: image}\n"})
+    job = load(cwd=here, sets=["roles.worker.cpu=2", "limits.grace=1m", "kubernetes.image.tag=a"]).job
+    assert job.roles.worker is not None
+    assert (str(job.roles.worker.replicas), job.roles.worker.cpu) == ("2..8", 2)
+    assert (job.limits.restarts, str(job.limits.grace)) == (1, "1m")
+    assert job.kubernetes == {"image": {"tag": "a"}, "user": "image"}
+
+
+@pytest.mark.parametrize("text", ["1.10", "a: b", "[a", "", "null", " x", "true", "*a"])
+def test_a_variable_that_is_set_is_the_text_itself(here: Path, text: str) -> None:
+    assert load("train.py", cwd=here, sets=[f"env.A={text}"]).job.env == {"A": text}
+
+
 def test_flags_alone_are_enough(here: Path) -> None:
     found = load("train.py", overrides={"roles.worker.replicas": 4}, cwd=here)
     assert found.job.roles.worker is not None
@@ -466,7 +487,7 @@ def test_a_wrong_flag_is_called_by_its_name(here: Path, flags: dict[str, Any], m
     assert problem_with(here, **flags) == message
 
 
-def test_a_mistake_in_the_file_is_the_file_s_whatever_the_flags(here: Path) -> None:
+def test_a_mistake_in_the_file_is_the_file_s_even_with_flags(here: Path) -> None:
     write(here, {"job.yaml": "program: train.py\nlimits: 3\n"})
     found = problem_with(here, sets=["limits.restarts=5"])
     assert found == "job.yaml:2: limits: expected restarts, stall, runtime, rendezvous and grace, found 3"
@@ -476,6 +497,12 @@ def test_storage_stays_as_it_is_written(here: Path) -> None:
     write(here, {"job.yaml": "program: train.py\nstorage: {data: ./data, model: s3://b/m}\n"})
     storage = load(cwd=here).job.storage
     assert (storage.data, storage.model) == ("./data", "s3://b/m")
+
+
+@pytest.mark.parametrize("module", ["train", "package.train", "json.tool", "only_in_the_image.train"])
+def test_a_module_may_be_the_folder_s_or_somebody_else_s(here: Path, module: str) -> None:
+    write(here, {"job.yaml": f"module: {module}\n", "package/train.py": "", "jsom.py": ""})
+    assert load(cwd=here).job.module == module
 
 
 def test_an_executable_of_the_folder_or_of_oarlocks_own_environment_is_a_command(here: Path) -> None:

@@ -33,49 +33,40 @@ def main():
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     keras.utils.set_random_seed(args.seed)  # the same first weights on every worker
     batches = oarlock.data.Batches(count=len(train[0]), global_batch=args.batch, seed=args.seed)
-    epoch_steps = batches.steps_per_epoch
+    last = args.steps or args.epochs * batches.steps_per_epoch
     with strategy.scope():
         model = build()
-        optimizer = keras.optimizers.Adam(
-            keras.optimizers.schedules.CosineDecay(args.lr, args.epochs * epoch_steps)
-        )
+        optimizer = adam(args.lr, args.epochs * batches.steps_per_epoch)
         optimizer.build(model.trainable_variables)
     before = model.get_weights()
 
     # All restore, and only the chief saves: the weights are the same everywhere.
-    done = tf.Variable(0, trainable=False, dtype=tf.int64, name="steps_done")
+    done = tf.Variable(0, trainable=False, dtype=tf.int64)
     checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, done=done)
     checkpoints = tf.train.CheckpointManager(checkpoint, task.checkpoints, max_to_keep=2)
-    if checkpoint.restore(checkpoints.latest_checkpoint) and checkpoints.latest_checkpoint:
+    if checkpoints.restore_or_initialize() and task.is_chief:
         print(f"going on after step {int(done)}")
 
     train_step, test_step = steps_of(strategy, model, optimizer, args.batch)
-    first, last = int(done), args.steps or args.epochs * epoch_steps
-    # Each worker brings its own part of every batch. The order is known beforehand, so going on in the
-    # middle is nothing but starting at another step.
-    train_data = iter(
-        strategy.distribute_datasets_from_function(lambda _: mine(batches, first, last, *train))
-    )
     test_data = strategy.experimental_distribute_dataset(in_batches(args.batch, *test))
-
-    for epoch in range(first // epoch_steps, math.ceil(last / epoch_steps)):
-        begin, end = max(first, epoch * epoch_steps), min(last, (epoch + 1) * epoch_steps)
+    for epoch, steps in epochs_left(int(done), last, batches.steps_per_epoch):
+        train_data = my_parts(strategy, batches, steps, *train)
         trained = tf.zeros(2)  # sum of the losses, number of right answers
-        for step in range(begin, end):
-            result = train_step(*next(train_data))
+        for step, batch in zip(steps, train_data):
+            result = train_step(*batch)
             trained += result
             task.report(step + 1, total=last, epoch=epoch + 1, loss=result[0] / args.batch)
         tested = sum(test_step(*batch) for batch in test_data)
 
-        loss, accuracy = trained.numpy() / ((end - begin) * args.batch)
+        loss, accuracy = trained.numpy() / (len(steps) * args.batch)
         test_loss, test_accuracy = tested.numpy() / len(test[0])
-        task.report(end, test_loss=test_loss, test_accuracy=test_accuracy)
+        task.report(steps[-1] + 1, test_loss=test_loss, test_accuracy=test_accuracy)
         if task.is_chief:
             print(
                 f"epoch {epoch + 1}: loss {loss:.4f}, accuracy {accuracy:.4f},"
                 f" test loss {test_loss:.4f}, test accuracy {test_accuracy:.4f}"
             )
-            done.assign(end)
+            done.assign(steps[-1] + 1)
             checkpoints.save()
 
     # Everybody exports, because saving is something that all workers do together. MODEL_DIR is where the
@@ -117,6 +108,18 @@ def build():
     )
 
 
+def adam(lr, decay_steps):
+    return keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(lr, decay_steps))
+
+
+def epochs_left(first, last, length):
+    """(epoch, its steps) from `first` to before `last`; the first and the last epoch may be cut short."""
+    for epoch in range(first // length, math.ceil(last / length)):
+        steps = range(max(first, epoch * length), min(last, (epoch + 1) * length))
+        if steps:
+            yield epoch, steps
+
+
 def steps_of(strategy, model, optimizer, global_batch):
     """Two functions on a global batch, each giving [sum of the losses, number of right answers] over it."""
 
@@ -145,11 +148,18 @@ def steps_of(strategy, model, optimizer, global_batch):
     return train_step, test_step
 
 
-def mine(batches, first, last, images, labels):
-    """This worker's part of the batches of these steps. Only the numbers are listed; digits are looked up."""
+def my_parts(strategy, batches, steps, images, labels):
+    """This worker's part of the batches of `steps`. The order is known beforehand, so going on in the middle
+    of the training is nothing but starting at another step."""
+    chosen = [batches.mine(step) for step in steps]  # only their numbers
     images, labels = tf.constant(images), tf.constant(labels)
-    chosen = tf.data.Dataset.from_tensor_slices([batches.mine(step) for step in range(first, last)])
-    return chosen.map(lambda numbers: (tf.gather(images, numbers), tf.gather(labels, numbers)))
+
+    def dataset(_):
+        numbers = tf.data.Dataset.from_tensor_slices(chosen)
+        return numbers.map(lambda batch: (tf.gather(images, batch), tf.gather(labels, batch)))
+
+    # Each worker brings its own part, so TensorFlow need not share anything out.
+    return strategy.distribute_datasets_from_function(dataset)
 
 
 def in_batches(size, images, labels):

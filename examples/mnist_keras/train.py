@@ -35,12 +35,10 @@ def main():
     epochs, steps = (1, args.steps) if args.steps else (args.epochs, batches.steps_per_epoch)
     with strategy.scope():
         model = build(args.lr, decay_steps=args.epochs * batches.steps_per_epoch)
-    first = model.get_weights()
+    before = model.get_weights()
 
-    # Each worker brings its own part of every batch, so TensorFlow need not share anything out.
-    dataset = strategy.distribute_datasets_from_function(lambda _: mine(batches, epochs * steps, *train))
     model.fit(
-        dataset,
+        my_parts(strategy, batches, epochs * steps, *train),
         epochs=epochs,
         steps_per_epoch=steps,
         shuffle=False,  # `batches` has done that
@@ -53,8 +51,8 @@ def main():
     model.export(task.model, verbose=False)
     if task.is_chief:
         if args.weights:
-            save_weights(args.weights, first, model.get_weights())
-        print(f"test accuracy {accuracy(task.model, *test):.4f} of the model in {task.model}")
+            save_weights(args.weights, before, model.get_weights())
+        print(f"test accuracy {accuracy_of(task.model, *test):.4f} of the model in {task.model}")
 
 
 def arguments():
@@ -93,14 +91,20 @@ def build(lr, decay_steps):
     return model
 
 
-def mine(batches, steps, images, labels):
-    """This worker's part of the first `steps` batches. Only the numbers are listed; digits are looked up."""
+def my_parts(strategy, batches, steps, images, labels):
+    """This worker's part of each of the first `steps` batches."""
+    chosen = [batches.mine(step) for step in range(steps)]  # only their numbers
     images, labels = tf.constant(images), tf.constant(labels)
-    chosen = tf.data.Dataset.from_tensor_slices([batches.mine(step) for step in range(steps)])
-    return chosen.map(lambda numbers: (tf.gather(images, numbers), tf.gather(labels, numbers)))
+
+    def dataset(_):
+        numbers = tf.data.Dataset.from_tensor_slices(chosen)
+        return numbers.map(lambda batch: (tf.gather(images, batch), tf.gather(labels, batch)))
+
+    # Each worker brings its own part, so TensorFlow need not share anything out.
+    return strategy.distribute_datasets_from_function(dataset)
 
 
-def accuracy(folder, images, labels):
+def accuracy_of(folder, images, labels):
     """Of the exported model, loaded again as whoever serves it will: that is the one that counts."""
     model = tf.saved_model.load(folder)
     return np.mean(np.argmax(model.serve(images), axis=-1) == labels)

@@ -10,7 +10,9 @@ RunState is the one thing that every view of a run shows: `ps`, `status`, the li
     task        task, state, pid | code     a task started or ended (code: its own, 128+n for a signal)
     report      task, step, total?, ...     progress, as the program told it
     error       task, type, message, where  the exception a task died of
-    restart     task, reason, left          a generation failed and the next one follows
+    restart     task, reason, left          a generation failed and the next one follows (forgiven: nobody's
+                                            failure; alone: only this task starts again)
+    checkpoint  seconds, task?, step?       a checkpoint was saved; the steps stood still for so long
     note        text                        something worth a line
     stop        reason                      the run was asked to end
     end         state, code, reason, task?  the verdict
@@ -22,6 +24,8 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from oarlock.accounting import Accounts, step_of
 
 Event = dict[str, Any]
 
@@ -116,6 +120,7 @@ class RunState:
     failure: Failure | None = None
     tasks: dict[str, TaskState] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    accounts: Accounts = field(default_factory=Accounts)  # where the time went
 
     @property
     def is_final(self) -> bool:
@@ -128,6 +133,7 @@ class RunState:
 
     def apply(self, event: Event) -> None:
         self.updated = event["t"]
+        self.accounts.apply(event)
         change = getattr(self, f"_on_{event['kind']}", None)
         if change is not None:
             change(event)
@@ -145,7 +151,8 @@ class RunState:
         fields = dict(data)
         tasks = [{key: value for key, value in task.items() if key != "eta"} for task in fields.pop("tasks")]
         failure = fields.pop("failure")
-        state = cls(**fields)
+        accounts = Accounts(**fields.pop("accounts"))
+        state = cls(**fields, accounts=accounts)
         state.failure = Failure(**failure) if failure else None
         state.tasks = {task["name"]: TaskState(**task) for task in tasks}
         return state
@@ -182,9 +189,9 @@ class RunState:
 
     def _on_report(self, event: Event) -> None:
         task = self._task(event)
-        step = event.get("step")
-        if isinstance(step, (int, float)):
-            self._measure(task, int(step), event["t"])
+        step = step_of(event)
+        if step is not None:
+            self._measure(task, step, event["t"])
         task.total = event.get("total", task.total)
         task.reported = event["t"]
         task.metrics.update({key: value for key, value in event.items() if key not in _RESERVED})
@@ -198,7 +205,7 @@ class RunState:
         task.step = step
 
     def _on_restart(self, event: Event) -> None:
-        self.restarts += 1
+        self.restarts += not event.get("forgiven")
         self.failure = _failure(event)
         self.state = "restarting"
 

@@ -24,7 +24,7 @@ import pytest
 
 import oarlock
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # of which a machine to itself needs a tenth
 
 PROGRAMS = Path(__file__).parent / "programs"
 SOURCE = Path(oarlock.__file__).parents[1]
@@ -32,33 +32,35 @@ SOURCE = Path(oarlock.__file__).parents[1]
 IN_EVERY_GANG = [
     "arrays",
     "own_batches",
-    "own_batches_of_different_size",
     "uneven_250",
     "uneven_257",
     "uneven_everything",
-    "masked",
-    "unknown_length_uneven",
     "sharding_switched_off",
 ]
 RIGHT = [
     "tf_data",
     "tf_data_sharded_by_data",
+    "own_batches_of_different_size",
     "own_batches_with_class_weight",
     "shuffled",
+    "masked",
     "uneven_own_train_step",
     "clipped",
     "loss_of_one_number",
     "loss_over_sample_weights",
     "overflow_on_one_worker",
-    "several_steps_per_execution",
+    "compiled_outside_the_scope",
     "legacy_keras",
 ]
 ODD = [
     "unknown_length",
+    "unknown_length_uneven",
+    "several_steps_per_execution",
     "xla",
-    "compiled_outside_the_scope",
     "normalized_with_an_empty_worker",
     "shuffled_without_a_seed",
+]
+REFUSED = [
     "validation_sharding_switched_off",
     "gradient_accumulation",
     "optimizer_from_outside_the_scope",
@@ -71,15 +73,16 @@ Results = dict[str, dict[str, Any]]
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Results:
     """One process: Keras as installed, then corrected, then corrected with two replicas in the process."""
-    cases = [case for case in [*IN_EVERY_GANG, *RIGHT, *ODD] if "outside" not in case and "off" not in case]
-    corrected = ["install", "arrays", "uneven_257", "unknown_length", "xla", "several_steps_per_execution"]
-    mirrored = ["mirrored", "uneven_257", "uneven_everything"]
-    return run_gang(tmp_path_factory.mktemp("alone"), {}, [*cases, *corrected, *mirrored])[0]
+    corrected = ["install", "arrays", "uneven_257", "xla", "several_steps_per_execution"]
+    corrected += ["unknown_length", "unknown_length_uneven"]
+    mirrored = ["mirrored", "uneven_257", "clipped"]
+    cases = [*IN_EVERY_GANG[:-1], *RIGHT, *ODD, *corrected, *mirrored]
+    return run_gang(tmp_path_factory.mktemp("alone"), {}, cases)[0]
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> list[Results]:
-    return run_gang(tmp_path_factory.mktemp("two"), {"worker": 2}, [*IN_EVERY_GANG, *RIGHT, *ODD])
+    return run_gang(tmp_path_factory.mktemp("two"), {"worker": 2}, [*IN_EVERY_GANG, *RIGHT, *ODD, *REFUSED])
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +100,7 @@ def run_gang(folder: Path, cluster: dict[str, int], cases: list[str]) -> list[Re
 def start_and_wait(
     folder: Path, cluster: dict[str, int], program: str, arguments: list[list[str]], servers: int = 0
 ) -> None:
-    """Start a process for each task on free ports of this machine; all but the last `servers` must end well."""
+    """Start a process for each task on free ports; all but the last `servers` of them must end well."""
     tasks = [(role, index) for role, count in cluster.items() for index in range(count)] or [("worker", 0)]
     addresses = {role: [free_address() for _ in range(count)] for role, count in cluster.items()}
     processes = []
@@ -125,7 +128,7 @@ def start_and_wait(
             process.wait(10)
 
 
-def wait_for(processes: list[subprocess.Popen[bytes]], folder: Path, seconds: float = 160) -> None:
+def wait_for(processes: list[subprocess.Popen[bytes]], folder: Path, seconds: float = 280) -> None:
     """Until all have ended well; one that fails ends the waiting, since the others would wait for it."""
     deadline = time.monotonic() + seconds
     left = list(processes)
@@ -162,10 +165,12 @@ def quiet_environment() -> dict[str, str]:
     }
 
 
-def python(program: str, **environment: str) -> str:
-    """What a short program prints, warnings included."""
+def run_program(folder: Path, program: str, **environment: str) -> str:
+    """What a short program prints; it is run from a file, as what is not in one has no source to look at."""
+    path = folder / "program.py"
+    path.write_text(textwrap.dedent(program))
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
+        [sys.executable, path],
         env={**quiet_environment(), **environment},
         capture_output=True,
         text=True,
@@ -184,9 +189,9 @@ def assert_same(expected: dict[str, Any], got: dict[str, Any], tolerance: float 
         np.testing.assert_allclose(got[name], expected[name], rtol=0, atol=allowed, err_msg=name)
 
 
-@pytest.fixture(params=[2, 4], ids=["two workers", "four workers"])
+@pytest.fixture(params=["two", "four"])
 def gang(request: pytest.FixtureRequest) -> list[Results]:
-    results: list[Results] = request.getfixturevalue({2: "two", 4: "four"}[request.param])
+    results: list[Results] = request.getfixturevalue(request.param)
     return results
 
 
@@ -194,11 +199,16 @@ def test_fit_evaluate_and_predict_give_what_one_process_gives(alone: Results, ga
     assert alone["arrays"]["iterations"] == 50
     assert np.abs(alone["arrays"]["weights"] - alone["arrays"]["before"]).max() > 0.3
     assert_same(alone["arrays"], gang[0]["arrays"])
-    assert_same(alone["tf_data"], alone["tf_data"])
+
+
+def test_a_gang_of_one_gives_what_one_process_gives(alone: Results, tmp_path: Path) -> None:
+    (one,) = run_gang(tmp_path, {"worker": 1}, ["arrays", "uneven_257", "own_batches"])
+    for case, got in one.items():
+        assert_same(alone[case], got)
 
 
 def test_all_workers_end_with_the_same_numbers(gang: list[Results]) -> None:
-    for case in ("arrays", "uneven_257", "uneven_everything", "masked"):
+    for case in ("arrays", "uneven_257", "uneven_everything"):
         for other in gang[1:]:
             for name in gang[0][case].keys() - {"said"}:
                 np.testing.assert_array_equal(
@@ -206,28 +216,23 @@ def test_all_workers_end_with_the_same_numbers(gang: list[Results]) -> None:
                 )
 
 
-@pytest.mark.parametrize("case", ["own_batches", "own_batches_of_different_size"])
-def test_workers_may_bring_their_own_part_of_the_batch(
-    alone: Results, gang: list[Results], case: str
-) -> None:
-    assert_same(alone[case], gang[0][case])
+def test_workers_may_bring_their_own_part_of_the_batch(alone: Results, gang: list[Results]) -> None:
+    assert_same(alone["own_batches"], gang[0]["own_batches"])
 
 
-@pytest.mark.parametrize(
-    "case", ["uneven_250", "uneven_257", "uneven_everything", "masked", "unknown_length_uneven"]
-)
+@pytest.mark.parametrize("case", ["uneven_250", "uneven_257", "uneven_everything"])
 def test_uneven_last_batch_gives_the_weights_of_one_process(
     alone: Results, gang: list[Results], case: str
 ) -> None:
     assert_same(alone[case], gang[0][case])
 
 
-@pytest.mark.parametrize("case", ["uneven_257", "uneven_everything"])
-def test_replicas_in_one_process_share_an_uneven_batch_rightly_too(alone: Results, case: str) -> None:
+@pytest.mark.parametrize("case", ["uneven_257", "clipped"])
+def test_replicas_in_one_process_give_what_one_gives_too(alone: Results, case: str) -> None:
     assert_same(alone[case], alone[f"mirrored {case}"])
 
 
-@pytest.mark.parametrize("case", [case for case in RIGHT if case != "several_steps_per_execution"])
+@pytest.mark.parametrize("case", RIGHT)
 def test_two_workers_give_what_one_process_gives(alone: Results, two: list[Results], case: str) -> None:
     assert_same(alone[case], two[0][case])
     assert two[0][case]["said"] == []
@@ -245,6 +250,7 @@ def test_a_dataset_of_unknown_length_counts_its_steps_and_no_more(
     assert alone["unknown_length"]["iterations"] == 18, "Keras has mended this: the correction can go"
     got = two[0]["unknown_length"] if result == "two workers" else alone["corrected unknown_length"]
     assert got["iterations"] == got["seed"] == 16
+    assert_same(alone["corrected unknown_length_uneven"], two[0]["unknown_length_uneven"])
 
 
 @pytest.mark.parametrize("case", ["arrays", "uneven_257", "xla", "several_steps_per_execution"])
@@ -267,13 +273,6 @@ def test_xla_is_left_out_on_cpus_and_says_so(alone: Results, two: list[Results])
     assert two[0]["xla"]["said"] == [
         "oarlock: jit_compile=True does not work with several workers on CPUs, so the model runs without XLA"
     ]
-
-
-def test_a_model_compiled_outside_the_scope_trains_all_the_same(alone: Results, two: list[Results]) -> None:
-    assert two[0]["compiled_outside_the_scope"]["iterations"] == 18
-    for name in ("weights", "loss", "accuracy"):
-        one, other = (result["compiled_outside_the_scope"][name] for result in two)
-        np.testing.assert_array_equal(one, other)
 
 
 def test_a_worker_without_rows_keeps_its_statistics_and_the_other_says_what_differs(
@@ -317,7 +316,7 @@ def test_a_dataset_that_is_not_sharded_is_refused(gang: list[Results]) -> None:
         ),
         (
             "optimizer_from_outside_the_scope",
-            "the optimizer SGD was made outside strategy.scope(), so the workers would not share its state:"
+            "the optimizer mine was made outside strategy.scope(), so the workers would not share its state:"
             " make it inside the scope",
         ),
         (
@@ -340,43 +339,44 @@ def test_parameter_servers_count_every_step_and_refuse_fit(tmp_path: Path) -> No
     assert json.loads(found.read_text()) == {
         "iterations": 400,
         "weight": -400.0,
-        "refused": "Keras 3 cannot fit, evaluate or predict under ParameterServerStrategy: write the loop with"
-        " tf.distribute.coordinator.ClusterCoordinator, or use tf_keras with"
+        "refused": "Keras 3 cannot fit, evaluate or predict under ParameterServerStrategy: write the loop"
+        " with tf.distribute.coordinator.ClusterCoordinator, or use tf_keras with"
         " tf_keras.utils.experimental.DatasetCreator",
     }
 
 
-def test_a_fault_that_keras_has_mended_is_left_alone_and_the_rest_corrected_once() -> None:
-    python("""
+def test_a_fault_that_keras_has_mended_is_left_alone_and_the_rest_corrected_once(tmp_path: Path) -> None:
+    program = """
         import keras
         from keras.src.backend.tensorflow import trainer
-        from oarlock.training import keras_correction
 
         def mended(values, strategy, reduction):
             raise NotImplementedError
 
         trainer.reduce_per_replica = mended
+        from oarlock.training import keras_correction
         keras_correction.install()
         assert trainer.reduce_per_replica is mended
         fit = trainer.TensorFlowTrainer.fit
         assert fit.corrected_by_oarlock
         keras_correction._correct(trainer)
         assert trainer.TensorFlowTrainer.fit is fit
-    """)
+    """
+    run_program(tmp_path, program)
 
 
-def test_an_unknown_keras_is_left_alone_and_speaks_up_only_when_several_workers_train() -> None:
-    said = python("""
+def test_an_unknown_keras_is_left_alone_and_speaks_up_only_when_several_workers_train(tmp_path: Path) -> None:
+    program = """
         import warnings
         from types import SimpleNamespace
         import keras
         from keras.src.backend.tensorflow import trainer
-        from oarlock.training import keras_correction
 
         del trainer.TensorFlowTrainer._make_function
         trainer.TensorFlowTrainer.fit = lambda model: "fitted"
         keras.__version__ = "4.2.0"
         before = dict(vars(trainer.TensorFlowTrainer)), dict(vars(trainer))
+        from oarlock.training import keras_correction
         keras_correction.install()
         assert before == (dict(vars(trainer.TensorFlowTrainer)), dict(vars(trainer)))
 
@@ -387,17 +387,16 @@ def test_an_unknown_keras_is_left_alone_and_speaks_up_only_when_several_workers_
         extended = SimpleNamespace(worker_devices=["CPU:0"])
         model._distribute_strategy = SimpleNamespace(num_replicas_in_sync=2, extended=extended)
         assert model.fit() == model.fit() == "fitted"
-    """)
-    assert said.splitlines() == [
+    """
+    assert run_program(tmp_path, program).splitlines() == [
         "several workers:",
         "oarlock: Keras 4.2.0 is not one whose fit is known to be right with several workers: install"
         " keras>=3.14,<3.16, or compare its weights with those of one worker",
     ]
 
 
-def test_installing_imports_no_framework_and_other_backends_are_not_touched() -> None:
-    python(
-        """
+def test_installing_imports_no_framework_and_other_backends_are_not_touched(tmp_path: Path) -> None:
+    program = """
         import sys
         import oarlock.training.keras_correction as correction
         correction.install()
@@ -405,7 +404,6 @@ def test_installing_imports_no_framework_and_other_backends_are_not_touched() ->
         import keras
         assert keras.backend.backend() == "jax"
         assert not {"tensorflow", "torch"} & set(sys.modules)
-        assert not hasattr(keras.Model.fit, "__wrapped__") or "oarlock" not in keras.Model.fit.__module__
-        """,
-        KERAS_BACKEND="jax",
-    )
+        assert "oarlock" not in keras.Model.fit.__code__.co_filename
+    """
+    run_program(tmp_path, program, KERAS_BACKEND="jax")

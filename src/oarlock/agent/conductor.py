@@ -118,6 +118,7 @@ class Conductor:
         kind = event["kind"]
         if "task" in event and event["task"] not in self.places.get(agent.name, []):
             return  # of an earlier generation, or not its to speak of
+        event = {**event, "t": _not_later(event["t"], time.time())}
         if kind == "report":
             self._on_report(event)
         elif kind == "never_ready":
@@ -137,14 +138,16 @@ class Conductor:
 
     def scale(self, workers: int) -> str | None:
         """Another number of workers for a live run. None, or why not."""
-        least, most = self.spec.least.get("worker", 1), max(self.spec.sizes.get("worker", 1), workers)
-        if not least <= workers <= most:
-            return f"workers can be between {least} and {most}"
-        if self.phase not in ("running", "gathering"):
-            return f"the run is {self.phase}"
-        self.want["worker"] = workers
-        self.record.emit("note", text=f"scaling to {workers} workers")
-        self._reform(f"scaled to {workers} workers")
+        if self.phase in ("finishing", "stopping", "over"):
+            return "the run is ending"
+        refusal = self.spec.refuses_workers(workers)
+        if refusal is not None:
+            return refusal
+        wanted = {**self.want, "worker": workers * self.spec.processes_of("worker")}
+        if wanted != self.want:
+            self.want = wanted
+            self.record.emit("note", text=f"scaling to {workers} workers")
+            self._resize(f"scaled to {workers} workers")
         return None
 
     def show_stacks(self) -> None:
@@ -205,18 +208,15 @@ class Conductor:
         if sum(sum(status["slots"].values()) for status in ready) < sum(map(self._least, self.want)):
             return  # seen at a glance, which a thousand arrivals need
         tasks, places, addresses = self._place()
-        sizes = {role: sum(task.role == role for task in tasks) for role in self.want}
-        if sizes == self.want:
+        if len(tasks) == sum(self.want.values()):
             self._form(tasks, places, addresses)
-        elif all(sizes[role] >= self._least(role) for role in self.want) and not self.loop.expects(
-            "patience"
-        ):
+        elif self._suffices(tasks) and not self.loop.expects("patience"):
             self.loop.after("patience", _PATIENCE, self._form_with_who_is_there)
 
     def _form_with_who_is_there(self) -> None:
         if self.phase == "gathering":
             tasks, places, addresses = self._place()
-            if all(sum(task.role == role for task in tasks) >= self._least(role) for role in self.want):
+            if self._suffices(tasks):
                 self._form(tasks, places, addresses)
 
     def _place(self) -> tuple[tuple[Task, ...], dict[str, list[str]], dict[str, str]]:
@@ -241,13 +241,19 @@ class Conductor:
             places[agent.name].append(task.name)
         return tasks, places, addresses
 
+    def _suffices(self, tasks: tuple[Task, ...]) -> bool:
+        return all(sum(task.role == role for task in tasks) >= self._least(role) for role in self.want)
+
     def _least(self, role: str) -> int:
-        return min(self.want[role], self.spec.least.get(role, self.want[role]))
+        """A gang of a fixed size is complete or not at all, also after it was given another size."""
+        want = self.want[role]
+        return min(want, self.spec.least[role]) if self.spec.is_elastic(role) else want
 
     def _could_grow(self) -> bool:
         if len(self.tasks) >= sum(self.want.values()):
             return False
-        return len(self._place()[0]) > len(self.tasks)
+        tasks = self._place()[0]
+        return len(tasks) > len(self.tasks) and self._suffices(tasks)
 
     def _form(self, tasks: tuple[Task, ...], places: dict[str, list[str]], addresses: dict[str, str]) -> None:
         self.loop.cancel("patience")
@@ -332,7 +338,7 @@ class Conductor:
         budget = self.alone.setdefault(task.name, Budget(self.spec.limits.restarts))
         refusal = budget.refuses(self._loss(outcome))
         if refusal is None:
-            self.record.emit("restart", left=budget.left, **culprit.describe(outcome))
+            self.record.emit("restart", left=budget.left, alone=True, **culprit.describe(outcome))
             self.launches[task.name] = outcome.launch + 1
             self._wish(**self._repeated())
         elif task.role == "evaluator":
@@ -354,6 +360,14 @@ class Conductor:
         self.phase = "clearing"
         self.loop.cancel("stall")
         self._wish("clear", stacks=stacks, want=self.want)
+
+    def _resize(self, why: str) -> None:
+        """Whoever waits or clears away is told; who runs goes on until there is room for all that are wanted."""
+        if self.phase != "running":
+            self._wish(**{**self._repeated(), "want": self.want})
+            self._consider()
+        elif self.spec.is_alone or len(self._place()[0]) == sum(self.want.values()):
+            self._reform(why)
 
     def _reform(self, why: str) -> None:
         self.blame, self.is_forgiven = why, True
@@ -413,3 +427,8 @@ class Conductor:
         self.record.end(state, code, **({"reason": reason} if reason else {}), **fields)
         self.code = code
         self._wish("over", code=code)
+
+
+def _not_later(t: Any, now: float) -> float:
+    """Another machine's clock may be ahead of ours; a program may write anything."""
+    return t if isinstance(t, (int, float)) and t <= now else now

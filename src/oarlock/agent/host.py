@@ -88,9 +88,10 @@ class Host:
         if wish["generation"] < self.wish["generation"]:
             return  # overtaken by a later one on its way here
         self.wish = wish
-        if "want" in wish and self.spec.machines == 1 and wish["want"] != self.slots:
+        if "want" in wish and self.spec.is_alone and wish["want"] != self.slots:
             self.slots = dict(wish["want"])  # the only machine has room for everybody
             self.offer = ports.free_ports(sum(self.slots.values()), self.spec.bind)
+            self.tell(None)
         self._converge()
 
     def fence(self) -> None:
@@ -174,7 +175,7 @@ class Host:
         elif "launched" in message:
             self._on_launched(message["launched"], message["pid"])
         elif "exited" in message:
-            self._on_exit(message["exited"], message["status"])
+            self._on_exits(message["exited"])
         elif "swept" in message:
             self._on_swept()
 
@@ -207,6 +208,7 @@ class Host:
         for member in self._alive():
             member.status = signal.SIGKILL
             self._tell_exit(member)
+        self.tell(None)
         self.start()
         self._finish_clearing()
 
@@ -216,8 +218,11 @@ class Host:
         member = self.members[name]
         member.pid = pid
         self.tell({"kind": "task", "task": name, "state": "started", "pid": pid})
-        if self.ending in ("clear", "stop"):  # that was decided while it was being forked
+        # What was decided while it was being forked could not reach it.
+        if self.ending in ("clear", "stop"):
             self._signal([member], signal.SIGKILL)
+        elif self.ending == "finish" and member.task.role == "ps":
+            self._signal([member], signal.SIGTERM)
 
     def _on_output(self, member: Member) -> None:
         if not member.read_output():
@@ -256,14 +261,18 @@ class Host:
                 lambda: self._signal([member], signal.SIGKILL, False),
             )
 
-    def _on_exit(self, pid: int, status: int) -> None:
-        member = next((one for one in self.members.values() if one.pid == pid and one.is_alive), None)
-        if member is None:
-            return
-        if self.loop.watches(member.line):
-            self._on_events(member)  # its last words may still be on the line
-        member.status = status
-        self._tell_exit(member)
+    def _on_exits(self, exits: Sequence[tuple[int, int, bool]]) -> None:
+        ended = []
+        for pid, status, ours in exits:
+            for member in self._alive():
+                if member.pid == pid:
+                    if self.loop.watches(member.line):
+                        self._on_events(member)  # its last words may still be on the line
+                    member.status, member.ours = status, ours
+                    ended.append(member)
+        for member in ended:
+            self._tell_exit(member)
+        self.tell(None)  # of all at once: who died together is judged together
         self._finish_clearing()
 
     def _tell_exit(self, member: Member) -> None:
@@ -280,7 +289,6 @@ class Host:
             "ours": member.ours,
         }
         self.tell(ended)
-        self.tell(None)
 
     # Ends
 
@@ -317,11 +325,9 @@ class Host:
         self.loop.after("grace", self.spec.limits.grace, lambda: self._signal(self._alive(), signal.SIGKILL))
 
     def _signal(self, members: Sequence[Member], sig: int, ours: bool = True) -> None:
-        for member in members:
-            member.ours = member.ours or ours
         pids = [member.pid for member in members if member.pid is not None]
         if pids:
-            self.zygote.send({"signal": int(sig), "pids": pids})
+            self.zygote.send({"signal": int(sig), "pids": pids, "ours": ours})
 
     def _finish_clearing(self) -> None:
         """Once nobody asked to end is left alive: sweep what they left behind."""
@@ -373,5 +379,5 @@ def _gang(wish: Wish) -> Gang:
         restarts=wish["restarts"],
         max_restarts=wish["max_restarts"],
         seed=wish["seed"],
-        machines=list(wish["places"].values()),
+        machines=[names for names in wish["places"].values() if names],
     )

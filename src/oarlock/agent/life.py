@@ -148,7 +148,7 @@ def _answer(question: Message, conductor: Conductor, host: Host) -> Message:
     if ask == "stacks":
         conductor.show_stacks()
         return {"ok": True}
-    if ask == "scale" and isinstance(question.get("workers"), int):
+    if ask == "scale" and type(question.get("workers")) is int:
         refusal = conductor.scale(question["workers"])
-        return {"ok": refusal is None, "why": refusal}
+        return {"ok": refusal is None, "why": refusal, "tasks": conductor.want.get("worker", 0)}
     return {"ok": False, "why": f"no such question: {ask}"}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_PF_EXITING = 0x4
 
 
 def entry(module: str) -> str:
@@ -84,13 +85,25 @@ def shell_code(returncode: int) -> int:
     return 128 - returncode if returncode < 0 else returncode
 
 
+def is_dying(pid: int) -> bool:
+    """Killed, but not yet dead: its peers know (its sockets close first), a large one takes milliseconds."""
+    fields = _stat(Path(f"/proc/{pid}"))
+    return fields is not None and bool(int(fields[6]) & _PF_EXITING)
+
+
 def _parent(entry: Path) -> int | None:
+    fields = _stat(entry)
+    return None if fields is None else int(fields[1])
+
+
+def _stat(entry: Path) -> list[bytes] | None:
+    """The fields from the state on: state, parent, group, session, terminal, its group, flags, ..."""
     try:
         stat = (entry / "stat").read_bytes()
     except OSError:
         return None
     # The name is in brackets and may hold anything, brackets too: read from behind it.
-    return int(stat[stat.rindex(b")") + 2 :].split()[1])
+    return stat[stat.rindex(b")") + 2 :].split()
 
 
 def _prctl(option: int, value: int) -> None:

@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
+_MOST_WORKERS = 64  # of a run whose job gives a fixed number: more is a slip of the finger
+
+
 @dataclass(frozen=True)
 class Limits:
     """Seconds; None is no limit."""
@@ -36,6 +39,7 @@ class Spec:
     limits: Limits = field(default_factory=Limits)
     env: dict[str, str] = field(default_factory=dict)
     least: dict[str, int] = field(default_factory=dict)  # per role, where the gang may shrink
+    processes: dict[str, int] = field(default_factory=dict)  # tasks of one member, per role; 1 if not given
     machines: int = 1  # agents
     brings_crew: bool = True  # the leading agent starts the others itself, on this machine
     bind: str = "127.0.0.1"
@@ -58,6 +62,30 @@ class Spec:
         share = workers // self.machines + (machine < workers % self.machines)
         others = {role: count for role, count in self.sizes.items() if role != "worker"}
         return {**(others if machine == 0 else {}), "worker": share}
+
+    @property
+    def is_alone(self) -> bool:
+        """The only agent there will ever be: it has room for everybody."""
+        return self.machines == 1 and self.brings_crew
+
+    def is_elastic(self, role: str) -> bool:
+        return self.least.get(role, self.sizes[role]) < self.sizes[role]
+
+    def processes_of(self, role: str) -> int:
+        return self.processes.get(role, 1)
+
+    def refuses_workers(self, workers: int) -> str | None:
+        """Why a live run cannot have that many workers, or None."""
+        if "worker" not in self.sizes:
+            return "its job has no workers"
+        each = self.processes_of("worker")
+        size = self.sizes["worker"] // each
+        least, most, why = 1, max(_MOST_WORKERS, size), ""
+        if self.is_elastic("worker"):
+            least, most, why = self.least["worker"] // each, size, ", as its job says"
+        elif self.machines > 1 and self.brings_crew:
+            most, why = size, f": its {self.machines} machines have room for no more"
+        return None if least <= workers <= most else f"it can have {least} to {most} workers{why}"
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1)

@@ -57,6 +57,7 @@ class _Zygote:
         self.sock = sock
         self.warm = warm
         self.alive: set[int] = set()
+        self.ended_by_us: set[int] = set()
         self.wake, wake_write = os.pipe()
         os.set_blocking(self.wake, False)
         os.set_blocking(wake_write, False)
@@ -80,9 +81,7 @@ class _Zygote:
         if "launch" in message:
             self._launch(message["launch"], fds)
         elif "signal" in message:
-            for pid in message["pids"]:
-                if pid in self.alive:  # never a pid that was reaped, and may be somebody else's now
-                    processes.send_group(pid, message["signal"])
+            self._signal(message["signal"], message["pids"], message["ours"])
         elif "sweep" in message:
             processes.end_orphans()
             frames.send(self.sock, {"swept": True})
@@ -106,17 +105,30 @@ class _Zygote:
         os.close(events)
         frames.send(self.sock, {"launched": launch["task"], "pid": pid})
 
+    def _signal(self, number: int, pids: list[int], ours: bool) -> None:
+        """Never to a pid that may be somebody else's by now; and who is dying did not die of this signal."""
+        self._reap()
+        for pid in self.alive.intersection(pids):
+            if ours and not processes.is_dying(pid):
+                self.ended_by_us.add(pid)
+            processes.send_group(pid, number)
+
     def _reap(self) -> None:
+        """All that are dead in one message: the order in which they are found says nothing."""
+        exits = []
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                break
             if pid == 0:
-                return
+                break
             if pid in self.alive:
                 self.alive.discard(pid)
-                frames.send(self.sock, {"exited": pid, "status": status})
+                exits.append((pid, status, pid in self.ended_by_us))
+                self.ended_by_us.discard(pid)
+        if exits:
+            frames.send(self.sock, {"exited": exits})
 
     def _leave(self) -> NoReturn:
         """The agent is gone: nobody may outlive it."""

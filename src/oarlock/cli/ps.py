@@ -13,7 +13,9 @@ from oarlock.cli.output import duration, hint, number, plural, print_json, print
 from oarlock.events import RunState
 
 _LATEST = 20
-_HEADER = ("RUN", "STATE", "GENERATION", "RESTARTS", "TASKS", "STEP", "RATE", "LOSS", "AGE", "DURATION")
+_HEADER = (
+    *("RUN", "STATE", "GENERATION", "RESTARTS", "TASKS", "STEP", "RATE", "LOSS", "GOODPUT", "AGE", "DURATION"),
+)
 
 
 @click.command("ps")
@@ -56,6 +58,7 @@ def _row(state: RunState) -> tuple[str, ...]:
         telling.steps(leader) if leader else "",
         telling.rate(leader) if leader and leader.state == "running" and state.state == "running" else "",
         "" if loss is None else number(loss),
+        telling.goodput(shape.spent(state)),
         duration(now - created),
         duration((_end(state) or now) - created),
     )

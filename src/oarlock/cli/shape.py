@@ -1,8 +1,9 @@
-"""The one shape in which every verb gives a run with --json: RunState, and where its folders are."""
+"""The one shape in which every verb gives a run with --json: RunState, its time, and where its folders are."""
 
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 from oarlock.events import RunState
@@ -10,7 +11,15 @@ from oarlock.runs import RunFolder
 
 
 def of_run(run: RunFolder, state: RunState) -> dict[str, Any]:
-    return {**state.to_data(), "folders": folders(run)}
+    data = state.to_data()
+    del data["accounts"]  # the books themselves; `time` is what they come to
+    return {**data, "time": spent(state), "folders": folders(run)}
+
+
+def spent(state: RunState) -> dict[str, float | None]:
+    """Where its time went: up to now while it runs, up to the last sign of it where it is lost."""
+    is_running = not state.is_final and state.state != "lost"
+    return state.accounts.told(time.time() if is_running else None)
 
 
 def folders(run: RunFolder) -> dict[str, str]:

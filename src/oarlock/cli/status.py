@@ -57,6 +57,7 @@ def _print_heading(state: RunState) -> None:
         if when is not None:
             stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when))
             click.echo(f"{what} {stamp} ({duration(time.time() - when)} ago)")
+    click.echo(f"time {telling.time_spent(shape.spent(state))}")
 
 
 def _row(task: TaskState) -> tuple[str, ...]:

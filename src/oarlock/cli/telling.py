@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from oarlock.accounting import PARTS
 from oarlock.cli.output import duration, number, plural
 from oarlock.cli.terminal import resolve
 from oarlock.events import Event, RunState, TaskState
 
 _METRICS = 3  # that fit on a line: the loss and two more
+_PARTS = {"lost": "lost work"}
 
 
 def notable(event: Event, state: RunState) -> str | None:
@@ -57,6 +59,20 @@ def metrics(task: TaskState, most: int = _METRICS) -> list[str]:
     return [f"{name} {number(task.metrics[name])}" for name in names[:most]]
 
 
+def time_spent(spent: Mapping[str, float | None]) -> str:
+    """`12m03s: step 11m20s (goodput 94%), start 3.1s, lost work 31s`; what is too short to show is left out."""
+    share = f" (goodput {goodput(spent)})" if goodput(spent) else ""
+    parts = [(_PARTS.get(name, name), duration(spent[name])) for name in PARTS if name != "step"]
+    shown = [f"{name} {length}" for name, length in parts if length != duration(0)]
+    steps = f"step {duration(spent['step'])}{share}"
+    return f"{duration(spent['total'])}: {', '.join([steps, *shown])}"
+
+
+def goodput(spent: Mapping[str, float | None]) -> str:
+    share = spent["goodput"]
+    return "" if share is None else f"{share:.0%}"
+
+
 def exit_code(state: RunState) -> int:
     if state.state == "succeeded":
         return 0
@@ -94,8 +110,15 @@ def _error(event: Event) -> str:
 
 
 def _restart(event: Event) -> str:
+    if event.get("forgiven"):
+        return f"{first_line(event.get('reason', ''))}; forming anew"
     who = f"{event['task']} failed: " if event.get("task") else ""
     return f"{who}{first_line(event.get('reason', ''))}; restarting ({event.get('left')} left)"
+
+
+def _checkpoint(event: Event) -> str:
+    step = f" of step {event['step']}" if event.get("step") is not None else ""
+    return f"checkpoint{step} in {duration(event.get('seconds'))}"
 
 
 def _end(event: Event) -> str:
@@ -114,6 +137,7 @@ _TELLERS: dict[str, Callable[[Event], str]] = {
     "report": _report,
     "error": _error,
     "restart": _restart,
+    "checkpoint": _checkpoint,
     "note": lambda event: first_line(str(event.get("text"))),
     "stop": lambda event: f"stopping: {event.get('reason')}",
     "end": _end,

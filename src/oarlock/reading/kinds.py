@@ -69,14 +69,14 @@ def flag() -> Kind:
     return Kind(read, {"type": "boolean"})
 
 
-def text(expected: str = "text", pattern: str = "", hint: Callable[[str], str] | None = None) -> Kind:
+def text(expected: str, pattern: str = "", hint: Callable[[str], str] = lambda written: "") -> Kind:
     """Text that is not empty and, if there is a pattern, matches it from end to end."""
 
     def read(written: Any) -> str:
         if not isinstance(written, str) or not written or not _passable(written):
             raise unexpected(expected, written)
         if pattern and not re.fullmatch(pattern, written):
-            raise unexpected(expected, written, hint(written) if hint else "")
+            raise unexpected(expected, written, hint(written))
         return written
 
     return Kind(read, _matching(pattern) if pattern else {"type": "string", "minLength": 1})

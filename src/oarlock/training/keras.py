@@ -23,9 +23,9 @@ class Progress:
     """Reports step, total, epoch and the metrics that Keras hands over. It reads no metric itself: under
     MultiWorkerMirroredStrategy that is a collective, which one worker alone must not begin."""
 
-    # Keras 3 waits for the metrics of every batch if one callback is not safe to be called from a thread.
+    # With JAX and PyTorch below it, Keras 3 waits for the metrics of every batch if one callback is not safe
+    # to be called from a thread; tf_keras does unless all take tensors. Read is what is sent, and only then.
     async_safe = True
-    # tf_keras likewise, unless a callback takes tensors. They are read only when a report is sent.
     _supports_tf_logs = True
 
     def __init__(self) -> None:

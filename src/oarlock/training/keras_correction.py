@@ -50,7 +50,8 @@ def _speak_up_if_unknown(keras: Any) -> None:
     @functools.wraps(original)
     def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
         strategy = getattr(self, "distribute_strategy", None)
-        if strategy is not None and strategy.num_replicas_in_sync > len(strategy.extended.worker_devices):
+        replicas = getattr(strategy, "num_replicas_in_sync", 1)
+        if strategy is not None and replicas > 1 and replicas > len(strategy.extended.worker_devices):
             refusals.say_once(
                 f"Keras {keras.__version__} is not one whose fit is known to be right with several workers:"
                 " install keras>=3.14,<3.16, or compare its weights with those of one worker"
@@ -109,6 +110,7 @@ def _reduce(trainer: Any) -> Iterator[Change]:
 
 def _steps(trainer: Any) -> Iterator[Change]:
     from keras.src.backend.tensorflow.core import Variable
+    from keras.src.layers import BatchNormalization
 
     original = trainer.TensorFlowTrainer._make_function
 
@@ -117,6 +119,7 @@ def _steps(trainer: Any) -> Iterator[Change]:
         return original(self, steps.around_step(self, step_function))
 
     yield trainer.TensorFlowTrainer, "_make_function", _make_function
+    yield BatchNormalization, "_moments", steps.moments(BatchNormalization._moments)
     if _has(original, "one_step_on_data(iterator.get_next())"):
         yield Variable, "_direct_assign", steps.assign(Variable._direct_assign)
 

@@ -11,7 +11,7 @@ import warnings
 from typing import Any
 
 
-class Refused(ValueError):  # noqa: N818  (it is raised to say no, not because something broke)
+class Refused(ValueError):
     """Keras would train something else than what was written: says what, and what to write instead."""
 
 

