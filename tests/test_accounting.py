@@ -68,7 +68,7 @@ def test_a_failed_generation_loses_what_followed_its_last_step() -> None:
 
 
 def test_steps_done_again_count_once() -> None:
-    """Ten steps of a second; after the failure steps 5 to 10 are done again: the first time was for nothing."""
+    """Ten steps of a second each; after the failure steps 5 to 10 are done again."""
     kept = accounts(
         *(formed(103), *(report(104 + step, step) for step in range(1, 11)), ended(115, 1), restart(115)),
         *(formed(115, 2), *(report(111 + step, step) for step in range(5, 13)), ended(123), end(123)),

@@ -14,10 +14,10 @@ is s, the time that earlier ones spent on s and beyond turns from step into lost
 as well would count each loss twice (a run that has to do everything twice has a goodput of a half).
 
 A step belongs to whoever of the chief and the workers reports it first. Reports are thinned, so the time
-between two reported steps is taken as spent evenly on the steps between them. A generation that ends without a
-reported step counts as step as long as no generation of this run ever reported one, and as rendezvous
-once one has: then it failed before its first. What is not decided yet is shown as what it will be if all
-goes well. Clocks of several machines may disagree: time never runs backwards here.
+between two reported steps is taken as spent evenly on the steps between them. A generation that ends
+without a reported step counts as step as long as no generation of this run ever reported one, and as
+rendezvous once one has: then it failed before its first. What is not decided yet is shown as what it will
+be if all goes well. Clocks of several machines may disagree: time never runs backwards here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Any
 from oarlock.cluster import TRAINERS
 
 PARTS = ("start", "rendezvous", "step", "checkpoint", "lost", "waiting")
-_STEPS = 512  # remembered one by one; of a longer run two neighbours are joined, so that its record stays small
+_STEPS = 512  # remembered; where there are more, neighbours are joined: a long run's record must stay small
 _LATEST = 1e11  # seconds since the epoch: nobody's clock is in the year 5138
 
 
@@ -201,7 +201,7 @@ class Accounts:
 
 def step_of(event: Mapping[str, Any]) -> int | None:
     """The step that a report tells; a program may write anything there."""
-    step = event.get("step")
+    step: Any = event.get("step")
     return int(step) if _is_number(step) else None
 
 
@@ -212,7 +212,8 @@ def _role(task: str) -> str:
 def _microseconds(seconds: Any, otherwise: int | None) -> int:
     if not _is_number(seconds) or not 0 <= seconds < _LATEST:
         return otherwise or 0
-    return round(seconds * 1e6)
+    whole: int = round(seconds * 1e6)
+    return whole
 
 
 def _is_number(value: Any) -> bool:

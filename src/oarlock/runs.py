@@ -152,12 +152,15 @@ def all_runs() -> list[RunFolder]:
     root = home() / "runs"
     if not root.is_dir():
         return []
-    found = [
-        RunFolder(path)
-        for path in root.iterdir()
-        if not path.name.startswith(".") and (path / "job.yaml").is_file()
-    ]
-    return sorted(found, key=lambda run: run.created, reverse=True)
+    found: list[tuple[float, RunFolder]] = []
+    for path in root.iterdir():
+        run = RunFolder(path)
+        try:
+            if not path.name.startswith("."):
+                found.append((run.created, run))
+        except OSError:
+            pass  # not a run, or deleted since it was listed
+    return [run for _, run in sorted(found, key=lambda pair: pair[0], reverse=True)]
 
 
 def find(name: str | None) -> RunFolder:

@@ -24,6 +24,8 @@ def main() -> int:
     call = _call()
     if call.with_parent:
         processes.die_with_parent()
+        if os.getppid() != call.with_parent:
+            return 1  # it died before we could ask for that
     spec = Spec.from_json((call.folder / "agent.json").read_text())
     _raise_limits()
     processes.adopt_orphans()
@@ -72,7 +74,7 @@ def _call() -> argparse.Namespace:
     parser.add_argument("--machine", type=int, default=0)
     parser.add_argument("--join", metavar="HOST:PORT")
     parser.add_argument("--bind", metavar="ADDRESS", help="where this machine's tasks are reached")
-    parser.add_argument("--with-parent", action="store_true", help="die with whoever started it")
+    parser.add_argument("--with-parent", type=int, metavar="PID", help="die with whoever started it")
     return parser.parse_args()
 
 

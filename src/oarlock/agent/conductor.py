@@ -146,9 +146,16 @@ class Conductor:
         wanted = {**self.want, "worker": workers * self.spec.processes_of("worker")}
         if wanted != self.want:
             self.want = wanted
-            self.record.emit("note", text=f"scaling to {workers} workers")
-            self._resize(f"scaled to {workers} workers")
+            noun = "worker" if workers == 1 else "workers"
+            self.record.emit("note", text=f"scaling to {workers} {noun}")
+            self._resize(f"scaled to {workers} {noun}")
         return None
+
+    @property
+    def formation(self) -> Message:
+        """How many worker tasks are wanted, and the first generation that may have them."""
+        tasks = self.want.get("worker", 0)
+        return {"tasks": tasks, "generation": self.generation + (self.phase != "running")}
 
     def show_stacks(self) -> None:
         for agent in self.agents.values():
@@ -362,7 +369,7 @@ class Conductor:
         self._wish("clear", stacks=stacks, want=self.want)
 
     def _resize(self, why: str) -> None:
-        """Whoever waits or clears away is told; who runs goes on until there is room for all that are wanted."""
+        """Who waits or clears away is told; who runs goes on until there is room for all that are wanted."""
         if self.phase != "running":
             self._wish(**{**self._repeated(), "want": self.want})
             self._consider()

@@ -3,6 +3,7 @@ leading agent, and gone with it. On Kubernetes pods take their place."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -53,5 +54,5 @@ class Crew:
     def _start(self, machine: int) -> None:
         words = [sys.executable, "-c", processes.entry("oarlock.agent.__main__"), self.spec.folder]
         self.processes[machine] = subprocess.Popen(
-            [*words, "--machine", str(machine), "--with-parent"], stdin=subprocess.DEVNULL
+            [*words, "--machine", str(machine), "--with-parent", str(os.getpid())], stdin=subprocess.DEVNULL
         )

@@ -19,10 +19,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from oarlock.agent import defaults, ports, stacks
+from oarlock.agent import defaults, ports
 from oarlock.agent.loop import Loop
 from oarlock.agent.member import Member
 from oarlock.agent.record import Record
+from oarlock.agent.showing import Showing
 from oarlock.agent.spec import Spec
 from oarlock.agent.warmth import ZygoteProcess
 from oarlock.cluster import Task
@@ -58,6 +59,7 @@ class Host:
         self.is_sweeping = False
         self.ending: str | None = None  # which end the members have been asked for
         self.members: dict[str, Member] = {}
+        self.showing = Showing(loop)
         self.offer = ports.free_ports(sum(slots.values()), spec.bind)
         self.zygote = ZygoteProcess(spec)
 
@@ -101,9 +103,7 @@ class Host:
     def dump_stacks(self) -> None:
         """Every task's Python stacks into its log; one that is stopped cannot, and is told apart."""
         for member in self._alive():
-            if member.pid is not None:
-                said = stacks.ask(member.pid)
-                member.log.feed(f"oarlock: {member.name} {said}\n".encode())
+            self.showing.ask(member)
 
     def _converge(self) -> None:
         do, generation = self.wish["do"], self.wish["generation"]

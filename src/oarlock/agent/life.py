@@ -150,5 +150,5 @@ def _answer(question: Message, conductor: Conductor, host: Host) -> Message:
         return {"ok": True}
     if ask == "scale" and type(question.get("workers")) is int:
         refusal = conductor.scale(question["workers"])
-        return {"ok": refusal is None, "why": refusal, "tasks": conductor.want.get("worker", 0)}
+        return {"ok": False, "why": refusal} if refusal else {"ok": True, **conductor.formation}
     return {"ok": False, "why": f"no such question: {ask}"}

@@ -119,6 +119,11 @@ class Log:
         *pieces, self._rest = _pieces(rest)
         self._put([piece for line in lines for piece in _pieces(line)] + pieces)
 
+    def say(self, text: str) -> None:
+        """A line of our own, after what the task has begun to write: a progress bar stands without an end."""
+        begun, self._rest = self._rest, b""
+        self._put([*([begun] if begun else []), text.encode()])
+
     def close(self) -> None:
         if self._rest:
             self._put([self._rest])

@@ -6,7 +6,6 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-
 _MOST_WORKERS = 64  # of a run whose job gives a fixed number: more is a slip of the finger
 
 

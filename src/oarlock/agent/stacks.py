@@ -10,9 +10,15 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 
 SIGNAL = getattr(signal, "SIGRTMAX", 64) - 6  # one that no framework and hardly a program uses
+
+SHOWS = "shows its stacks:"
+SHOWN = "has shown its stacks"
+STOPPED = "is stopped (SIGSTOP or a debugger): it cannot show its stacks until it is continued"
+NO_PYTHON = "has no Python to show stacks of"
 
 
 def register() -> None:
@@ -21,24 +27,53 @@ def register() -> None:
         faulthandler.register(SIGNAL, all_threads=True, chain=False)
 
 
-def ask(pid: int) -> str:
-    """Ask for them, and say what can be expected."""
+@dataclass(frozen=True)
+class Question:
+    """What a task was asked, and whether it has written all of its answer."""
+
+    pid: int
+    said: str  # what can be expected
+    deaf: frozenset[str] = frozenset()  # threads that did not take the signal anyway
+
+    @property
+    def is_open(self) -> bool:
+        """faulthandler writes no end. But a handler runs with its own signal blocked: while the signal waits,
+        or a thread blocks it that did not before, the answer is still to come or being written."""
+        return self.said == SHOWS and (
+            _is_in("ShdPnd", _status(self.pid)) or not _deaf(self.pid) <= self.deaf
+        )
+
+
+def ask(pid: int) -> Question:
     status = _status(pid)
     if status.get("State", "").startswith(("T", "t")):
-        return "is stopped (SIGSTOP or a debugger): it cannot show its stacks until it is continued"
-    if not _handles(status):
-        return "has no Python to show stacks of"  # the signal would kill it
-    os.kill(pid, SIGNAL)
-    return "shows its stacks:"
-
-
-def _status(pid: int) -> dict[str, str]:
+        return Question(pid, STOPPED)
+    if not _is_in("SigCgt", status):
+        return Question(pid, NO_PYTHON)  # the signal would kill it
+    question = Question(pid, SHOWS, _deaf(pid))
     try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        os.kill(pid, SIGNAL)
+    except ProcessLookupError:
+        return Question(pid, NO_PYTHON)  # it has just ended
+    return question
+
+
+def _deaf(pid: int) -> frozenset[str]:
+    try:
+        threads = [thread.name for thread in Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:
+        threads = []
+    return frozenset(name for name in threads if _is_in("SigBlk", _status(pid, name)))
+
+
+def _status(pid: int, thread: str = "") -> dict[str, str]:
+    folder = f"/proc/{pid}/task/{thread}" if thread else f"/proc/{pid}"
+    try:
+        lines = Path(folder, "status").read_text().splitlines()
     except OSError:
         return {}
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-def _handles(status: dict[str, str]) -> bool:
-    return bool(int(status.get("SigCgt", "0"), 16) >> (SIGNAL - 1) & 1)
+def _is_in(signals: str, status: dict[str, str]) -> bool:
+    return bool(int(status.get(signals, "0"), 16) >> (SIGNAL - 1) & 1)

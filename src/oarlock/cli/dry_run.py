@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from oarlock.job import to_data
 from oarlock.jobfile import JobFile
 
 
-def show(jobfile: JobFile, name: str | None, as_json: bool) -> None:
-    tasks = _tasks(jobfile, name or f"{jobfile.job.name}-xxxx")
+def show(jobfile: JobFile, name: str | None, machines: int, as_json: bool) -> None:
+    record = runs.home() / "runs" / (name or f"{jobfile.job.name}-xxxx")
+    tasks = _tasks(local.spec_for(jobfile.job, jobfile.folder, record, machines))
     if as_json:
         source = str(jobfile.source) if jobfile.source else None
         job = to_data(jobfile.job, full=True)
@@ -32,38 +34,42 @@ def show(jobfile: JobFile, name: str | None, as_json: bool) -> None:
         _print_variables(task["name"], {k: v for k, v in task["env"].items() if k not in common})
 
 
-def _tasks(jobfile: JobFile, name: str) -> list[dict[str, Any]]:
-    job, record = jobfile.job, runs.home() / "runs" / name
-    spec = Spec(
-        run=name,
-        folder=str(record),
-        cwd=str(jobfile.folder),
-        program=local._program(job),
-        sizes=local._sizes(job),
-        folders=local._folders(job, jobfile.folder, record),
-        env=dict(job.env),
-    )
+def _tasks(spec: Spec) -> list[dict[str, Any]]:
     tasks = cluster.form(spec.sizes)
+    places = _places(spec, tasks)
     gang = contract.Gang(
-        run=name,
+        run=spec.run,
         generation=1,
         tasks=tasks,
         # Chosen only when a generation forms: others each time.
         addresses={task.name: f"127.0.0.1:<port of {task.name}>" for task in tasks},
-        max_restarts=job.limits.restarts,
-        seed=job.seed,
+        max_restarts=spec.limits.restarts,
+        seed=spec.seed,
+        machines=places,
     )
-    common = {**defaults.import_time(spec, len(tasks)), **spec.env}
+    common = [{**defaults.import_time(spec, len(names)), **spec.env} for names in places]
+    machine = {name: number for number, names in enumerate(places) for name in names}
     return [
         {
             "name": task.name,
             "role": task.role,
             "index": task.index,
             "rank": task.rank,
-            "env": {**common, **contract.environment(gang, task, _folders(spec, task))},
+            "env": {**common[machine[task.name]], **contract.environment(gang, task, _folders(spec, task))},
         }
         for task in tasks
     ]
+
+
+def _places(spec: Spec, tasks: Iterable[cluster.Task]) -> list[list[str]]:
+    """Task names, machine by machine: in order, each as many of a role as it has slots for."""
+    slots = [spec.slots_of(machine) for machine in range(spec.machines)]
+    places: list[list[str]] = [[] for _ in slots]
+    for task in tasks:
+        machine = next(number for number, left in enumerate(slots) if left.get(task.role))
+        slots[machine][task.role] -= 1
+        places[machine].append(task.name)
+    return places
 
 
 def _folders(spec: Spec, task: cluster.Task) -> dict[str, str]:

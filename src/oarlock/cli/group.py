@@ -22,6 +22,8 @@ VERBS = {
     "status": "Show all that is known about a run.",
     "logs": "Print what the tasks of a run have written.",
     "attach": "Watch a run that is under way.",
+    "stacks": "Show where each task of a run is right now, in its Python code.",
+    "scale": "Give a run that is under way another number of workers.",
     "stop": "End a run: ask its tasks to leave, then kill them.",
     "delete": "Delete runs and everything they kept.",
     "events": "Print what happened in a run.",

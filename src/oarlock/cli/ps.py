@@ -14,7 +14,8 @@ from oarlock.events import RunState
 
 _LATEST = 20
 _HEADER = (
-    *("RUN", "STATE", "GENERATION", "RESTARTS", "TASKS", "STEP", "RATE", "LOSS", "GOODPUT", "AGE", "DURATION"),
+    *("RUN", "STATE", "GENERATION", "RESTARTS", "TASKS"),
+    *("STEP", "RATE", "LOSS", "GOODPUT", "AGE", "DURATION"),
 )
 
 

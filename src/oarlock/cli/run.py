@@ -50,6 +50,12 @@ class _Run(click.Command):
 @click.option(
     "--resume", metavar="RUN", shell_complete=run_names, help="Go on with a run that did not succeed."
 )
+@click.option(
+    "--machines",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Play N machines on this one, with an agent each: to rehearse a cluster.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would run, and create nothing.")
 @json_option("events as JSON lines, and last the final state")
 def verb(
@@ -69,7 +75,7 @@ def verb(
     if dry_run:
         from oarlock.cli import dry_run as showing
 
-        showing.show(_load(job), job["name"], as_json)
+        showing.show(_load(job), job["name"], job["machines"] or 1, as_json)
         return 0
     with Interrupts() as interrupts:
         watch = _start(job) if resume is None else _resume(resume)
@@ -80,7 +86,7 @@ def verb(
 
 
 def _start(job: dict[str, Any]) -> Watch:
-    return Watch(local.start(_load(job), job["name"]))
+    return Watch(local.start(_load(job), job["name"], machines=job["machines"] or 1))
 
 
 def _resume(name: str) -> Watch:

@@ -1,4 +1,4 @@
-"""The one shape in which every verb gives a run with --json: RunState, its time, and where its folders are."""
+"""The one shape in which every verb gives a run with --json: RunState, its time and its folders."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def metrics(task: TaskState, most: int = _METRICS) -> list[str]:
 
 
 def time_spent(spent: Mapping[str, float | None]) -> str:
-    """`12m03s: step 11m20s (goodput 94%), start 3.1s, lost work 31s`; what is too short to show is left out."""
+    """`12m03s: step 11m20s (goodput 94%), start 3.1s, lost work 31s`, without what is too short to show."""
     share = f" (goodput {goodput(spent)})" if goodput(spent) else ""
     parts = [(_PARTS.get(name, name), duration(spent[name])) for name in PARTS if name != "step"]
     shown = [f"{name} {length}" for name, length in parts if length != duration(0)]

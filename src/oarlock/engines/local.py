@@ -18,8 +18,8 @@ import yaml
 
 from oarlock import cluster, events, frameworks, imports, runs
 from oarlock.agent.spec import Limits, Program, Spec
-from oarlock.errors import OarlockError
-from oarlock.job import Duration, Job, parse, to_data
+from oarlock.errors import JobError, OarlockError
+from oarlock.job import Duration, Job, Role, parse, to_data
 from oarlock.jobfile import JobFile
 
 
@@ -66,6 +66,27 @@ def stop(run: runs.RunFolder, *, now: bool = False) -> None:
             return
         if now:
             _wait_for(lambda: run.state().state != "running" or not run.is_held(), 5)
+
+
+def spec_for(job: Job, folder: Path, record: Path, machines: int = 1) -> Spec:
+    """What the agent of a run with its record there is told. Creates nothing."""
+    _check_machines(job, machines)
+    return Spec(
+        run=record.name,
+        folder=str(record),
+        cwd=str(folder),
+        program=_program(job),
+        sizes=_sizes(job),
+        folders=_folders(job, folder, record),
+        least=_sizes(job, least=True),
+        processes={name: role.processes for name, role in _roles(job).items()},
+        machines=machines,
+        limits=_limits(job),
+        env=dict(job.env),
+        modules=_modules(job, folder),
+        warm=job.warm and sys.platform == "linux",
+        seed=job.seed,
+    )
 
 
 def _agent_pid(run: runs.RunFolder) -> int | None:
@@ -119,24 +140,16 @@ def _write_token(draft: runs.RunFolder) -> None:
     path.write_text(secrets.token_hex(32))
 
 
-def _write_spec(job: Job, folder: Path, run: runs.RunFolder, machines: int = 1) -> None:
+def _write_spec(job: Job, folder: Path, run: runs.RunFolder, machines: int) -> None:
     record = runs.home() / "runs" / run.name  # where the draft will be
-    spec = Spec(
-        run=run.name,
-        folder=str(record),
-        cwd=str(folder),
-        program=_program(job),
-        sizes=_sizes(job),
-        folders=_folders(job, folder, record),
-        least=_sizes(job, least=True),
-        machines=machines,
-        limits=_limits(job),
-        env=dict(job.env),
-        modules=_modules(job, folder),
-        warm=job.warm and sys.platform == "linux",
-        seed=job.seed,
-    )
-    (run.path / "agent.json").write_text(spec.to_json())
+    (run.path / "agent.json").write_text(spec_for(job, folder, record, machines).to_json())
+
+
+def _check_machines(job: Job, machines: int) -> None:
+    """A machine without a task would only be waited for."""
+    workers = _sizes(job).get("worker", 0)
+    if machines > max(1, workers):
+        raise JobError(f"{machines} machines are too many for {workers} workers: each needs at least one")
 
 
 def _program(job: Job) -> Program:
@@ -149,12 +162,14 @@ def _program(job: Job) -> Program:
 
 
 def _sizes(job: Job, least: bool = False) -> dict[str, int]:
-    found = {name: getattr(job.roles, name) for name in cluster.ROLES}
     return {
         name: (role.replicas.min if least else role.replicas.max) * role.processes
-        for name, role in found.items()
-        if role
+        for name, role in _roles(job).items()
     }
+
+
+def _roles(job: Job) -> dict[str, Role]:
+    return {name: role for name in cluster.ROLES if (role := getattr(job.roles, name))}
 
 
 def _folders(job: Job, folder: Path, record: Path) -> dict[str, str]:

@@ -1,0 +1,68 @@
+"""`oarlock scale`: another number of workers for a run that is under way."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from oarlock import runs
+from oarlock.cli import shape
+from oarlock.cli.asking import ask
+from oarlock.cli.options import json_option, run_names
+from oarlock.cli.output import plural, print_json
+from oarlock.errors import OarlockError
+from oarlock.events import RunState, decode
+from oarlock.watch import Tail
+
+_PATIENCE = 60.0  # seconds for the new generation to form
+
+
+@click.command("scale")
+@click.argument("words", nargs=-1, required=True, metavar="[RUN] N", shell_complete=run_names)
+@json_option("the run's state as JSON")
+def verb(words: tuple[str, ...], as_json: bool) -> None:
+    """Give a run that is under way another number of workers.
+
+    Its tasks are ended and a generation with N workers starts, from the last checkpoint. It costs no restart.
+    """
+    name, workers = _parse(words)
+    run = runs.find(name)
+    answer = ask(run, {"ask": "scale", "workers": workers})
+    state = _until_formed(run, workers, answer["tasks"], answer["generation"])
+    if as_json:
+        print_json(shape.of_run(run, state))
+        return
+    click.echo(f"{run.name} runs with {plural(workers, 'worker')} in generation {state.generation}")
+
+
+def _parse(words: tuple[str, ...]) -> tuple[str | None, int]:
+    *names, count = words
+    if len(names) > 1:
+        raise click.UsageError(f"expected [RUN] N, found {' '.join(words)}")
+    if not count.isdecimal():
+        raise click.UsageError(
+            f"{count} is not a number of workers; `oarlock scale {words[0]} 4` gives it four"
+        )
+    return (names[0] if names else None), int(count)
+
+
+def _until_formed(run: runs.RunFolder, workers: int, tasks: int, generation: int) -> RunState:
+    state, happened = RunState(run.name), Tail(run.path / "events.jsonl")
+    wanted, deadline = plural(workers, "worker"), time.monotonic() + _PATIENCE
+    while True:
+        is_held = run.is_held()  # before the look: what was written by then is seen
+        for line in happened.lines():
+            event = decode(line.decode(errors="replace"))
+            if event is not None:
+                state.apply(event)
+        found = [task.state for task in state.tasks.values() if task.name.startswith("worker-")]
+        if state.generation >= generation and found == ["running"] * tasks:
+            return state
+        if not is_held:
+            raise OarlockError(f"{run.name} {run.state().state} before {wanted} were running")
+        if time.monotonic() > deadline:
+            running = f"{found.count('running')} running after {_PATIENCE:g} s"
+            more = f"`oarlock status {run.name}` tells more"
+            raise OarlockError(f"{run.name} was asked for {wanted} but has {running}; {more}")
+        time.sleep(0.05)

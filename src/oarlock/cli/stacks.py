@@ -1,0 +1,123 @@
+"""`oarlock stacks`: the Python stacks of running tasks, read from their logs as they arrive there."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import click
+
+from oarlock import runs
+from oarlock.agent import stacks
+from oarlock.cli.asking import Refused, ask, require_running
+from oarlock.cli.options import json_option, run_argument
+from oarlock.cli.output import print_json
+from oarlock.errors import JobError
+from oarlock.events import RunState
+from oarlock.watch import Tail, parse_line
+
+_PATIENCE = 10.0
+_POLL = 0.02
+# A program may have begun a line when faulthandler starts to write.
+_THREAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$")
+# What leads to the program: the zygote, the runner, and the line that starts them.
+_OURS = re.compile(
+    rf'  File "(?:{re.escape(str(Path(stacks.__file__).parent))}/.*|<string>", line 1 in <module>$)'
+)
+
+
+@dataclass
+class Answer:
+    """What one task has answered so far."""
+
+    task: str
+    state: str = "no answer"  # shown, stopped, no python, no answer
+    stack: list[str] = field(default_factory=list)
+
+    def hear(self, text: str) -> None:
+        said = text.removeprefix(f"oarlock: {self.task} ")
+        if said == stacks.SHOWS:
+            self.state, self.stack = "begun", []
+        elif said == stacks.SHOWN and self.state == "begun":
+            self.state = "shown"
+        elif said in _OTHERS:
+            self.state = _OTHERS[said]
+        elif self.state == "begun" and (thread := _THREAD.search(text)):
+            self.stack.append(thread[0])
+        elif self.state == "begun" and self.stack and text.startswith("  ") and not _OURS.match(text):
+            self.stack.append(text)
+
+    @property
+    def is_complete(self) -> bool:
+        return self.state not in ("begun", "no answer")
+
+
+_OTHERS = {stacks.STOPPED: "stopped", stacks.NO_PYTHON: "no python"}
+
+
+@click.command("stacks")
+@run_argument
+@click.option("--task", "tasks", multiple=True, metavar="TASK", help="Only this task; may be repeated.")
+@json_option("a JSON array: task, state, stack")
+def verb(name: str | None, tasks: tuple[str, ...], as_json: bool) -> int:
+    """Show where each task of a run is right now, in its Python code.
+
+    The run goes on undisturbed, and the stacks are in its logs too. A task that is blocked in C answers as
+    well; one that was stopped (SIGSTOP) or is no Python is told apart.
+    """
+    run = runs.find(name)
+    require_running(run)
+    state = run.state()
+    answers = _collect(run, state.generation, _running(state, tasks))
+    if as_json:
+        print_json([asdict(answer) for answer in answers])
+    else:
+        for answer in answers:
+            _print(answer)
+    return 0 if all(answer.is_complete for answer in answers) else 1
+
+
+def _running(state: RunState, chosen: Sequence[str]) -> list[str]:
+    for name in chosen:
+        if name not in state.tasks:
+            raise JobError(f"{state.run} has no task {name}; it has {', '.join(state.tasks)}")
+        if state.tasks[name].state != "running":
+            raise Refused(f"{name} is not running: it is {state.tasks[name].state}")
+    found = [task.name for task in state.tasks.values() if task.state == "running"]
+    if not found:
+        raise Refused(f"no task of {state.run} is running: it is {state.state}")
+    return [name for name in found if name in chosen or not chosen]
+
+
+def _collect(run: runs.RunFolder, generation: int, tasks: Sequence[str]) -> list[Answer]:
+    answers = {name: Answer(name) for name in tasks}
+    logs = {name: Tail(run.path / "logs" / str(generation) / f"{name}.log") for name in tasks}
+    for log in logs.values():
+        log.skip()
+    ask(run, {"ask": "stacks"})
+    deadline = time.monotonic() + _PATIENCE
+    while not all(answer.is_complete for answer in answers.values()) and time.monotonic() < deadline:
+        time.sleep(_POLL)
+        for name, answer in answers.items():
+            for line in [] if answer.is_complete else logs[name].lines():
+                if not answer.is_complete:
+                    answer.hear(parse_line(line, generation, name).text)
+    for answer in answers.values():
+        if answer.state == "begun":
+            answer.state = "no answer"
+    return list(answers.values())
+
+
+def _print(answer: Answer) -> None:
+    if answer.state in ("shown", "no answer"):
+        click.secho(answer.task, bold=True, nl=answer.state == "shown")
+        if answer.state == "no answer":
+            click.echo(f" did not answer within {_PATIENCE:g} s")
+        for line in answer.stack:
+            click.echo(f"  {line}")
+    else:
+        click.secho(answer.task, bold=True, nl=False)
+        click.echo(f" {stacks.STOPPED if answer.state == 'stopped' else stacks.NO_PYTHON}")

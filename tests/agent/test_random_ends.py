@@ -1,0 +1,92 @@
+"""Agent, zygote and leading agent killed at random moments, also while they start: nothing is left, the
+record tells the truth, and the run goes on."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from gangs import Gang, until_gone
+
+from oarlock.agent import processes
+from oarlock.engines import local
+
+MOMENTS = int(os.environ.get("OARLOCK_MOMENTS", "8"))  # `make soak` asks for 50
+PROGRAM = """
+import subprocess, sys, time, oarlock
+me = oarlock.current()
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+for step in range(1, 10**6 if me.generation == 1 else 20):
+    me.report(step)
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("moment", range(MOMENTS))
+@pytest.mark.parametrize("victim", ["leading agent", "other agent", "zygote"])
+def test_a_kill_at_any_moment(home: Path, tmp_path: Path, victim: str, moment: int) -> None:
+    chance = random.Random(f"{victim} {moment}")
+    gang = Gang(tmp_path / "job", PROGRAM, machines=2, limits={"restarts": 5})
+    leading = gang.until(lambda gang: gang.state.agent, "agent").state.agent
+    assert leading is not None
+    everybody = _live_on(gang, leading, chance.uniform(0.0, 0.8))
+    pid = _choose(victim, leading)
+    if pid is None:
+        gang.until_step(1)  # so early that there was none yet
+        pid = _choose(victim, leading)
+    assert pid is not None
+    everybody |= {leading, *processes.descendants(leading)}
+    os.kill(pid, signal.SIGKILL)
+    if victim == "leading agent":
+        until_gone([*everybody], seconds=5)
+        assert gang.run.state().state == "lost"
+        assert not _listens(gang)
+        local.resume(gang.run)
+    if gang.state.generation < 2:
+        gang.until(lambda gang: gang.state.generation >= 1 and len(gang.of("report")) > 3, "steps")
+        if gang.run.state().generation == 1:  # killed before the first gang had formed
+            gang.kill("worker-0")
+    state = gang.end()
+    assert state.state == "succeeded", gang.told()
+    until_gone([*everybody], seconds=5)
+    assert not _listens(gang)
+
+
+def _live_on(gang: Gang, leading: int, seconds: float) -> set[int]:
+    """A random moment later; every process seen on the way."""
+    seen: set[int] = set()
+    until = time.monotonic() + seconds
+
+    def passed(_: Gang) -> bool:
+        seen.update(processes.descendants(leading))
+        return time.monotonic() >= until
+
+    gang.until(passed, "moment")
+    return seen
+
+
+def _choose(victim: str, leading: int) -> int | None:
+    if victim == "leading agent":
+        return leading
+    wanted = "oarlock.agent.__main__" if victim == "other agent" else "oarlock.agent.zygote"
+    for pid in processes.descendants(leading):
+        try:
+            if wanted.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return pid
+        except OSError:
+            continue
+    return None
+
+
+def _listens(gang: Gang) -> bool:
+    try:
+        host, port = (gang.run.path / "address").read_text().strip().rsplit(":", 1)
+    except FileNotFoundError:
+        return False  # killed before it had one
+    with socket.socket() as probe:
+        return probe.connect_ex((host, int(port))) == 0
