@@ -28,7 +28,7 @@ bench: .venv/.all
 	$(BIN)/python bench/all.py
 
 soak: .venv/.all
-	$(BIN)/python -m pytest soak
+	OARLOCK_MOMENTS=50 $(BIN)/python -m pytest -p conftest soak tests/agent/test_random_ends.py
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache dist

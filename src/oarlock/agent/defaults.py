@@ -17,8 +17,16 @@ _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}  # errors, without TensorFlow's twelve li
 
 def import_time(spec: Spec, tasks: int) -> dict[str, str]:
     share = str(max(1, cores() // max(1, tasks)))
-    wanted = {**dict.fromkeys(_POOLS, share), **_QUIET}
+    wanted = {**dict.fromkeys(_POOLS, share), **_QUIET, **_caches(spec)}
     return {name: value for name, value in wanted.items() if name not in os.environ and name not in spec.env}
+
+
+def _caches(spec: Spec) -> dict[str, str]:
+    """In the run's folder, so that a restart does not compile again what was compiled."""
+    return {
+        "TORCHINDUCTOR_CACHE_DIR": f"{spec.folder}/cache/inductor",
+        "JAX_COMPILATION_CACHE_DIR": f"{spec.folder}/cache/jax",
+    }
 
 
 def cores() -> int:

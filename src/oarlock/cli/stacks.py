@@ -23,6 +23,7 @@ _PATIENCE = 10.0
 _POLL = 0.02
 # A program may have begun a line when faulthandler starts to write.
 _THREAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$")
+_FRAME = re.compile(r'  (?:File ".*", line \S+ in .+|\.\.\.|<.+>|Garbage-collecting)$')
 # What leads to the program: the zygote, the runner, and the line that starts them.
 _OURS = re.compile(
     rf'  File "(?:{re.escape(str(Path(stacks.__file__).parent))}/.*|<string>", line 1 in <module>$)'
@@ -47,7 +48,7 @@ class Answer:
             self.state = _OTHERS[said]
         elif self.state == "begun" and (thread := _THREAD.search(text)):
             self.stack.append(thread[0])
-        elif self.state == "begun" and self.stack and text.startswith("  ") and not _OURS.match(text):
+        elif self.state == "begun" and self.stack and _FRAME.match(text) and not _OURS.match(text):
             self.stack.append(text)
 
     @property

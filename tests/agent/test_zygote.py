@@ -1,0 +1,39 @@
+"""What the zygote imports, and when it must not fork."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def imported(folder: Path, *modules: str) -> dict[str, Any]:
+    code = f"import json; from oarlock.agent import zygote; print(json.dumps(zygote._import({modules!r})))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True, cwd=folder
+    )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_a_framework_that_was_only_imported_can_be_forked(tmp_path: Path) -> None:
+    ready = imported(tmp_path, "jax", "jax.numpy", "torch", "torch._dynamo")
+    assert (ready["warm"], ready["why"], ready["skipped"]) == (True, None, [])
+
+
+def test_a_started_jax_backend_is_found_and_not_forked(tmp_path: Path) -> None:
+    (tmp_path / "starts_jax.py").write_text("import jax; jax.devices()")
+    ready = imported(tmp_path, "starts_jax")
+    assert (ready["warm"], ready["why"]) == (
+        False,
+        "importing the program's modules initialised a JAX backend",
+    )
+
+
+def test_a_module_that_fails_is_left_to_the_program(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("raise RuntimeError('no licence')")
+    ready = imported(tmp_path, "broken", "json", "no_such_module")
+    assert ready["modules"] == ["json"]
+    assert ready["skipped"] == ["broken: no licence", "no_such_module: No module named 'no_such_module'"]

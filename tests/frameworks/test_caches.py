@@ -1,0 +1,27 @@
+"""What was compiled stays compiled: the next generation finds it in the run's folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gangs import Gang
+
+PROGRAM = """
+import os, signal, jax, jax.numpy as jnp, oarlock
+hits = []
+jax.monitoring.register_event_listener(lambda event, **_: hits.append(event))
+jax.jit(lambda x: jnp.sin(x) @ x.T)(jnp.ones((64, 64))).block_until_ready()
+print("found" if "/jax/compilation_cache/cache_hits" in hits else "compiled", flush=True)
+if oarlock.current().generation == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_restart_finds_what_jax_compiled(home: Path, tmp_path: Path) -> None:
+    quick = {
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
+    }
+    gang = Gang(tmp_path / "job", PROGRAM, roles={"worker": 1}, env=quick)
+    assert gang.end().state == "succeeded", gang.told()
+    assert gang.lines == ["worker-0| compiled", "worker-0| found"]
