@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
+from gangs import Gang
 
 from oarlock.accounting import PARTS, Accounts
 from oarlock.events import RunState, fold
@@ -265,3 +267,31 @@ def by_chance(chance: random.Random) -> list[Event]:
             t += chance.random()
             stream.append({"t": t, "kind": "agent", "pid": 2})
     return stream
+
+
+TRAIN = """
+import time, oarlock
+me = oarlock.current()
+first = 1 if me.generation == 1 else 11
+for step in range(first, 10**6 if me.generation == 1 else 61):
+    time.sleep(0.05)
+    me.report(step, total=60)
+"""
+
+
+def test_a_real_run_with_a_kill(home: Path, tmp_path: Path) -> None:
+    gang = Gang(tmp_path / "job", TRAIN).until_step(40)
+    gang.kill("worker-1")
+    state = gang.end()
+    assert (state.state, state.generation) == ("succeeded", 2), gang.told()
+    first, last = gang.events[0], gang.events[-1]
+    spent = state.accounts.at()
+    assert sum(spent.values()) == round(last["t"] * 1e6) - round(first["t"] * 1e6)
+    assert spent == gang.run.state().accounts.at()  # the record says the same
+    assert all(spent[part] > 0 for part in PARTS if part != "checkpoint"), spent
+    assert spent["checkpoint"] == 0
+    # Sixty steps of 50 ms were kept, but two of them are in a rendezvous; steps 11 to 40 were done twice.
+    assert spent["step"] >= 57 * 50_000
+    assert spent["lost"] >= 28 * 50_000
+    [formed] = [event for event in gang.of("generation") if event["generation"] == 1]
+    assert spent["start"] == round(formed["t"] * 1e6) - round(first["t"] * 1e6)

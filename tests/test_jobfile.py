@@ -439,6 +439,13 @@ def test_set_takes_yaml_or_the_text_itself(here: Path, written: str, args: tuple
     assert load(cwd=here, sets=[written]).job.args == args
 
 
+def test_flags_that_say_what_to_run_need_no_job_in_the_folder(here: Path) -> None:
+    (here / "train.py").unlink()
+    write(here, {"package/main.py": ""})
+    found = load(cwd=here, overrides={"module": "package.main"})
+    assert (found.folder, found.source, found.job.module) == (here, None, "package.main")
+
+
 def test_a_flag_for_what_to_run_replaces_what_the_file_runs(here: Path) -> None:
     write(here, {"job.yaml": JOB, "other.py": ""})
     assert load(cwd=here, sets=["module=train"]).job.program is None

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,20 @@ def test_a_deleted_run_is_gone(home: Path) -> None:
     run.delete()
     assert runs.all_runs() == []
     assert list((home / "runs").iterdir()) == []
+
+
+def test_runs_that_are_deleted_while_they_are_listed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One before it is looked at, one after."""
+    for name in ("early", "late", "other"):
+        runs.create("x", fill, name=name)
+    listed = list((home / "runs").iterdir())
+    runs.RunFolder(home / "runs" / "early").delete()
+
+    def listing(_: Path) -> Iterator[Path]:
+        for path in listed:
+            yield path
+            if path.name == "late":
+                runs.RunFolder(path).delete()
+
+    monkeypatch.setattr(Path, "iterdir", listing)
+    assert {run.name for run in runs.all_runs()} - {"late"} == {"other"}

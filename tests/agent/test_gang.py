@@ -158,6 +158,14 @@ def test_any_command_can_be_a_task(start: Start) -> None:
     assert gang.lines == ["worker-0| worker-0 of 1"]
 
 
+def test_a_command_of_the_environment_is_found_though_it_is_not_activated(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    gang = start("", command=["oarlock", "version"], roles={"worker": 1})
+    assert gang.end().state == "succeeded", gang.told()
+
+
 def test_a_command_that_is_not_there_says_so(start: Start) -> None:
     gang = start("", command=["./no-such-thing"], roles={"worker": 1}, limits={"restarts": 0})
     state = gang.end()

@@ -39,6 +39,17 @@ def test_bytes_stay_as_they_came(record: Record, tmp_path: Path) -> None:
     assert texts(tmp_path) == [b"\xff\xfe\x00bar\r50%\r100%\x08", b""]
 
 
+def test_a_line_of_ours_stands_alone(record: Record, tmp_path: Path) -> None:
+    """Also when a progress bar is being written: what it writes next is a line of its own."""
+    log: Log = record.log(1, "worker-0")
+    log.say("first")
+    log.feed(b"done\nstep 1")
+    log.say("ours")
+    log.feed(b"\rstep 2")
+    log.close()
+    assert texts(tmp_path) == [b"first", b"done", b"step 1", b"ours", b"\rstep 2"]
+
+
 @pytest.mark.parametrize("chunk", [1 << 16, 1 << 22])
 def test_an_endless_line_is_cut_and_says_so(record: Record, tmp_path: Path, chunk: int) -> None:
     line = os.urandom(1 << 20).replace(b"\n", b"?") * 3

@@ -11,11 +11,13 @@ import pytest
 from cli.small_programs import eventually, has_said, write
 
 from oarlock import runs
+from oarlock.agent import control
 
 STEPS = """
 import os, time, oarlock
 me = oarlock.current()
-print(f"rank {me.rank} of {me.world} on machine {os.environ['GROUP_RANK']}/{os.environ['GROUP_WORLD_SIZE']}")
+machine = "/".join(os.environ.get(name, "-") for name in ("GROUP_RANK", "GROUP_WORLD_SIZE"))
+print(f"rank {me.rank} of {me.world} on machine {machine}")
 for step in range(1, 10**6):
     me.report(step)
     time.sleep(0.02)
@@ -112,7 +114,9 @@ def test_a_job_with_a_range_is_scaled_within_it(oarlock: Any, start: Start) -> N
     for workers in ("1", "4"):
         refused = oarlock("scale", workers)
         assert refused.returncode == 2
-        assert refused.stderr.splitlines()[0] == "oarlock: living: it can have 2 to 3 workers, as its job says"
+        assert (
+            refused.stderr.splitlines()[0] == "oarlock: living: it can have 2 to 3 workers, as its job says"
+        )
     assert oarlock("scale", "2").returncode == 0
     assert len(run.state().tasks) == 2
 
@@ -121,8 +125,9 @@ def test_a_gang_that_is_still_waiting_to_start_is_scaled_too(
     oarlock: Any, start: Start, tmp_path: Path
 ) -> None:
     """The import that everybody waits for is over only after the question."""
+    (tmp_path / "slow").mkdir()
     write(
-        tmp_path / "slow" / "torch" / "__init__.py",
+        tmp_path / "slow" / "torch.py",
         """
         import pathlib, time
         deadline = time.monotonic() + 60
@@ -132,12 +137,9 @@ def test_a_gang_that_is_still_waiting_to_start_is_scaled_too(
             is_initialized = staticmethod(lambda: False)
         """,
     )
-    run = start(
-        "-n", "2", "--framework", "torch", "--env", f"PYTHONPATH={tmp_path / 'slow'}", program="import torch" + STEPS
-    )
+    slow = ["--framework", "torch", "--env", f"PYTHONPATH={tmp_path / 'slow'}"]
+    run = start("-n", "2", *slow, program="import torch" + STEPS)
     eventually(lambda: (run.path / "address").exists(), "agent")
-    from oarlock.agent import control
-
     assert control.ask(run.path, {"ask": "scale", "workers": 3})["ok"]
     assert run.state().generation == 0
     (tmp_path / "go").touch()
@@ -158,23 +160,20 @@ def test_a_failure_remains_one_when_the_run_is_scaled_meanwhile(oarlock: Any, st
     assert "limits.stall" in restart["reason"]
 
 
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (["0"], "oarlock: living: it can have 1 to 64 workers"),
-        (["65"], "oarlock: living: it can have 1 to 64 workers"),
-        (["many"], "oarlock: many is not a number of workers"),
-        (["living"], "oarlock: living is not a number of workers; `oarlock scale living 4` gives it four"),
-        (["living", "other", "3"], "oarlock: expected [RUN] N, found living other 3"),
-        ([], "oarlock: Missing argument"),
-        (["nobody", "3"], "oarlock: there is no run called nobody"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(oarlock: Any, start: Start, words: list[str], complaint: str) -> None:
+def test_what_makes_no_sense_is_refused(oarlock: Any, start: Start) -> None:
     start()
-    done = oarlock("scale", *words)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(complaint), done.stderr
+    for words, complaint in (
+        (["0"], "living: it can have 1 to 64 workers"),
+        (["65"], "living: it can have 1 to 64 workers"),
+        (["many"], "many is not a number of workers"),
+        (["living"], "living is not a number of workers; `oarlock scale living 4` gives it four"),
+        (["living", "other", "3"], "expected [RUN] N, found living other 3"),
+        ([], "Missing argument"),
+        (["nobody", "3"], "there is no run called nobody"),
+    ):
+        done = oarlock("scale", *words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"oarlock: {complaint}"), done.stderr
 
 
 def test_a_run_that_has_ended_is_not_scaled(oarlock: Any, records: Path) -> None:

@@ -7,6 +7,7 @@ Keras as it was installed, so that the workers are held against Keras itself.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
@@ -16,8 +17,9 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -66,85 +68,104 @@ REFUSED = [
     "optimizer_from_outside_the_scope",
     "metric_from_outside_the_scope",
 ]
+CORRECTED = [
+    "arrays",
+    "uneven_257",
+    "xla",
+    "several_steps_per_execution",
+    "unknown_length",
+    "unknown_length_uneven",
+]
+MIRRORED = ["uneven_257", "clipped"]
 
 Results = dict[str, dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gang, Gang]]:
+    """The process alone and the two workers, which take as long as each other and so run side by side."""
+    one = tmp_path_factory.mktemp("alone")
+    cases = [*IN_EVERY_GANG[:-1], *RIGHT, *ODD, "install", *CORRECTED, "mirrored", *MIRRORED]
+    with start(one, {}, "keras_cases.py", cases) as alone:
+        two = tmp_path_factory.mktemp("two")
+        cases = [*IN_EVERY_GANG, *RIGHT, *ODD, *REFUSED]
+        with start(two, {"worker": 2}, "keras_cases.py", cases) as workers:
+            yield alone, workers
+
+
+@pytest.fixture(scope="module")
+def alone(running: tuple[Gang, Gang]) -> Results:
     """One process: Keras as installed, then corrected, then corrected with two replicas in the process."""
-    corrected = ["install", "arrays", "uneven_257", "xla", "several_steps_per_execution"]
-    corrected += ["unknown_length", "unknown_length_uneven"]
-    mirrored = ["mirrored", "uneven_257", "clipped"]
-    cases = [*IN_EVERY_GANG[:-1], *RIGHT, *ODD, *corrected, *mirrored]
-    return run_gang(tmp_path_factory.mktemp("alone"), {}, cases)[0]
+    return running[0].results()[0]
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> list[Results]:
-    return run_gang(tmp_path_factory.mktemp("two"), {"worker": 2}, [*IN_EVERY_GANG, *RIGHT, *ODD, *REFUSED])
+def two(running: tuple[Gang, Gang]) -> list[Results]:
+    return running[1].results()
 
 
 @pytest.fixture(scope="module")
-def four(tmp_path_factory: pytest.TempPathFactory) -> list[Results]:
-    return run_gang(tmp_path_factory.mktemp("four"), {"worker": 4}, IN_EVERY_GANG)
+def four(two: list[Results], tmp_path_factory: pytest.TempPathFactory) -> list[Results]:
+    with start(tmp_path_factory.mktemp("four"), {"worker": 4}, "keras_cases.py", IN_EVERY_GANG) as gang:
+        return gang.results()
 
 
-def run_gang(folder: Path, cluster: dict[str, int], cases: list[str]) -> list[Results]:
-    """Every process' results, in the order of the tasks."""
-    results = [folder / f"{index}.pickle" for index in range(max(1, sum(cluster.values())))]
-    start_and_wait(folder, cluster, "keras_cases.py", [[str(result), *cases] for result in results])
-    return [pickle.loads(result.read_bytes()) for result in results]
+class Gang(NamedTuple):
+    """Processes that write what they found into `folder`, one file for each."""
+
+    folder: Path
+    processes: list[subprocess.Popen[bytes]]
+
+    def wait(self, leaving: int = 0, seconds: float = 280) -> None:
+        """Until all but the last `leaving` ended well; one that fails ends it, as the others wait for it."""
+        deadline = time.monotonic() + seconds
+        left = self.processes[: len(self.processes) - leaving]
+        while left:
+            for process in left:
+                code = process.poll()
+                assert not code, self.last_words()
+            left = [process for process in left if process.poll() is None]
+            assert time.monotonic() < deadline, f"not done after {seconds} s\n{self.last_words()}"
+            with contextlib.suppress(subprocess.TimeoutExpired, IndexError):
+                left[0].wait(0.1)
+
+    def results(self) -> list[Results]:
+        self.wait()
+        found = [self.folder / f"{number}.pickle" for number in range(len(self.processes))]
+        return [pickle.loads(path.read_bytes()) for path in found]
+
+    def last_words(self) -> str:
+        logs = sorted(self.folder.glob("*.log"))
+        return "\n".join(f"--- {log.name}\n{log.read_text()[-3000:]}" for log in logs)
 
 
-def start_and_wait(
-    folder: Path, cluster: dict[str, int], program: str, arguments: list[list[str]], servers: int = 0
-) -> None:
-    """Start a process for each task on free ports; all but the last `servers` of them must end well."""
-    tasks = [(role, index) for role, count in cluster.items() for index in range(count)] or [("worker", 0)]
+@contextlib.contextmanager
+def start(folder: Path, cluster: dict[str, int], program: str, cases: list[str]) -> Iterator[Gang]:
+    """A process for each task of the cluster on free ports of this machine; none is left at the end."""
+    tasks = [(role, index) for role, count in cluster.items() for index in range(count)] or [("alone", 0)]
     addresses = {role: [free_address() for _ in range(count)] for role, count in cluster.items()}
-    processes = []
+    gang = Gang(folder, [])
     try:
-        for (role, index), given in zip(tasks, arguments):
+        for number, (role, index) in enumerate(tasks):
             environment = quiet_environment()
             if cluster:
                 config = {"cluster": addresses, "task": {"type": role, "index": index}}
                 environment["TF_CONFIG"] = json.dumps(config)
             with (folder / f"{role}-{index}.log").open("wb") as log:
-                processes.append(
-                    subprocess.Popen(
-                        [sys.executable, PROGRAMS / program, *given],
-                        env=environment,
-                        stdout=log,
-                        stderr=log,
-                        start_new_session=True,
-                    )
+                process = subprocess.Popen(
+                    [sys.executable, PROGRAMS / program, folder / f"{number}.pickle", *cases],
+                    env=environment,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
                 )
-        wait_for(processes[: len(processes) - servers], folder)
+            gang.processes.append(process)
+        yield gang
     finally:
-        for process in processes:
+        for process in gang.processes:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait(10)
-
-
-def wait_for(processes: list[subprocess.Popen[bytes]], folder: Path, seconds: float = 280) -> None:
-    """Until all have ended well; one that fails ends the waiting, since the others would wait for it."""
-    deadline = time.monotonic() + seconds
-    left = list(processes)
-    while left:
-        for process in list(left):
-            try:
-                code = process.wait(0.05)
-            except subprocess.TimeoutExpired:
-                continue
-            left.remove(process)
-            assert code == 0, last_words(folder)
-        assert time.monotonic() < deadline, f"not done after {seconds} s\n{last_words(folder)}"
-
-
-def last_words(folder: Path) -> str:
-    return "\n".join(f"--- {log.name}\n{log.read_text()[-3000:]}" for log in sorted(folder.glob("*.log")))
 
 
 def free_address() -> str:
@@ -202,7 +223,8 @@ def test_fit_evaluate_and_predict_give_what_one_process_gives(alone: Results, ga
 
 
 def test_a_gang_of_one_gives_what_one_process_gives(alone: Results, tmp_path: Path) -> None:
-    (one,) = run_gang(tmp_path, {"worker": 1}, ["arrays", "uneven_257", "own_batches"])
+    with start(tmp_path, {"worker": 1}, "keras_cases.py", ["arrays", "uneven_257", "own_batches"]) as gang:
+        (one,) = gang.results()
     for case, got in one.items():
         assert_same(alone[case], got)
 
@@ -227,7 +249,7 @@ def test_uneven_last_batch_gives_the_weights_of_one_process(
     assert_same(alone[case], gang[0][case])
 
 
-@pytest.mark.parametrize("case", ["uneven_257", "clipped"])
+@pytest.mark.parametrize("case", MIRRORED)
 def test_replicas_in_one_process_give_what_one_gives_too(alone: Results, case: str) -> None:
     assert_same(alone[case], alone[f"mirrored {case}"])
 
@@ -333,10 +355,9 @@ def test_what_cannot_be_right_is_refused_by_every_worker(
 
 
 def test_parameter_servers_count_every_step_and_refuse_fit(tmp_path: Path) -> None:
-    found = tmp_path / "found.json"
-    cluster = {"chief": 1, "worker": 2, "ps": 1}
-    start_and_wait(tmp_path, cluster, "parameter_servers.py", [[str(found)]] * 4, servers=3)
-    assert json.loads(found.read_text()) == {
+    with start(tmp_path, {"chief": 1, "worker": 2, "ps": 1}, "parameter_servers.py", []) as gang:
+        gang.wait(leaving=3)
+    assert pickle.loads((tmp_path / "0.pickle").read_bytes()) == {
         "iterations": 400,
         "weight": -400.0,
         "refused": "Keras 3 cannot fit, evaluate or predict under ParameterServerStrategy: write the loop"

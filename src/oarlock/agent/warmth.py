@@ -41,7 +41,7 @@ class ZygoteProcess:
                     str(theirs.fileno()),
                     str(os.getpid()),
                 ],
-                env={**os.environ, **env, **self.spec.env},
+                env={**os.environ, **env, "PATH": _path(), **self.spec.env},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
             )
@@ -72,3 +72,10 @@ class ZygoteProcess:
             self._process.kill()
             self._process.wait()
         processes.end_orphans()
+
+
+def _path() -> str:
+    """With this interpreter's own folder: `command: torchrun ...` works in an environment not activated."""
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    own = os.path.dirname(sys.executable)
+    return os.pathsep.join(folders if own in folders else [own, *folders])

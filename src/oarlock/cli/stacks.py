@@ -39,7 +39,8 @@ class Answer:
     stack: list[str] = field(default_factory=list)
 
     def hear(self, text: str) -> None:
-        said = text.removeprefix(f"oarlock: {self.task} ")
+        us, _, said = text.partition(f"oarlock: {self.task} ")
+        said = "" if us else said
         if said == stacks.SHOWS:
             self.state, self.stack = "begun", []
         elif said == stacks.SHOWN and self.state == "begun":
