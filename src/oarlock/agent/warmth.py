@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from oarlock.agent import frames, processes
@@ -77,5 +78,5 @@ class ZygoteProcess:
 def _path() -> str:
     """With this interpreter's own folder: `command: torchrun ...` works in an environment not activated."""
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    own = os.path.dirname(sys.executable)
+    own = str(Path(sys.executable).parent)
     return os.pathsep.join(folders if own in folders else [own, *folders])

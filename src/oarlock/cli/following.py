@@ -48,7 +48,7 @@ class Interrupts:
         self.count += 1
 
 
-class Detached(Exception):  # noqa: N818, not an error
+class Detached(Exception):
     """The watcher left; the run goes on."""
 
 
