@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gangs import Gang, is_running, until_gone
+from members import Leader
 
 Start = Callable[..., Gang]
 
@@ -87,3 +90,14 @@ def test_killing_the_leading_agent_leaves_nobody(start: Start) -> None:
     os.kill(gang.state.agent, signal.SIGKILL)
     until_gone([gang.state.agent, *everybody], seconds=5)
     assert gang.run.state().state == "lost"
+
+
+def test_an_agent_whose_leader_never_comes_gives_up(tmp_path: Path) -> None:
+    leader = Leader(tmp_path, machines=2, rendezvous=1.0)
+    leader.close()
+    words = [str(leader.folder), "--machine", "1", "--join", "127.0.0.1:1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "oarlock.agent", *words], capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert b"no coordinator within limits.rendezvous (1 s)" in done.stderr

@@ -101,7 +101,11 @@ def follow(spec: Spec, record: Record, machine: int, address: tuple[str, int], b
     def on_fence() -> None:
         record.complain("no coordinator for too long: this machine's tasks are ended")
         host.fence()
-        loop.after("fence", spec.limits.rendezvous, lambda: code.append(1))
+        loop.after("fence", spec.limits.rendezvous, on_nobody)
+
+    def on_nobody() -> None:
+        record.complain(f"no coordinator within limits.rendezvous ({spec.limits.rendezvous:g} s)")
+        code.append(1)
 
     def on_refused(why: str) -> None:
         record.complain(f"refused by the coordinator: {why}")
@@ -120,6 +124,7 @@ def follow(spec: Spec, record: Record, machine: int, address: tuple[str, int], b
     loop.on_signals([signal.SIGINT, signal.SIGTERM], on_signal)
     host.start()
     link.start()
+    loop.after("fence", spec.limits.rendezvous, on_nobody)  # until it is first heard of
     while not code:
         loop.turn()
         if leaving and host.cleared >= host.generation:
