@@ -30,7 +30,7 @@ def _peer(place: Arena) -> None:
     torchrun(place, _PROGRAM, _RANKS)
 
 
-QUESTION = Question("launch-torch", "Launch to first step, PyTorch", measure, repeats=7)
+QUESTION = Question("launch-torch", "Launch to first step, PyTorch", measure, repeats=5)
 
 if __name__ == "__main__":
     main([QUESTION], __doc__)

@@ -27,7 +27,7 @@ from oarlock.agent import processes
 
 _TASKS = 2
 _PROGRAMS = {"PyTorch DDP": "torch_ddp.py", "TensorFlow MultiWorkerMirrored": "tensorflow_mirrored.py"}
-_SLICES = 40  # of each side
+_SLICES = 20  # of each side
 _SLICE = 0.5  # seconds: several reports fall into each
 Span = tuple[float, float]  # on the monotonic clock, which is the same in all processes
 _SETTLING = 0.05  # seconds after a change until caches and pipes are as they would be

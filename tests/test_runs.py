@@ -110,5 +110,6 @@ def test_runs_that_are_deleted_while_they_are_listed(home: Path, monkeypatch: py
             if path.name == "late":
                 runs.RunFolder(path).delete()
 
-    monkeypatch.setattr(Path, "iterdir", listing)
-    assert {run.name for run in runs.all_runs()} - {"late"} == {"other"}
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "iterdir", listing)
+        assert {run.name for run in runs.all_runs()} - {"late"} == {"other"}

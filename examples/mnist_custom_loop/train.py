@@ -155,7 +155,9 @@ def my_parts(strategy, batches, steps, images, labels):
     images, labels = tf.constant(images), tf.constant(labels)
 
     def dataset(_):
-        numbers = tf.data.Dataset.from_tensor_slices(chosen)
+        # Without an end, though we stop before it: the workers would ask each other before every step
+        # whether there is another one.
+        numbers = tf.data.Dataset.from_tensor_slices(chosen).repeat()
         return numbers.map(lambda batch: (tf.gather(images, batch), tf.gather(labels, batch)))
 
     # Each worker brings its own part, so TensorFlow need not share anything out.

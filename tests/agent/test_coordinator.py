@@ -63,6 +63,18 @@ def test_an_agent_that_does_not_return_ends_the_generation(tmp_path: Path) -> No
         assert "lost contact with machine-1" in str(leader.state().failure or leader.events())
 
 
+def test_a_clock_that_is_ahead_does_not_move_the_runs(leader: Leader) -> None:
+    one = Member(leader, "machine-1")
+    one.until(lambda member: member.wishes, "seat")
+    for t in (time.time() + 1e6, 1e308, 2**63):
+        one.send({"events": [{"kind": "note", "t": t, "text": f"at {t}"}]})
+        leader.until(lambda t=t: f"at {t}" in leader.state().notes, "note")
+    state = leader.state()
+    assert state.updated is not None
+    assert state.updated <= time.time()
+    assert state.accounts.told()["total"] == pytest.approx(state.updated - leader.events()[0]["t"], abs=2e-6)
+
+
 def test_a_leader_that_died_and_came_back_forms_the_next_generation(leader: Leader) -> None:
     one, two = Member(leader, "machine-1"), Member(leader, "machine-2")
     attend([one, two], lambda: bool(one.wishes) and one.wishes[-1]["do"] == "run", 30)

@@ -37,11 +37,11 @@ def test_the_gang_grows_when_the_new_machine_is_there(leader: Leader) -> None:
     assert scale(leader, 3) == {"ok": True, "tasks": 3, "generation": 1}
     assert leader.state().notes[-1] == "scaling to 3 workers"
     two = Member(leader, "machine-2")
+    two.until(lambda member: member.wishes, "seat")
     clear(one)
     clear(two)
-    assert attend([one, two], lambda: any(w["do"] == "run" for w in two.wishes), 30)
-    wish = two.until_run()
-    assert wish["generation"] == 2
+    assert attend([one, two], lambda: two.wishes[-1]["do"] == "run" and two.wishes[-1]["generation"] == 2, 30)
+    wish = two.wishes[-1]
     assert wish["places"] == {"machine-0": ["worker-0"], "machine-1": ["worker-1"], "machine-2": ["worker-2"]}
     assert leader.state().restarts == 0
     # Nobody was disturbed before there was room for all three.
@@ -56,8 +56,8 @@ def test_a_gang_that_still_waits_for_a_machine_can_do_without_it(leader: Leader)
     assert list(leader.state().tasks) == ["worker-0"]
 
 
-@pytest.mark.parametrize("workers", [None, True, "3", 2.0, [], -1, 0, 10**9])
-def test_nonsense_is_refused(leader: Leader, workers: Any) -> None:
-    answer = scale(leader, workers)
-    assert answer["ok"] is False
-    assert answer["why"]
+def test_nonsense_is_refused(leader: Leader) -> None:
+    for workers in (None, True, "3", 2.0, [], -1, 0, 10**9):
+        answer = scale(leader, workers)
+        assert answer["ok"] is False, workers
+        assert answer["why"]

@@ -74,6 +74,18 @@ for step in range(1, 10**6):
     assert gang.state.generation == 1
 
 
+def test_who_asks_while_the_stacks_are_being_written_gets_them_once_more(home: Path, tmp_path: Path) -> None:
+    gang = Gang(tmp_path / "job", "import time; print('up'); time.sleep(600)", roles={"worker": 1})
+    gang.until(lambda gang: "worker-0| up" in gang.lines, "first line")
+    for _ in range(2):
+        control.ask(gang.run.path, {"ask": "stacks"})
+    shown = "worker-0| oarlock: worker-0 has shown its stacks"
+    gang.until(lambda gang: gang.lines.count(shown) == 2, "two answers")
+    said = [line for line in gang.lines if "oarlock:" in line or "most recent call" in line]
+    begin = "worker-0| oarlock: worker-0 shows its stacks:"
+    assert (said[0], said[2], said[3], said[5]) == (begin, shown, begin, shown), said
+
+
 def test_a_task_without_python_is_not_killed_by_the_question(home: Path, tmp_path: Path) -> None:
     gang = Gang(tmp_path / "job", "", command=["sh", "-c", "echo up; sleep 600"], roles={"worker": 1})
     gang.until(lambda gang: "worker-0| up" in gang.lines, "first line")

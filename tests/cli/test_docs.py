@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
-from cli.test_verbs_looking import FOLDERS, STATE, TASK
+from cli.test_verbs_looking import FOLDERS, STATE, TASK, TIME
 
 from oarlock.cli.group import VERBS
 
@@ -36,5 +36,5 @@ def test_no_option_is_documented_that_is_not_there() -> None:
 
 
 def test_the_shape_of_a_run_is_documented() -> None:
-    for names in (STATE, TASK, FOLDERS):
+    for names in (STATE, TASK, TIME, FOLDERS):
         assert all(f'"{name}"' in TEXT for name in names)

@@ -103,4 +103,4 @@ def test_run_names_are_completed(records: Path) -> None:
 def test_verbs_are_completed(home: Path) -> None:
     env = {**os.environ, "_OARLOCK_COMPLETE": "bash_complete", "COMP_CWORD": "1", "COMP_WORDS": "oarlock st"}
     done = subprocess.run([SCRIPT], env=env, capture_output=True, text=True, timeout=60)
-    assert {item.partition(",")[2] for item in done.stdout.split()} == {"status", "stop"}
+    assert {item.partition(",")[2] for item in done.stdout.split()} == {"stacks", "status", "stop"}

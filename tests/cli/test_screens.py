@@ -42,6 +42,22 @@ def test_progress_is_one_line() -> None:
     assert told == "step 120/400  3.2/s  loss 0.41  accuracy 0.9  lr 0.01  ETA 1m28s"
 
 
+def test_where_the_time_went_is_one_line() -> None:
+    parts = {"start": 3.1, "rendezvous": 2.2, "step": 680.0, "checkpoint": 0.0, "lost": 31.0, "waiting": 0.04}
+    told = telling.time_spent({"total": 723.0, **parts, "goodput": 0.9405})
+    assert told == "12m03s: step 11m20s (goodput 94%), start 3.1s, rendezvous 2.2s, lost work 31s"
+    nothing = {"total": 1.0, **dict.fromkeys(parts, 0.0), "start": 1.0, "goodput": None}
+    assert telling.time_spent(nothing) == "1.0s: step 0.0s, start 1.0s"
+    assert (telling.goodput(nothing), telling.goodput({"goodput": 0.0})) == ("", "0%")
+
+
+def test_events_that_others_will_emit_are_told() -> None:
+    saved = {"t": 1.0, "kind": "checkpoint", "task": "worker-0", "step": 40, "seconds": 0.42}
+    assert telling.describe(saved) == "checkpoint of step 40 in 0.4s"
+    scaled = {"t": 1.0, "kind": "restart", "forgiven": True, "reason": "scaled to 4 workers", "left": 3}
+    assert telling.describe(scaled) == "scaled to 4 workers; forming anew"
+
+
 @pytest.mark.parametrize(
     ("rate", "shown"), [(None, ""), (0.0, ""), (250.04, "250.0/s"), (0.5, "0.5/s"), (0.05, "3/min")]
 )

@@ -85,23 +85,45 @@ def test_a_dry_run_shows_ranks_and_environments_and_creates_nothing(
     assert not home.exists()
 
 
-def test_a_dry_run_tells_the_truth(oarlock: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("machines", ["1", "2"])
+def test_a_dry_run_tells_the_truth(oarlock: Any, tmp_path: Path, machines: str) -> None:
     write(
         tmp_path / "train.py",
         "import json, os; json.dump(dict(os.environ), open(os.environ['POD_NAME'], 'w'))",
     )
-    words = ["-n", "2", "--name", "true", "--env", "A=b", "train.py"]
+    words = ["-n", "3", "--machines", machines, "--name", "true", "--env", "A=b", "train.py"]
     told = json.loads(oarlock("run", "--dry-run", "--json", *words).stdout)["tasks"]
     assert oarlock("run", *words).returncode == 0
     for task in told:
         found = json.loads((tmp_path / task["name"]).read_text())
         fixed = {key: value for key, value in task["env"].items() if "<port" not in value}
         assert fixed.items() <= found.items()
-        assert {"RANK", "MODEL_DIR", "A", "OMP_NUM_THREADS"} <= set(fixed) | set(os.environ)
+        assert {"RANK", "MODEL_DIR", "A", "OMP_NUM_THREADS", "GROUP_RANK"} <= set(fixed) | set(os.environ)
         assert task["env"].keys() >= {key for key in found if key.startswith("OARLOCK_")} - {
             "OARLOCK_HOME",
             "OARLOCK_FD",
         }
+
+
+def test_machines_are_played_on_this_one(oarlock: Any, tmp_path: Path) -> None:
+    write(
+        tmp_path / "train.py", "import os; print('machine', os.environ['GROUP_RANK'], 'agent', os.getppid())"
+    )
+    done = oarlock("run", "-n", "3", "--machines", "2", "train.py")
+    assert done.returncode == 0, done.stderr
+    said = [line.split()[2:] for line in sorted(done.stdout.splitlines()) if line.startswith("worker-")]
+    assert [words[1] for words in said] == ["0", "0", "1"]
+    assert len({words[3] for words in said}) == 2
+
+
+def test_more_machines_than_workers_are_refused(oarlock: Any, home: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    for words in (["--dry-run"], []):
+        done = oarlock("run", "-n", "2", "--machines", "3", *words, "train.py")
+        assert done.returncode == 2
+        assert done.stderr.startswith("oarlock: 3 machines are too many for 2 workers")
+    assert runs.all_runs() == []
+    assert oarlock("run", "--machines", "0", "train.py").returncode == 2
 
 
 def test_output_is_prefixed_and_the_end_says_what_came_of_it(oarlock: Any, tmp_path: Path) -> None:

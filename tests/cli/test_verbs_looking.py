@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from oarlock import __version__, runs
 
 STATE = {
     *("run", "job", "engine", "state", "created", "started", "ended", "updated", "generation", "restarts"),
-    *("agent", "code", "reason", "failure", "tasks", "notes", "folders"),
+    *("agent", "code", "reason", "failure", "tasks", "notes", "time", "folders"),
 }
+TIME = {"total", "start", "rendezvous", "step", "checkpoint", "lost", "waiting", "goodput"}
 TASK = {"name", "state", "pid", "code", "starts", "step", "total", "rate", "reported", "metrics", "eta"}
 FOLDERS = {"record", "program", "data", "checkpoints", "model", "logs"}
 
@@ -27,6 +29,8 @@ def test_ps_lists_runs_newest_first(oarlock: Any, records: Path) -> None:
     by_name = {row[0]: row[1:] for row in rows}
     assert by_name["bad-run"][:4] == ["failed", "2", "1", "2"]
     assert by_name["good-run"][:6] == ["succeeded", "1", "0", "2", "20/20", "0.05"]
+    assert header[-3:] == ["GOODPUT", "AGE", "DURATION"]
+    assert all(re.fullmatch(r"\d+%", row[-3]) for row in rows)
 
 
 def test_ps_and_status_give_runs_in_one_shape(oarlock: Any, records: Path) -> None:
@@ -34,6 +38,8 @@ def test_ps_and_status_give_runs_in_one_shape(oarlock: Any, records: Path) -> No
     assert set(listed) == {"good-run", "bad-run", "abrupt-run", "again-run"}
     for name, state in listed.items():
         assert set(state) == STATE
+        assert set(state["time"]) == TIME
+        assert state["time"]["total"] == pytest.approx(state["ended"] - state["created"], abs=2e-6)
         assert set(state["folders"]) == FOLDERS
         assert all(set(task) == TASK for task in state["tasks"])
         assert json.loads(oarlock("status", name, "--json").stdout) == state
@@ -71,6 +77,7 @@ def test_status_tells_everything(oarlock: Any, records: Path) -> None:
     good = oarlock("status", "good-run").stdout
     assert "accuracy 1" in good
     assert "half way" in good
+    assert re.search(r"^time \S+: step \S+ \(goodput \d+%\), start \S+", good, re.MULTILINE)
 
 
 def test_a_living_run_and_a_lost_one(oarlock: Any, tmp_path: Path) -> None:
@@ -79,11 +86,18 @@ def test_a_living_run_and_a_lost_one(oarlock: Any, tmp_path: Path) -> None:
     eventually(lambda: runs.find("alive").state().state == "running", "start")
     state = json.loads(oarlock("status", "--json").stdout)
     assert (state["state"], state["code"]) == ("running", None)
+    known = state["updated"] - state["created"]
+    assert state["time"]["total"] > known + 0.001  # up to now, not only to its last event
+    assert state["time"]["goodput"] is None  # a program that has not reported yet may never do so
+    assert "(goodput" not in oarlock("status").stdout
     lost = runs.home() / "runs" / "lost"
     lost.mkdir()
     (lost / "job.yaml").touch()
     (lost / "events.jsonl").write_text('{"t": 1.0, "kind": "run", "job": "x", "tasks": ["worker-0"]}\n')
     assert oarlock("status", "lost").stdout.startswith("lost lost: its agent is gone")
+    assert (
+        json.loads(oarlock("status", "lost", "--json").stdout)["time"]["total"] == 0
+    )  # its last sign was its first
 
 
 def test_events_are_told_a_line_each(oarlock: Any, records: Path) -> None:

@@ -40,6 +40,7 @@ IN_EVERY_GANG = [
     "sharding_switched_off",
 ]
 RIGHT = [
+    "predicted_without_compiling",
     "tf_data",
     "tf_data_sharded_by_data",
     "own_batches_of_different_size",
@@ -63,6 +64,7 @@ ODD = [
     "shuffled_without_a_seed",
 ]
 REFUSED = [
+    "distributed_with_sharding_switched_off",
     "validation_sharding_switched_off",
     "gradient_accumulation",
     "optimizer_from_outside_the_scope",
@@ -330,6 +332,7 @@ def test_a_dataset_that_is_not_sharded_is_refused(gang: list[Results]) -> None:
 @pytest.mark.parametrize(
     ("case", "sentence"),
     [
+        ("distributed_with_sharding_switched_off", OFF),
         ("validation_sharding_switched_off", OFF),
         (
             "gradient_accumulation",

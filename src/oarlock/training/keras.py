@@ -62,7 +62,7 @@ class Progress:
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._report(logs)
         self._steps = self._steps or self._done  # a dataset of unknown length: known from now on
-        self._before, self._done = self._before + self._done, 0
+        self._done = 0
 
     def _report(self, logs: Mapping[str, Any] | None) -> None:
         total = None if self._epochs is None or self._steps is None else self._epochs * self._steps
@@ -86,9 +86,6 @@ class Progress:
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
     """For every other moment that Keras tells of."""
-
-
-_nothing._is_default = True  # type: ignore[attr-defined]  # so that Keras knows it need not call it
 
 
 def _scalars(logs: Mapping[str, Any]) -> dict[str, Any]:

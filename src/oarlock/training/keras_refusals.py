@@ -18,11 +18,11 @@ class Refused(ValueError):
 _said: set[str] = set()
 
 
-def say_once(sentence: str) -> None:
+def say_once(sentence: str, stacklevel: int = 4) -> None:
     if sentence in _said:
         return
     _said.add(sentence)
-    warnings.warn(f"oarlock: {sentence}", UserWarning, stacklevel=4)
+    warnings.warn(f"oarlock: {sentence}", UserWarning, stacklevel=stacklevel)
 
 
 def refuse_parameter_servers(strategy: Any) -> None:
@@ -42,7 +42,8 @@ def refuse_unsharded(*datasets: Any) -> None:
 
     # Measured with AutoShardPolicy.OFF: TensorFlow still splits each batch by the number of workers, but
     # gives every worker the same pieces; weights off by 0.11 (2 workers) and 0.13 (4), without a word.
-    for dataset in datasets:
+    for given in datasets:
+        dataset = getattr(given, "_original_dataset", given)  # of strategy.experimental_distribute_dataset
         if not isinstance(dataset, tf.data.Dataset):
             continue
         policy = dataset.options().experimental_distribute.auto_shard_policy
@@ -56,7 +57,7 @@ def refuse_unsharded(*datasets: Any) -> None:
 
 def refuse_optimizer_from_elsewhere(model: Any, strategy: Any) -> None:
     # Failed with "Mixing different tf.distribute.Strategy objects".
-    optimizer = model.optimizer
+    optimizer = getattr(model, "optimizer", None)  # predict needs no compile
     if optimizer is not None and optimizer._distribution_strategy is not strategy:
         raise Refused(
             f"the optimizer {optimizer.name} was made outside strategy.scope(), so the workers would not"
@@ -117,11 +118,11 @@ def unsynchronized_batch_norm(model: Any) -> None:
 
 
 def unseeded_shuffle(x: Any, shuffle: Any) -> None:
-    import tensorflow as tf
+    from keras.utils import PyDataset
     from tensorflow.python.eager import context
 
-    ordered = isinstance(x, (tf.data.Dataset, tf.distribute.DistributedDataset))
-    if shuffle and not ordered and context.global_seed() is None:
+    keras_shuffles = isinstance(x, (dict, list, tuple, PyDataset)) or hasattr(x, "shape")
+    if shuffle and keras_shuffles and context.global_seed() is None:
         say_once(
             "without a seed every worker shuffles in its own order, so an epoch repeats some rows and"
             " misses others: call keras.utils.set_random_seed(n) with the same n on all workers"

@@ -45,7 +45,6 @@ def around_step(model: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     training = step == model.train_step
 
-    @tf.autograph.experimental.do_not_convert
     @functools.wraps(step)
     def on_batch(data: Any) -> Any:
         fit = fits.get(model, Fit())
@@ -57,7 +56,8 @@ def around_step(model: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
         finally:
             vars(_step).clear()
 
-    return on_batch
+    as_written: Callable[[Any], Any] = tf.autograph.experimental.do_not_convert(on_batch)
+    return as_written
 
 
 def assign(original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:

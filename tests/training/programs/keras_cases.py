@@ -150,6 +150,13 @@ def arrays() -> Numbers:
     return numbers(model, history, before=before, evaluated=evaluated, predicted=predicted)
 
 
+def predicted_without_compiling() -> Numbers:
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3)])
+    return {"predicted": model.predict(X[:101], batch_size=22, verbose=0)}
+
+
 def tf_data() -> Numbers:
     model = compiled()
     return numbers(model, model.fit(dataset(), epochs=2, validation_data=dataset(101), verbose=0))
@@ -322,6 +329,13 @@ def sharding_switched_off() -> Numbers:
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return numbers(model := compiled(), model.fit(dataset().with_options(options), verbose=0))
+
+
+def distributed_with_sharding_switched_off() -> Numbers:
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    data = strategy.experimental_distribute_dataset(dataset().with_options(options))
+    return numbers(model := compiled(), model.fit(data, verbose=0))
 
 
 def validation_sharding_switched_off() -> Numbers:
