@@ -1,6 +1,6 @@
 """A thousand kills of random tasks at random moments, over the three frameworks: all recovered, at once.
 
-    make soak
+make soak
 """
 
 from __future__ import annotations

@@ -274,3 +274,17 @@ def test_a_lost_run_resumes_in_the_next_generation(start: Start) -> None:
     state = gang.end()
     assert (state.state, state.generation, state.code) == ("succeeded", 2, 0)
     assert gang.run.state().state == "succeeded"
+
+
+def test_a_child_forked_before_the_first_report_does_not_speak_for_its_task(start: Start) -> None:
+    program = """
+import os, sys, oarlock
+if os.fork() == 0:
+    oarlock.current().report(1000)
+    os._exit(0)
+os.wait()
+oarlock.current().report(1)
+"""
+    gang = start(program, roles={"worker": 1})
+    assert gang.end().tasks["worker-0"].step == 1
+    assert [event["step"] for event in gang.of("report")] == [1]

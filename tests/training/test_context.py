@@ -198,3 +198,13 @@ def test_a_forked_child_does_not_speak_for_its_parent() -> None:
             ("report", 1),
             ("report", 2),
         ]
+
+
+def test_an_agent_that_does_not_read_does_not_stop_the_training(agent: socket.socket, clock: Clock) -> None:
+    for step in range(1, 20_001):
+        clock.now += 1
+        current().report(step, loss=0.5)
+    whole = [json.loads(line) for line in agent.recv(1 << 24).splitlines()]
+    assert [event["step"] for event in whole] == list(range(1, len(whole) + 1)), (
+        "whole lines, up to the full one"
+    )

@@ -73,6 +73,7 @@ def adopt_environment(launch: dict[str, Any], events: int) -> None:
 def _run_program(launch: dict[str, Any]) -> NoReturn:
     faulthandler.enable()
     stacks.register()
+    channel.open_line()
     keras_correction.install()
     jax_cluster.install()
     program = launch["program"]

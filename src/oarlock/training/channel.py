@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import select
 import socket
 import time
 from typing import Any
@@ -30,7 +31,7 @@ def report(event: dict[str, Any]) -> None:
         _kept = {**(_kept or {}), **event, "t": time.time()}
         return
     _sent, kept, _kept = now, _kept, None
-    send({**(kept or {}), **event, "t": time.time(), "kind": "report"})
+    send({**(kept or {}), **event, "t": time.time(), "kind": "report"}, patience=0)
 
 
 def flush() -> None:
@@ -40,21 +41,30 @@ def flush() -> None:
         send({**kept, "kind": "report"})
 
 
-def send(event: dict[str, Any]) -> None:
-    """Best effort: a full or broken line to the agent must not stop the training."""
-    line = _line()
+def send(event: dict[str, Any], patience: float = 2.0) -> None:
+    """Best effort: an agent that does not read, or is gone, must not stop the training."""
+    line = open_line()
     if line is None:
         return
     event.setdefault("t", time.time())
+    left = memoryview(json.dumps(event, default=_number).encode() + b"\n")
+    deadline = time.monotonic() + patience
     try:
-        line.sendall(json.dumps(event, default=_number).encode() + b"\n")
+        while left:
+            try:
+                left = left[line.send(left, socket.MSG_DONTWAIT) :]
+                deadline = time.monotonic() + 2.0  # half a line would spoil the next one
+            except BlockingIOError:
+                wait = deadline - time.monotonic()
+                if wait <= 0 or not select.select([], [line], [], wait)[1]:
+                    return
     except OSError:
         pass
 
 
 def requested(what: str) -> bool:
     """Whether the agent has asked for `what` ("stop") so far."""
-    line = _line()
+    line = open_line()
     if line is not None:
         try:
             while True:
@@ -67,7 +77,8 @@ def requested(what: str) -> bool:
     return what in _requests
 
 
-def _line() -> socket.socket | None:
+def open_line() -> socket.socket | None:
+    """The first process to open it owns it; the runner does so before the program can fork."""
     global _socket, _opened_by
     number = os.environ.get("OARLOCK_FD")
     if number is None:
