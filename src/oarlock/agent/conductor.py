@@ -273,7 +273,9 @@ class Conductor:
         self.outcomes, self.launches = {}, {}
         self.blame, self.is_forgiven, self.progressed = None, False, False
         self.formed_at = time.monotonic()
-        self.reported_at: dict[str, float] = {}
+        self.recorded: dict[
+            str, tuple[float, float | None]
+        ] = {}  # when a task's report was, and its own time
         self.record.emit("generation", generation=self.generation, tasks=[task.name for task in tasks])
         self._wish(
             "run",
@@ -313,12 +315,16 @@ class Conductor:
             self.progressed = True
         if self.spec.limits.stall is not None and self.phase == "running":
             self.loop.after("stall", self.spec.limits.stall, self._on_stall)
+        self._record_report(event, is_last=bool(event.pop("last", False)))
+
+    def _record_report(self, event: Message, is_last: bool) -> None:
+        """The record of a long run must stay small, and its last step must be in it."""
         now = time.monotonic()
-        interval = min(max(0.5, (now - self.formed_at) / 600), 10.0)  # a long run's record must stay small
-        last = self.reported_at.get(event["task"])
-        if last is None or now - last >= interval or event.get("last"):
-            self.reported_at[event["task"]] = now
-            self.record.emit(**{key: value for key, value in event.items() if key != "last"})
+        interval = min(max(0.5, (now - self.formed_at) / 600), 10.0)
+        at, told_at = self.recorded.get(event["task"], (float("-inf"), None))
+        if (is_last and event["t"] != told_at) or (not is_last and now - at >= interval):
+            self.recorded[event["task"]] = (now, event["t"])
+            self.record.emit(**event)
 
     def _on_stall(self) -> None:
         if self.phase == "running":
