@@ -11,19 +11,18 @@ A wish is repeated to whoever (re)connects, so a cut network loses nothing: both
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from oarlock.agent import culprit
 from oarlock.agent.budget import Budget, Loss
 from oarlock.agent.loop import Loop
 from oarlock.agent.outcome import Outcome
+from oarlock.agent.placing import Agent, Message, Placement, place, slots
 from oarlock.agent.record import Record
 from oarlock.agent.spec import Spec
-from oarlock.cluster import ROLES, Task, form, restarts_with
+from oarlock.agent.thinning import Thinning
+from oarlock.cluster import Task, form, restarts_with
 
 FENCE = 10.0  # seconds without a coordinator after which an agent ends its tasks
 LOST = FENCE + 2.0  # seconds after which the coordinator gives up on an agent: its tasks are gone by then
@@ -31,28 +30,6 @@ _PATIENCE = 5.0  # seconds that an elastic gang waits for more than its least me
 _STOPPED_BY_USER = 130
 _PREEMPTED = 143
 _OUT_OF_TIME = 124
-
-Message = dict[str, Any]
-
-
-@dataclass
-class Agent:
-    """One agent as the conductor knows it."""
-
-    name: str
-    uid: str
-    born: float
-    host: str
-    wish: Callable[[Message], None]
-    is_connected: bool = True
-    status: Message = field(default_factory=dict)
-
-    @property
-    def order(self) -> tuple[str, int]:
-        """`worker-10` after `worker-9`, the chief first."""
-        matched = re.fullmatch(r"(.*?)-?(\d+)", self.name)
-        role, index = (matched[1], int(matched[2])) if matched else (self.name, 0)
-        return (str(ROLES.index(role)) if role in ROLES else role, index)
 
 
 class Conductor:
@@ -78,6 +55,7 @@ class Conductor:
         self.code: int | None = None  # the verdict
         self.desired: Message = {"do": "clear", "generation": self.generation}
         self.formed_at = time.monotonic()
+        self.thinning = Thinning(self.formed_at)
 
     def start(self) -> None:
         if self.spec.limits.runtime is not None:
@@ -211,45 +189,25 @@ class Conductor:
     def _gather(self) -> None:
         if any(not agent.is_connected for agent in self.agents.values()):
             return  # its tasks may still be alive: never two gangs at once
-        ready = [one.status for one in self.agents.values() if one.status.get("ready")]
-        if sum(sum(status["slots"].values()) for status in ready) < sum(map(self._least, self.want)):
-            return  # seen at a glance, which a thousand arrivals need
-        tasks, places, addresses = self._place()
-        if len(tasks) == sum(self.want.values()):
-            self._form(tasks, places, addresses)
-        elif self._suffices(tasks) and not self.loop.expects("patience"):
+        if slots(self.agents.values()) < sum(map(self._least, self.want)):
+            return
+        placement = self._place()
+        if len(placement.tasks) == sum(self.want.values()):
+            self._form(placement)
+        elif self._suffices(placement) and not self.loop.expects("patience"):
             self.loop.after("patience", _PATIENCE, self._form_with_who_is_there)
 
     def _form_with_who_is_there(self) -> None:
         if self.phase == "gathering":
-            tasks, places, addresses = self._place()
-            if self._suffices(tasks):
-                self._form(tasks, places, addresses)
+            placement = self._place()
+            if self._suffices(placement):
+                self._form(placement)
 
-    def _place(self) -> tuple[tuple[Task, ...], dict[str, list[str]], dict[str, str]]:
-        """Tasks on the agents that are ready, in the agents' order; each takes an offered port."""
-        ready = sorted(
-            (one for one in self.agents.values() if one.is_connected and one.status.get("ready")),
-            key=lambda agent: agent.order,
-        )
-        seats = {
-            role: [agent for agent in ready for _ in range(agent.status["slots"].get(role, 0))][
-                : self.want[role]
-            ]
-            for role in self.want
-        }
-        tasks = form({role: len(found) for role, found in seats.items()})
-        places: dict[str, list[str]] = {agent.name: [] for agent in ready}
-        addresses: dict[str, str] = {}
-        for task in tasks:
-            agent = seats[task.role][task.index]
-            port = agent.status["ports"][len(places[agent.name])]
-            addresses[task.name] = f"{agent.host}:{port}"
-            places[agent.name].append(task.name)
-        return tasks, places, addresses
+    def _place(self) -> Placement:
+        return place(self.agents.values(), self.want)
 
-    def _suffices(self, tasks: tuple[Task, ...]) -> bool:
-        return all(sum(task.role == role for task in tasks) >= self._least(role) for role in self.want)
+    def _suffices(self, placement: Placement) -> bool:
+        return all(placement.size(role) >= self._least(role) for role in self.want)
 
     def _least(self, role: str) -> int:
         """A gang of a fixed size is complete or not at all, also after it was given another size."""
@@ -259,30 +217,28 @@ class Conductor:
     def _could_grow(self) -> bool:
         if len(self.tasks) >= sum(self.want.values()):
             return False
-        tasks = self._place()[0]
-        return len(tasks) > len(self.tasks) and self._suffices(tasks)
+        placement = self._place()
+        return len(placement.tasks) > len(self.tasks) and self._suffices(placement)
 
-    def _form(self, tasks: tuple[Task, ...], places: dict[str, list[str]], addresses: dict[str, str]) -> None:
+    def _form(self, placement: Placement) -> None:
         self.loop.cancel("patience")
         self.loop.cancel("rendezvous")
         self.loop.cancel("stall")
         known = (one.status.get("generation", 0) for one in self.agents.values())
         self.generation = max(self.generation, *known) + 1  # a new leader may not remember the last one
         self.phase = "running"
-        self.tasks, self.places = tasks, places
+        self.tasks, self.places = placement.tasks, placement.places
         self.outcomes, self.launches = {}, {}
         self.blame, self.is_forgiven, self.progressed = None, False, False
         self.formed_at = time.monotonic()
-        self.recorded: dict[
-            str, tuple[float, float | None]
-        ] = {}  # when a task's report was, and its own time
-        self.record.emit("generation", generation=self.generation, tasks=[task.name for task in tasks])
+        self.thinning = Thinning(self.formed_at)
+        self.record.emit("generation", generation=self.generation, tasks=[task.name for task in self.tasks])
         self._wish(
             "run",
             run=self.spec.run,
-            tasks=[(task.role, task.index, task.rank) for task in tasks],
-            places=places,
-            addresses=addresses,
+            tasks=[(task.role, task.index, task.rank) for task in self.tasks],
+            places=self.places,
+            addresses=placement.addresses,
             launches=self.launches,
             restarts=self.record.state.restarts,
             max_restarts=self.spec.limits.restarts,
@@ -299,7 +255,7 @@ class Conductor:
             agent.wish(self.desired)
 
     def _on_nobody_came(self) -> None:
-        tasks = {task.name for task in self._place()[0]}
+        tasks = {task.name for task in self._place().tasks}
         missing = [task.name for task in form(self.want) if task.name not in tasks]
         some = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
         limit = self.spec.limits.rendezvous
@@ -315,15 +271,8 @@ class Conductor:
             self.progressed = True
         if self.spec.limits.stall is not None and self.phase == "running":
             self.loop.after("stall", self.spec.limits.stall, self._on_stall)
-        self._record_report(event, is_last=bool(event.pop("last", False)))
-
-    def _record_report(self, event: Message, is_last: bool) -> None:
-        """The record of a long run must stay small, and its last step must be in it."""
-        now = time.monotonic()
-        interval = min(max(0.5, (now - self.formed_at) / 600), 10.0)
-        at, told_at = self.recorded.get(event["task"], (float("-inf"), None))
-        if (is_last and event["t"] != told_at) or (not is_last and now - at >= interval):
-            self.recorded[event["task"]] = (now, event["t"])
+        is_last = bool(event.pop("last", False))
+        if self.thinning.admits(event, is_last, time.monotonic()):
             self.record.emit(**event)
 
     def _on_stall(self) -> None:

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from oarlock.agent import shapes, wire
-from oarlock.agent.conductor import Agent, Conductor
+from oarlock.agent.conductor import Conductor
 from oarlock.agent.connection import HEARTBEAT, SILENCE, Connection
 from oarlock.agent.loop import Loop
+from oarlock.agent.placing import Agent
 from oarlock.agent.wire import Message, WireError
 
 HANDSHAKE = 5.0

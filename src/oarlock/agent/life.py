@@ -13,12 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from oarlock.agent.conductor import Agent, Conductor
+from oarlock.agent.conductor import Conductor
 from oarlock.agent.coordinator import Coordinator
 from oarlock.agent.crew import Crew
 from oarlock.agent.host import Host
 from oarlock.agent.link import Link
 from oarlock.agent.loop import Loop
+from oarlock.agent.placing import Agent
 from oarlock.agent.record import Record
 from oarlock.agent.spec import Spec
 

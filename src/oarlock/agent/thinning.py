@@ -1,0 +1,21 @@
+"""Which reports go into the record: small in a long run, with every task's last step. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Thinning:
+    """Twice a second and task at first, every ten seconds after some hours."""
+
+    def __init__(self, began: float) -> None:
+        self._began = began
+        self._admitted: dict[str, tuple[float, float]] = {}  # when that was, and the report's own time
+
+    def admits(self, event: dict[str, Any], is_last: bool, now: float) -> bool:
+        interval = min(max(0.5, (now - self._began) / 600), 10.0)
+        when, its_time = self._admitted.get(event["task"], (float("-inf"), float("-inf")))
+        if event["t"] == its_time if is_last else now - when < interval:
+            return False
+        self._admitted[event["task"]] = (now, event["t"])
+        return True
