@@ -19,7 +19,7 @@ torch.manual_seed(0)
 net = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
 model = DistributedDataParallel(net)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-x, y = torch.randn(512, 64), torch.randint(0, 10, (512,))
+x, y = torch.randn(1024, 64), torch.randint(0, 10, (1024,))
 for step in marks.steps(given.steps):
     loss = torch.nn.functional.cross_entropy(model(x), y)
     optimizer.zero_grad()
