@@ -9,6 +9,7 @@ Leaves with 1 if a target is missed.
 from __future__ import annotations
 
 import client
+import gang
 import kills
 import launch_tensorflow
 import launch_torch
@@ -16,7 +17,9 @@ import memory
 import steps
 from question import main
 
-QUESTIONS = [module.QUESTION for module in (launch_torch, launch_tensorflow, steps, kills, client, memory)]
+QUESTIONS = [
+    module.QUESTION for module in (launch_torch, launch_tensorflow, steps, kills, gang, client, memory)
+]
 
 if __name__ == "__main__":
     main(QUESTIONS, __doc__)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from arena import Arena, MeasurementError, arena, oarlock_run, torchrun
-from question import Question, Row, main, progress
+from question import Question, Row, Target, main, progress
 
 _RANKS = 2
 _ENDLESS = ("--steps", "1000000000")
@@ -48,14 +48,21 @@ def measure(repeats: int) -> list[Row]:
     return [
         _beside(torch, default, "`torchrun`"),
         _beside(torch, short, "`torchrun --monitor-interval 0.1`"),
-        Row("TensorFlow", "s", tensorflow.seconds, note=f"ours {tensorflow.told}"),
-        Row("JAX", "s", jax.seconds, note=f"ours {jax.told}"),
+        Row("PyTorch DDP", "s", torch.seconds, target=Target(0.2, of="ours")),
+        Row(
+            "TensorFlow",
+            "s",
+            tensorflow.seconds,
+            target=Target(1.0, of="ours"),
+            note=f"ours {tensorflow.told}",
+        ),
+        Row("JAX", "s", jax.seconds, target=Target(0.3, of="ours"), note=f"ours {jax.told}"),
     ]
 
 
 def _beside(ours: Side, peer: Side, against: str) -> Row:
     note = f"ours {ours.told}, peer {peer.told}"
-    return Row("PyTorch DDP", "s", ours.seconds, peer.seconds, against, note=note)
+    return Row("PyTorch DDP", "s", ours.seconds, peer.seconds, against, Target(0.1), note=note)
 
 
 def _ours(program: str) -> Callable[[Arena], None]:

@@ -7,7 +7,8 @@ plainly, without launcher and without reports. Both get the same thread pools.
 
 A hundredth is less than a machine's mood changes in a minute, so the two are not run one after the other:
 both are started, one is stopped (SIGSTOP, with client, agent and all) while the other steps, and they change
-over every half second. A pair's ratio is the median over its slices; each repeat is a fresh pair.
+over five times a second. A pair's ratio is the median over its slices; each repeat is a fresh pair. What no
+mood touches is measured beside it: the processor time that client, agent and zygote take.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import time
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
 from statistics import median, quantiles
 
 from arena import Arena, arena, oarlock_run, plainly, shared_cores
@@ -27,44 +30,60 @@ from oarlock.agent import processes
 
 _TASKS = 2
 _PROGRAMS = {"PyTorch DDP": "torch_ddp.py", "TensorFlow MultiWorkerMirrored": "tensorflow_mirrored.py"}
-_SLICES = 20  # of each side
-_SLICE = 0.5  # seconds: several reports fall into each
+_SLICES = 80  # of each side
+_SLICE = 0.2  # seconds: two reports of each rank
+_SETTLING = 0.03  # seconds after a change until caches and pipes are as they would be
+_ENDLESS = ("--steps", "1000000000")
 Span = tuple[float, float]  # on the monotonic clock, which is the same in all processes
-_SETTLING = 0.05  # seconds after a change until caches and pipes are as they would be
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Steps per second of both, slice by slice, and the launcher's share of one core meanwhile."""
+
+    ours: list[float]
+    peer: list[float]
+    share: float
+
+    @property
+    def ratios(self) -> list[float]:
+        return [mine / theirs for mine, theirs in zip(self.ours, self.peer)]
 
 
 def measure(repeats: int) -> list[Row]:
-    return [_row(name, program, repeats) for name, program in _PROGRAMS.items()]
+    return [row for name in _PROGRAMS for row in _rows(name, repeats)]
 
 
-def _row(name: str, program: str, repeats: int) -> Row:
-    pairs: list[list[tuple[float, float]]] = []
+def _rows(name: str, repeats: int) -> list[Row]:
+    pairs: list[Pair] = []
     for turn in range(repeats):
         progress(f"steps, {name}, pair {turn + 1} of {repeats}")
-        pairs.append(_run_pair(program))
-    ours = [median(mine for mine, _ in pair) for pair in pairs]
-    peer = [median(theirs for _, theirs in pair) for pair in pairs]
-    ratios = [median(mine / theirs for mine, theirs in pair) for pair in pairs]
-    low, _, high = quantiles([mine / theirs for pair in pairs for mine, theirs in pair])
+        pairs.append(_run_pair(_PROGRAMS[name]))
+    ours = [median(pair.ours) for pair in pairs]
+    peer = [median(pair.peer) for pair in pairs]
+    low, _, high = quantiles([ratio for pair in pairs for ratio in pair.ratios])
     note = f"{1000 / median(peer):.1f} ms a step; half of all slices lie between {low:.3f} and {high:.3f}"
-    return Row(name, "steps/s", ours, peer, "bare program", Target(0.99, at_least=True), ratios, note)
+    target, ratios = Target(0.99, at_least=True), [median(pair.ratios) for pair in pairs]
+    return [
+        Row(name, "steps/s", ours, peer, "bare program", target, ratios, note),
+        Row(f"{name}: client, agent, zygote", "% of a core", [100 * pair.share for pair in pairs]),
+    ]
 
 
-def _run_pair(program: str) -> list[tuple[float, float]]:
-    """Steps per second of both, slice by slice."""
+def _run_pair(program: str) -> Pair:
     env = shared_cores(_TASKS)
-    endless = ("--steps", "1000000000")
     with arena() as ours, arena() as peer:
-        oarlock_run(ours, program, _TASKS, *endless, "--report", env=env)
-        plainly(peer, program, _TASKS, *endless, env=env)
+        oarlock_run(ours, program, _TASKS, *_ENDLESS, "--report", env=env)
+        plainly(peer, program, _TASKS, *_ENDLESS, env=env)
         ours.wait(lambda: ours.marks("first"), "first step")
         peer.wait(lambda: peer.marks("first"), "first step")
         time.sleep(1)
         _signal(ours, signal.SIGSTOP)
         _signal(peer, signal.SIGSTOP)
-        slices = [_alternate(ours, peer, turn) for turn in range(_SLICES)]
-        mine, theirs = zip(*slices)
-        return list(zip(_rates(ours, mine), _rates(peer, theirs)))
+        used = _used_by_launcher(ours)
+        mine, theirs = zip(*(_alternate(ours, peer, turn) for turn in range(_SLICES)))
+        share = (_used_by_launcher(ours) - used) / (_SLICES * (_SLICE + _SETTLING))
+        return Pair(_rates(ours, mine), _rates(peer, theirs), share)
 
 
 def _alternate(ours: Arena, peer: Arena, turn: int) -> tuple[Span, Span]:
@@ -99,6 +118,14 @@ def _rates(place: Arena, spans: Iterable[Span]) -> list[float]:
         first, last = bisect_left(times, began), bisect_right(times, ended) - 1
         rates.append((last - first) / (times[last] - times[first]))
     return rates
+
+
+def _used_by_launcher(place: Arena) -> float:
+    """Seconds of processor time: all of the run's processes but its tasks."""
+    client = place.processes[0].pid
+    tasks = {int(place.marks(f"pid.{rank}")[0]) for rank in range(_TASKS)}
+    own = [pid for pid in (client, *processes.descendants(client)) if pid not in tasks]
+    return sum(int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) for pid in own) / 1e9
 
 
 QUESTION = Question("steps", "Steps per second", measure, repeats=3)
