@@ -47,7 +47,7 @@ class Pair:
 
     @property
     def ratios(self) -> list[float]:
-        return [mine / theirs for mine, theirs in zip(self.ours, self.peer)]
+        return [mine / theirs for mine, theirs in zip(self.ours, self.peer) if theirs]
 
 
 def measure(repeats: int) -> list[Row]:
@@ -110,13 +110,13 @@ def _signal(place: Arena, sig: int) -> None:
 
 
 def _rates(place: Arena, spans: Iterable[Span]) -> list[float]:
-    """Steps per second in each span, from the first step done in it to the last."""
+    """Steps per second in each span, from the first step done in it to the last; a stalled one has none."""
     times = array("d", (place.folder / "times.0").read_bytes())
     times = times[1 : times.index(0.0, 1)]  # step 0 there is none, and behind the last one all is empty
     rates: list[float] = []
     for began, ended in spans:
         first, last = bisect_left(times, began), bisect_right(times, ended) - 1
-        rates.append((last - first) / (times[last] - times[first]))
+        rates.append((last - first) / (times[last] - times[first]) if last > first else 0.0)
     return rates
 
 

@@ -16,6 +16,14 @@ from oarlock.runs import RunFolder
 from oarlock.watch import Watch
 
 DEADLINE = 60.0
+STEPS = """
+import os, sys, time, oarlock
+me = oarlock.current()
+def train(steps, pause=0.01):
+    for step in range(1, steps + 1):
+        me.report(step, total=steps, loss=1 / step)
+        time.sleep(pause)
+"""
 
 
 class Gang:

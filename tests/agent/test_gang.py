@@ -6,31 +6,13 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from gangs import Gang, is_running, until_gone
+from gangs import STEPS, Gang, is_running, until_gone
 
 from oarlock.engines import local
 
 Start = Callable[..., Gang]
-
-STEPS = """
-import sys, time, oarlock
-me = oarlock.current()
-def train(steps, pause=0.01):
-    for step in range(1, steps + 1):
-        me.report(step, total=steps, loss=1 / step)
-        time.sleep(pause)
-"""
-
-
-@pytest.fixture
-def start(home: Path, tmp_path: Path) -> Start:
-    def make(program: str, **fields: Any) -> Gang:
-        return Gang(tmp_path / "job", program, **fields)
-
-    return make
 
 
 def test_a_run_ends_well_when_its_leader_does(start: Start) -> None:
