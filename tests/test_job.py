@@ -18,12 +18,14 @@ from oarlock.errors import JobError
 from oarlock.job import (
     Duration,
     Job,
+    Kubernetes,
     Limits,
     Replicas,
     Role,
     Roles,
     Size,
     Storage,
+    Volume,
     parse,
     schema,
     slug,
@@ -32,7 +34,7 @@ from oarlock.job import (
 
 PROGRAM = {"program": "train.py"}
 
-EVERYTHING = {
+EVERYTHING: dict[str, Any] = {
     "name": "mnist",
     "program": "train.py",
     "args": ["--epochs", 3, "--lr", 0.5, True, False],
@@ -48,7 +50,17 @@ EVERYTHING = {
     "limits": {"restarts": 5, "stall": "none", "runtime": "1h30m", "rendezvous": 60, "grace": "10s"},
     "warm": False,
     "seed": 7,
-    "kubernetes": {"image": "python:3.11", "nodes": [1, None, {"a": True}], "share": 0.5},
+    "pip": ["numpy>=2; python_version < '3.12'", "torch"],
+    "kubernetes": {
+        "image": "python:3.11",
+        "user": "image",
+        "labels": {"team": "a"},
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        "claim": {"size": "5Gi"},
+        "volumes": {"data": {"path": "/data", "claim": "images"}},
+        "secrets": {"token": {"env": {"TOKEN": "token"}, "roles": ["worker"]}, "files": "/files"},
+        "pod": {"nodes": [1, None, {"a": True}], "share": 0.5},
+    },
 }
 
 VALID: list[dict[str, Any]] = [
@@ -62,6 +74,9 @@ VALID: list[dict[str, Any]] = [
     {**PROGRAM, "module": None, "name": None, "args": None, "env": None, "roles": None, "framework": None},
     {**PROGRAM, "limits": {"stall": 0.5 + 1, "grace": 0, "runtime": "NONE"}, "seed": None, "warm": None},
     {**PROGRAM, "roles": {"worker": {"memory": 2_000_000, "cpu": 0.5, "replicas": "3"}}},
+    {**PROGRAM, "pip": "numpy 'torch >= 2'"},
+    {**PROGRAM, "roles": {"worker": [{"replicas": "2..4", "gpu": 1, "image": "x"}, 3, {"cpu": 2}]}},
+    {**PROGRAM, "roles": {"chief": [{"cpu": 2}], "worker": {"groups": [{"processes": 2}]}}},
 ]
 
 
@@ -91,7 +106,36 @@ def test_every_field_is_read() -> None:
         restarts=5, stall=None, runtime=Duration(5400), rendezvous=Duration(60), grace=Duration(10)
     )
     assert (job.warm, job.seed, job.framework) == (False, 7, "torch")
-    assert job.kubernetes == EVERYTHING["kubernetes"]
+    assert job.pip == ("numpy>=2; python_version < '3.12'", "torch")
+    assert job.kubernetes == Kubernetes(**EVERYTHING["kubernetes"])
+    assert job.kubernetes.volumes == {"data": Volume(path="/data", claim="images")}
+
+
+def test_a_role_may_be_a_list_of_groups() -> None:
+    gpus, cpus = {"replicas": 2, "gpu": 1}, {"replicas": "1..4", "cpu": 3}
+    groups = [{**gpus, "processes": 2}, {**cpus, "processes": 2}]
+    job = parse({**PROGRAM, "roles": {"worker": groups}})
+    worker = job.roles.worker
+    assert worker is not None
+    assert (worker.replicas, worker.processes) == (Replicas(3, 6), 2)
+    assert (worker.gpu, worker.cpu, worker.image) == (0, 1.0, None)
+    assert worker.parts == worker.groups
+    assert worker.parts == (
+        Role(Replicas(2), gpu=1, processes=2),
+        Role(Replicas(1, 4), cpu=3.0, processes=2),
+    )
+    assert to_data(job)["roles"] == {
+        "worker": [
+            {"replicas": 2, "processes": 2, "gpu": 1},
+            {"replicas": "1..4", "processes": 2, "cpu": 3.0},
+        ]
+    }
+    assert msgspec.structs.replace(worker) == worker
+
+
+def test_a_role_without_groups_has_one_part() -> None:
+    role = Role(Replicas(3), gpu=1)
+    assert (role.groups, role.parts) == ((), (role,))
 
 
 def test_python_may_write_what_a_file_may() -> None:
@@ -120,8 +164,10 @@ def test_a_job_cannot_be_changed() -> None:
 
 NAME = "expected lower-case letters, digits and '-', starting with a letter, at most 35 characters"
 FIELDS = (
-    "name, program, module, command, args, env, framework, roles, storage, limits, warm, seed and kubernetes"
+    "name, program, module, command, args, pip, env, framework, roles, storage, limits, warm, seed and "
+    "kubernetes"
 )
+ROLE = "expected replicas, processes, cpu, memory, gpu, image, node_selector, tolerations and groups"
 
 ENDLESS: list[Any] = []
 ENDLESS.append(ENDLESS)
@@ -148,9 +194,15 @@ MISTAKES: list[tuple[dict[Any, Any], str]] = [
     ({"limits": {"restarts": -1}}, "limits.restarts: expected 0 or more, found -1"),
     ({"limits": 3}, "limits: expected restarts, stall, runtime, rendezvous and grace, found 3"),
     ({"roles": ["worker"]}, "roles: expected chief, worker, ps and evaluator, found a list"),
+    ({"roles": {"worker": []}}, "roles.worker: expected a list of one group or more, found an empty list"),
+    ({"roles": {"worker": [1, [2]]}}, f"roles.worker.1: {ROLE}, found a list"),
+    ({"roles": {"worker": ()}}, "roles.worker: expected a list of one group or more, found an empty list"),
+    ({"roles": {"worker": ENDLESS}}, f"roles.worker.0: {ROLE}, found a list"),
+    ({"roles": {"worker": [1, None]}}, f"roles.worker.1: {ROLE}, found nothing"),
+    ({"roles": {"worker": [{"gpus": 2}]}}, "roles.worker.0.gpus: no such field; did you mean gpu?"),
     (
-        {"roles": {"worker": [2]}},
-        "roles.worker: expected replicas, processes, cpu, memory and gpu, found a list",
+        {"roles": {"worker": {"groups": [1, {"gpu": "a"}]}}},
+        'roles.worker.groups.1.gpu: expected a whole number, found "a"',
     ),
     (
         {"limits": {"stall": "soon"}},
@@ -181,22 +233,22 @@ MISTAKES: list[tuple[dict[Any, Any], str]] = [
         {"args": "it's"},
         'args: expected a list of arguments or one line, found "it\'s"; a quotation mark is not closed',
     ),
-    ({"kubernetes": []}, "kubernetes: expected a mapping, found an empty list"),
-    ({"kubernetes": {1: 2}}, "kubernetes.1: expected a name"),
-    ({"kubernetes": {"a": {"b": [0, {2: 2}]}}}, "kubernetes.a.b.1.2: expected a name"),
+    ({"kubernetes": {"pod": []}}, "kubernetes.pod: expected a mapping, found an empty list"),
+    ({"kubernetes": {"pod": {1: 2}}}, "kubernetes.pod.1: expected a name"),
+    ({"kubernetes": {"pod": {"a": {"b": [0, {2: 2}]}}}}, "kubernetes.pod.a.b.1.2: expected a name"),
     (
-        {"kubernetes": {"a": [b"x"]}},
-        "kubernetes.a.0: expected text, a number, a list or a mapping, found a bytes",
+        {"kubernetes": {"pod": {"a": [b"x"]}}},
+        "kubernetes.pod.a.0: expected text, a number, a list or a mapping, found a bytes",
     ),
     (
-        {"kubernetes": {"a": float("nan")}},
-        "kubernetes.a: expected text, a number, a list or a mapping, found nan",
+        {"kubernetes": {"pod": {"a": float("nan")}}},
+        "kubernetes.pod.a: expected text, a number, a list or a mapping, found nan",
     ),
     (
-        {"kubernetes": {"a": "\ud800"}},
-        'kubernetes.a: expected text, a number, a list or a mapping, found "\\ud800"',
+        {"kubernetes": {"pod": {"a": "\ud800"}}},
+        'kubernetes.pod.a: expected text, a number, a list or a mapping, found "\\ud800"',
     ),
-    ({"kubernetes": {"a": ENDLESS}}, "kubernetes.a" + ".0" * 51 + ": nested too deeply"),
+    ({"kubernetes": {"pod": {"a": ENDLESS}}}, "kubernetes.pod.a" + ".0" * 51 + ": nested too deeply"),
     # roles
     ({"roles": {"worker": 0}}, "roles.worker.replicas: expected 1 or more, found 0"),
     ({"roles": {"worker": "8..2"}}, "roles.worker.replicas: min is larger than max in 8..2"),
@@ -226,6 +278,44 @@ MISTAKES: list[tuple[dict[Any, Any], str]] = [
     ({"roles": {"ps": 1, "chief": 1}}, "roles.ps: parameter servers need at least one worker; add worker"),
     ({"roles": {"evaluator": 1}}, "roles: there is no chief and no worker; add worker"),
     ({"roles": {}}, "roles: there is no chief and no worker; add worker"),
+    (
+        {"roles": {"worker": [{"processes": 2}, {"processes": 2}, 1]}},
+        "roles.worker.2.processes: expected 2 as in the first group, found 1",
+    ),
+    (
+        {"roles": {"worker": {"groups": [2, 1], "cpu": 3}}},
+        "roles.worker.cpu: the role is a list of groups; give it in them",
+    ),
+    (
+        {"roles": {"worker": {"groups": [2, 1], "replicas": 4}}},
+        "roles.worker.replicas: the role is a list of groups; give it in them",
+    ),
+    (
+        {"roles": {"worker": [1, {"groups": [2]}]}},
+        "roles.worker.1: a group has no groups of its own",
+    ),
+    (
+        {"roles": {"worker": [100_000, 1]}},
+        "roles.worker: together: expected at most 100000, found 100001",
+    ),
+    ({"roles": {"chief": [1, 1]}}, "roles.chief.replicas: there can be only one chief, found 2"),
+    (
+        {"roles": {"worker": 1, "evaluator": [{"cpu": 1}, 2]}},
+        "roles.evaluator.replicas: there can be only one evaluator, found 3",
+    ),
+    # packages
+    ({"pip": 3}, "pip: expected packages as a list or one line, found 3"),
+    ({"pip": ["numpy", None]}, "pip: expected text or a number as word 2, found nothing"),
+    (
+        {"pip": "numpy >= 2"},
+        'pip: expected a package as pip takes it, such as numpy>=2, found ">="; '
+        "one with spaces is an item of a list",
+    ),
+    (
+        {"pip": "numpy>=2; python_version<'3.12'"},
+        'pip: expected a package as pip takes it, such as numpy>=2, found "numpy>=2;"; '
+        "one with spaces is an item of a list",
+    ),
     # what to run
     ({"program": None}, "there is nothing to run; give one of program, module and command"),
     ({"module": "train"}, "module: program is given too; give exactly one of them"),
@@ -332,8 +422,8 @@ def _is_plain(data: Any) -> bool:
 
 def test_data_of_a_job_is_its_own() -> None:
     job = parse(EVERYTHING)
-    to_data(job)["kubernetes"]["nodes"].append(7)
-    assert job.kubernetes == EVERYTHING["kubernetes"]
+    to_data(job)["kubernetes"]["pod"]["nodes"].append(7)
+    assert job.kubernetes.pod == EVERYTHING["kubernetes"]["pod"]
 
 
 def test_data_of_a_job_says_what_differs_from_the_defaults() -> None:
@@ -369,7 +459,8 @@ BEYOND_A_SCHEMA = [
     "no chief",
     "Oarlock sets it",
 ]
-BEYOND_A_SCHEMA += ["quotation mark", "no shell", "x00", "ud800", "\\n", "kubernetes."]
+BEYOND_A_SCHEMA += ["quotation mark", "no shell", "x00", "ud800", "\\n", "kubernetes.pod."]
+BEYOND_A_SCHEMA += ["first group", "list of groups", "of its own", "together", "as pip takes it"]
 
 
 @pytest.mark.parametrize(
@@ -379,6 +470,7 @@ BEYOND_A_SCHEMA += ["quotation mark", "no shell", "x00", "ud800", "\\n", "kubern
         for written, message in MISTAKES
         if not any(part in message for part in BEYOND_A_SCHEMA)
         and all(isinstance(name, str) for name in written)
+        and written != {"roles": {"worker": ENDLESS}}
     ],
 )
 def test_the_schema_refuses_what_a_job_refuses(written: dict[str, Any]) -> None:
@@ -394,7 +486,10 @@ def _as_json(value: Any) -> Any:
 
 def test_the_schema_describes_every_field() -> None:
     objects = [schema(), *schema()["$defs"].values()]
-    assert len(objects) == 5
+    assert [description["title"] for description in objects] == [
+        *("Job", "Roles", "Role", "Toleration", "Storage", "Limits", "Kubernetes", "Claim", "Volume"),
+        "SecretUse",
+    ]
     for description in objects:
         assert description["additionalProperties"] is False
         for name, field in description["properties"].items():
@@ -466,6 +561,8 @@ def _mutate(data: dict[Any, Any], draw: random.Random) -> None:
     inner = data.get(name)
     if isinstance(inner, dict) and inner and draw.random() < 0.7:
         _mutate(inner, draw)
+    elif isinstance(inner, list) and inner and isinstance(inner[0], dict) and draw.random() < 0.7:
+        _mutate(inner[0], draw)
     elif draw.random() < 0.3:
         data.pop(name, None)
     elif draw.random() < 0.2:
@@ -478,6 +575,7 @@ def _mutate(data: dict[Any, Any], draw: random.Random) -> None:
     "module",
     [
         "job",
+        "job_kubernetes",
         "quantities",
         "reading.fields",
         "reading.kinds",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from oarlock.errors import JobError
-from oarlock.job import Replicas
+from oarlock.job import Claim, Kubernetes, Replicas
 from oarlock.jobfile import JobFile, load
 
 Load = Callable[..., JobFile]
@@ -130,6 +130,52 @@ def test_a_mistake_in_a_programs_block_has_its_line(here: Path) -> None:
     assert problem_with(here, "main.py") == "main.py:12: a second script block; the first is on line 2"
 
 
+DEPENDENCIES = """\
+# /// script
+# requires-python = ">=3.10"
+# dependencies = [
+#   "numpy>=2; python_version < '3.12'",
+#   "torch",
+# ]
+# ///
+"""
+
+
+def test_the_packages_in_a_programs_block_are_what_pods_install(here: Path) -> None:
+    packages = ("numpy>=2; python_version < '3.12'", "torch")
+    write(here, {"train.py": DEPENDENCIES, "other.py": ""})
+    assert load("train.py", cwd=here).job.pip == packages
+    assert load(cwd=here).job.pip == packages
+    assert load("train.py", cwd=here, sets=["pip=jax flax"]).job.pip == ("jax", "flax")
+    write(here, {"job.yaml": "program: train.py\n"})
+    assert load(cwd=here).job.pip == packages
+    assert load(cwd=here, sets=["program=other.py"]).job.pip == ()
+    assert load(cwd=here, sets=["module=train"]).job.pip == ()
+
+
+@pytest.mark.parametrize(("written", "pip"), [("[]", ()), ("[jax==1.10]", ("jax==1.10",))])
+def test_a_job_that_names_packages_itself_is_believed(here: Path, written: str, pip: Any) -> None:
+    write(here, {"train.py": DEPENDENCIES, "job.yaml": f"program: train.py\npip: {written}\n"})
+    assert load(cwd=here).job.pip == pip
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ('"numpy"', 'dependencies: expected a list of packages, found "numpy"'),
+        ('["numpy", {}]', "dependencies: expected text or a number as word 2, found an empty mapping"),
+        ('["numpy;"]', "dependencies: expected a package as pip takes it, such as numpy>=2, found "
+         '"numpy;"; one with spaces is an item of a list'),
+    ],
+)  # fmt: skip
+def test_packages_that_are_none_are_told_with_the_program_s_line(
+    here: Path, written: str, message: str
+) -> None:
+    write(here, {"job.yaml": "program: sub/x.py\n"})
+    write(here, {"sub/x.py": f"import os\n# /// script\n# dependencies = {written}\n# ///\n"})
+    assert problem_with(here) == f"sub/x.py:3: {message}"
+
+
 def test_a_program_alone_starts_where_the_user_stands(here: Path) -> None:
     write(here, {"sub/main.py": ""})
     inside, outside = (
@@ -214,6 +260,18 @@ FILES: list[tuple[str, str]] = [
     ("command: no-such-command --x\n", 'job.yaml:1: command: "no-such-command": no such command on PATH'),
     ("command: train.py\n",
      'job.yaml:1: command: "train.py": no such command on PATH; did you mean ./train.py?'),
+    ("program: train.py\nroles:\n  worker:\n    - gpu: 1\n    - gpu: 2\n      cpus: 1\n",
+     "job.yaml:6: roles.worker.1.cpus: no such field; did you mean cpu?"),
+    ("program: train.py\nkubernetes:\n  volumes:\n    data:\n      path: data\n      size: 1Gi\n",
+     'job.yaml:5: kubernetes.volumes.data.path: expected an absolute path such as /data, found "data"; '
+     "did you mean /data?"),
+    ("program: train.py\nkubernetes:\n  volumes:\n    data:\n      size: 1Gi\n",
+     "job.yaml:4: kubernetes.volumes.data.path: expected an absolute path such as /data, found nothing"),
+    ("program: train.py\nkubernetes:\n  tolerations:\n  - key: a\n    efect: NoSchedule\n",
+     "job.yaml:5: kubernetes.tolerations.0.efect: no such field; did you mean effect?"),
+    ("program: train.py\nkubernetes:\n  pull_secrets:\n  - a\n  - B\n",
+     "job.yaml:5: kubernetes.pull_secrets.1: expected the name of a secret: lower-case letters, digits, "
+     "'-' and '.', at most 253 characters, found \"B\"; try b"),
     # YAML itself
     ("name: a\nprogram: train.py\nname: b\n", "job.yaml:3: name: given twice, first on line 1"),
     ("program: train.py\nlimits: {grace: 1s, grace: 2s}\n",
@@ -393,7 +451,7 @@ def test_flags_win_over_the_file(here: Path) -> None:
         "limits.restarts=5",
         "env.VERSION=1.10",
         "roles.worker.cpu=2",
-        "kubernetes.image.tag=a",
+        "kubernetes.image=a",
         "warm=false",
     ]
     job = load(cwd=here, overrides=overrides, sets=sets).job
@@ -401,21 +459,71 @@ def test_flags_win_over_the_file(here: Path) -> None:
     assert (str(job.roles.worker.replicas), job.roles.worker.cpu) == ("4", 2)
     assert (job.args, job.name, job.seed, job.warm) == (("--b",), "x", 7, False)
     assert (job.limits.restarts, job.limits.stall) == (5, None)
-    assert (job.env, job.kubernetes) == ({"VERSION": "1.10"}, {"image": {"tag": "a"}})
+    assert (job.env, job.kubernetes) == ({"VERSION": "1.10"}, Kubernetes(image="a"))
 
 
 def test_a_flag_changes_nothing_but_its_field(here: Path) -> None:
     write(here, {"job.yaml": JOB + "kubernetes: {image: plain, user: image}\n"})
-    job = load(cwd=here, sets=["roles.worker.cpu=2", "limits.grace=1m", "kubernetes.image.tag=a"]).job
+    sets = ["roles.worker.cpu=2", "limits.grace=1m", "kubernetes.image=a", "kubernetes.pod.dns.policy=b"]
+    job = load(cwd=here, sets=sets).job
     assert job.roles.worker is not None
     assert (str(job.roles.worker.replicas), job.roles.worker.cpu) == ("2..8", 2)
     assert (job.limits.restarts, str(job.limits.grace)) == (1, "1m")
-    assert job.kubernetes == {"image": {"tag": "a"}, "user": "image"}
+    assert job.kubernetes == Kubernetes(image="a", user="image", pod={"dns": {"policy": "b"}})
 
 
 @pytest.mark.parametrize("text", ["1.10", "a: b", "[a", "", "null", " x", "true", "*a"])
 def test_a_variable_that_is_set_is_the_text_itself(here: Path, text: str) -> None:
     assert load("train.py", cwd=here, sets=[f"env.A={text}"]).job.env == {"A": text}
+
+
+@pytest.mark.parametrize(
+    ("sets", "expected"),
+    [
+        (["image=x"], {"image": "x"}),
+        (["labels.team=a"], {"labels": {"old": "1", "team": "a"}}),
+        (["labels.example.com/v=1.10"], {"labels": {"old": "1", "example.com/v": "1.10"}}),
+        (["node_selector.kubernetes.io/arch=arm64"], {"node_selector": {"kubernetes.io/arch": "arm64"}}),
+        (["claim=none"], {"claim": None}),
+        (["claim=mine"], {"claim": Claim(name="mine", existing=True)}),
+        (["claim.size=5Gi"], {"claim": Claim(size="5Gi")}),
+        (["claim=none", "claim.size=5Gi"], {"claim": Claim(size="5Gi")}),
+        (["claim=mine", "claim.shared=true"], {"claim": Claim(name="mine", existing=True, shared=True)}),
+        (["volumes.d.path=/d", "volumes.d.size=1Gi"], {"volumes": {"d": {"path": "/d", "size": "1Gi"}}}),
+        (["volumes.d={path: /d, claim: c}"], {"volumes": {"d": {"path": "/d", "claim": "c"}}}),
+        (["secrets.s=/s"], {"secrets": {"s": "/s"}}),
+        (["secrets.s=/s", "secrets.s.env.A=1"], {"secrets": {"s": {"path": "/s", "env": {"A": "1"}}}}),
+        (["user=image"], {"user": "image"}),
+        (["tolerations=[{key: a}]"], {"tolerations": [{"key": "a"}]}),
+        (["pull_secrets=a"], {"pull_secrets": ["a"]}),
+    ],
+)
+def test_what_only_kubernetes_has_is_set_like_the_rest(
+    here: Path, sets: list[str], expected: dict[str, Any]
+) -> None:
+    write(here, {"job.yaml": JOB + "kubernetes:\n  labels: {old: 1}\n"})
+    job = load(cwd=here, sets=[f"kubernetes.{one}" for one in sets]).job
+    assert job.kubernetes == Kubernetes(**{"labels": {"old": "1"}, **expected})
+
+
+def test_a_label_is_the_text_that_was_written(here: Path) -> None:
+    text = """
+program: train.py
+roles:
+  worker:
+    - node_selector: {gpu: true}
+kubernetes:
+  labels: {version: 1.10, on: true}
+  annotations: {when: 2020-01-01}
+"""
+    write(here, {"job.yaml": text})
+    job = load(cwd=here).job
+    assert (job.kubernetes.labels, job.kubernetes.annotations) == (
+        {"version": "1.10", "on": "true"},
+        {"when": "2020-01-01"},
+    )
+    assert job.roles.worker is not None
+    assert job.roles.worker.parts[0].node_selector == {"gpu": "true"}
 
 
 def test_flags_alone_are_enough(here: Path) -> None:
@@ -479,6 +587,20 @@ FLAGS: list[tuple[dict[str, Any], str]] = [
      'characters, found "a b"; try a-b'),
     ({"sets": ["program=trian.py"]},
      "--set program=trian.py: trian.py: no such program in HERE; did you mean train.py?"),
+    ({"sets": ["roles.worker=[2, 1]", "roles.worker.replicas=4"]},
+     "--set roles.worker.replicas=4: the role is a list of groups; give it in them"),
+    ({"sets": ["roles.worker.groups.0.cpu=4"]},
+     "--set roles.worker.groups.0.cpu=4: no such field roles.worker.groups.0.cpu; roles.worker.groups has no "
+     "fields"),
+    ({"sets": ["kubernetes.imag=a"]},
+     "--set kubernetes.imag=a: no such field kubernetes.imag; did you mean kubernetes.image?"),
+    ({"sets": ["kubernetes.image.tag=a"]},
+     "--set kubernetes.image.tag=a: no such field kubernetes.image.tag; kubernetes.image has no fields"),
+    ({"sets": ["kubernetes.volumes.d.pth=/d"]},
+     "--set kubernetes.volumes.d.pth=/d: no such field kubernetes.volumes.d.pth; did you mean "
+     "kubernetes.volumes.d.path?"),
+    ({"sets": ["kubernetes.labels.oarlock.dev/run=a"]},
+     "--set kubernetes.labels.oarlock.dev/run=a: Oarlock or Kubernetes sets it; leave it out"),
     ({"overrides": {"roles.worker.replicas": 0}}, "--workers: expected 1 or more, found 0"),
     ({"overrides": {"roles.worker.replicas": "8..2"}}, "--workers: min is larger than max in 8..2"),
     ({"overrides": {"name": "My Job"}},
@@ -555,7 +677,7 @@ cpu = 2.5
 [limits]
 restarts = 5
 stall = "10m"
-[kubernetes]
+[kubernetes.pod]
 when = 2020-01-01
 text = \"\"\"
 more = 1

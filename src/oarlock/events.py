@@ -14,6 +14,7 @@ RunState is the one thing that every view of a run shows: `ps`, `status`, the li
                                             failure; alone: only this task starts again)
     checkpoint  seconds, task?, step?       a checkpoint was saved; the steps stood still for so long
     note        text                        something worth a line
+    problem     text?, fix?                 what keeps a cluster run from going on; neither: no longer
     stop        reason                      the run was asked to end
     end         state, code, reason, task?  the verdict
 """
@@ -118,6 +119,7 @@ class RunState:
     code: int | None = None
     reason: str | None = None
     failure: Failure | None = None
+    problem: str | None = None  # of the cluster's, now, with what to do about it
     tasks: dict[str, TaskState] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     accounts: Accounts = field(default_factory=Accounts)  # where the time went
@@ -125,6 +127,11 @@ class RunState:
     @property
     def is_final(self) -> bool:
         return self.state in FINAL
+
+    @property
+    def is_over(self) -> bool:
+        """Nobody works on it any more: it has a verdict, or was lost."""
+        return self.is_final or self.state == "lost"
 
     @property
     def leader(self) -> TaskState | None:
@@ -212,6 +219,10 @@ class RunState:
     def _on_note(self, event: Event) -> None:
         self.notes = [*self.notes[-19:], str(event.get("text", ""))]
 
+    def _on_problem(self, event: Event) -> None:
+        told = [str(event[key]) for key in ("text", "fix") if event.get(key)]
+        self.problem = "; ".join(told) or None
+
     def _on_stop(self, event: Event) -> None:
         self.state = "stopping"
         self.reason = event.get("reason")
@@ -220,7 +231,7 @@ class RunState:
         self.state = event["state"]
         self.code = event.get("code")
         self.reason = event.get("reason")
-        self.ended = event["t"]
+        self.ended, self.problem = event["t"], None
         self.failure = _failure(event) if self.state == "failed" else None
 
     def _task(self, event: Event) -> TaskState:

@@ -13,22 +13,35 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
+from oarlock.job_kubernetes import (
+    IMAGE,
+    NODE_SELECTOR,
+    TOLERATIONS,
+    Claim,
+    Kubernetes,
+    SecretUse,
+    Volume,
+)
 from oarlock.quantities import Duration, Replicas, Size
 from oarlock.reading import kinds
-from oarlock.reading.fields import FieldError, Section, fields_of, read_section
+from oarlock.reading.fields import FieldError, Section, Sections, fields_of, read_section
 from oarlock.reading.schema import schema_of
 
 __all__ = [
     "WAYS",
+    "Claim",
     "Duration",
     "FieldError",
     "Job",
+    "Kubernetes",
     "Limits",
     "Replicas",
     "Role",
     "Roles",
+    "SecretUse",
     "Size",
     "Storage",
+    "Volume",
     "parse",
     "schema",
     "slug",
@@ -51,7 +64,8 @@ def to_data(job: Section, *, full: bool = False) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for name, field in fields_of(type(job)).items():
         value = getattr(job, name)
-        if value == field.default and not (full and value is not None):
+        # A role without groups is no list, so that even in full there are none to give.
+        if value == field.default and (value is None or not full or name == job.list_of):
             continue
         data[name] = _plain(value, full)
     return data
@@ -60,6 +74,8 @@ def to_data(job: Section, *, full: bool = False) -> dict[str, Any]:
 def _plain(value: Any, full: bool) -> Any:
     if value is None:
         return "none"  # no limit; a null would mean the default
+    if isinstance(value, Role) and value.groups:
+        return [_plain(group, full) for group in value.groups]
     if isinstance(value, Role) and not full:
         data = to_data(value)
         return data if data.keys() - {"replicas"} else _plain(value.replicas, full)
@@ -69,7 +85,11 @@ def _plain(value: Any, full: bool) -> Any:
         return value.min
     if isinstance(value, (Duration, Size, Replicas)):
         return str(value)
-    return list(value) if isinstance(value, tuple) else copy.deepcopy(value)
+    if isinstance(value, tuple):
+        return [_plain(item, full) for item in value]
+    if isinstance(value, dict) and any(isinstance(item, Section) for item in value.values()):
+        return {name: _plain(item, full) for name, item in value.items()}
+    return copy.deepcopy(value)
 
 
 def schema() -> dict[str, Any]:
@@ -116,20 +136,81 @@ _MODULE = kinds.text(
     hint=lambda written: "for a file use program" if "/" in written or written.endswith(".py") else "",
 )
 _COMMAND = kinds.words("a command as a list of words or one line", least=1)
+_PIP = kinds.words(
+    "packages as a list or one line",
+    word=kinds.text(
+        "a package as pip takes it, such as numpy>=2",
+        r"[A-Za-z0-9./-](?:.*[^;\s])?",
+        hint=lambda written: "one with spaces is an item of a list",
+    ),
+)
 _FRAMEWORK = kinds.choice("auto", "tensorflow", "torch", "jax", "none")
 _LIMIT = kinds.duration("1s", or_none=True)
 
 
 class Role(Section, frozen=True):
-    """One role of the gang: how many members it has and what each of its machines needs."""
+    """One role of the gang: how many members it has and what each of its machines needs.
+
+    A list is short for `groups`: members on different machines, such as some with a GPU and some without.
+    """
 
     shorthand: ClassVar[str | None] = "replicas"
+    list_of: ClassVar[str | None] = "groups"
 
     replicas: Annotated[Replicas, kinds.replicas(), "How many: a number, or min..max."] = Replicas(1)
     processes: Annotated[int, kinds.whole(1), "Processes on each machine; one per GPU is usual."] = 1
     cpu: Annotated[float, kinds.cores(), "CPU cores for each machine, such as 2, 0.5 or 500m."] = 1.0
     memory: Annotated[Size, kinds.size(), "Memory for each machine, such as 4Gi."] = Size(2 * 1024**3)
     gpu: Annotated[int, kinds.whole(0), "GPUs for each machine."] = 0
+    image: Annotated[str | None, IMAGE, "Its image on Kubernetes, if it needs its own."] = None
+    node_selector: Annotated[
+        dict[str, str], NODE_SELECTOR, "Labels that its nodes on Kubernetes must have."
+    ] = msgspec.field(default_factory=dict)
+    tolerations: Annotated[
+        tuple[dict[str, Any], ...], TOLERATIONS, "Taints that its pods on Kubernetes may be put on."
+    ] = ()
+    groups: Annotated[
+        tuple[Role, ...],
+        Sections("a list of one group or more", Role, least=1),
+        "Members that need different machines; a list is short for it.",
+    ] = ()
+
+    @property
+    def parts(self) -> tuple[Role, ...]:
+        """Its groups, or itself alone."""
+        return self.groups or (self,)
+
+    def check(self) -> None:
+        if not self.groups:
+            return
+        for number, group in enumerate(self.groups):
+            if group.groups:
+                raise FieldError(("groups", str(number)), "a group has no groups of its own")
+            if group.processes != self.groups[0].processes:
+                raise FieldError(
+                    ("groups", str(number), "processes"),
+                    f"expected {self.groups[0].processes} as in the first group, found {group.processes}",
+                )
+        # What the groups have in common, as the outer role's, for those who do not ask for machines.
+        self._adopt("replicas", _total(self.groups))
+        self._adopt("processes", self.groups[0].processes)
+        for name, field in fields_of(Role).items():
+            if name not in ("replicas", "processes", "groups"):
+                self._adopt(name, field.default)
+
+    def _adopt(self, name: str, value: Any) -> None:
+        given = getattr(self, name)
+        if given not in (value, fields_of(Role)[name].default):
+            raise FieldError((name,), "the role is a list of groups; give it in them")
+        msgspec.structs.force_setattr(self, name, value)
+
+
+def _total(groups: tuple[Role, ...]) -> Replicas:
+    try:
+        least, most = (sum(getattr(group.replicas, end) for group in groups) for end in ("min", "max"))
+        return Replicas(least, most)
+    except ValueError as problem:
+        raise FieldError(("groups",), f"together: {problem}") from None
 
 
 class Roles(Section, frozen=True, kw_only=True):
@@ -189,6 +270,9 @@ class Job(Section, frozen=True, kw_only=True):
         tuple[str, ...] | None, _COMMAND, "The command to run if it is not Python: words, or one line."
     ] = None
     args: Annotated[tuple[str, ...], kinds.words("a list of arguments or one line"), "Its arguments."] = ()
+    pip: Annotated[
+        tuple[str, ...], _PIP, "Packages that a pod installs before the start, as pip takes them."
+    ] = ()
     env: Annotated[
         dict[str, str], kinds.variables(refused_variable), "Environment variables for every task."
     ] = msgspec.field(default_factory=dict)
@@ -202,9 +286,7 @@ class Job(Section, frozen=True, kw_only=True):
         bool, kinds.flag(), "Import the framework once and fork the tasks; false starts each afresh."
     ] = True
     seed: Annotated[int, kinds.whole(0, 2**32 - 1), "For the order of examples and random numbers."] = 0
-    kubernetes: Annotated[dict[str, Any], kinds.anything(), "Settings that only Kubernetes has."] = (
-        msgspec.field(default_factory=dict)
-    )
+    kubernetes: Annotated[Kubernetes, "Settings that only Kubernetes has."] = Kubernetes()
 
     def check(self) -> None:
         given = [name for name in WAYS if getattr(self, name) is not None]
@@ -212,6 +294,11 @@ class Job(Section, frozen=True, kw_only=True):
             raise FieldError((), "there is nothing to run; give one of program, module and command")
         if len(given) > 1:
             raise FieldError((given[1],), f"{given[0]} is given too; give exactly one of them")
+        try:
+            roles = [name for name in fields_of(Roles) if getattr(self.roles, name)]
+            self.kubernetes.check_in_job(roles, self.env, refused_variable)
+        except FieldError as problem:
+            raise problem.inside("kubernetes") from None
         if self.name == _UNNAMED:
             msgspec.structs.force_setattr(self, "name", slug(self.subject))
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from oarlock import runnable
 from oarlock.errors import JobError
 from oarlock.job import WAYS, FieldError, Job, parse, slug
@@ -18,7 +20,7 @@ from oarlock.reading import overrides as flags
 from oarlock.reading.overrides import Override
 from oarlock.reading.source import Source, read_text
 from oarlock.reading.toml_source import read_script, read_toml
-from oarlock.reading.wording import nearest, printable
+from oarlock.reading.wording import nearest, printable, unexpected
 from oarlock.reading.yaml_source import read_yaml
 
 JOB_FILES = ("job.yaml", "job.yml")
@@ -69,6 +71,8 @@ def load(
         job = runnable.check(job, found.folder)
     except FieldError as problem:
         raise JobError(_located(problem, found.source, changes)) from None
+    if job.program is not None and data.get("pip") is None:
+        job = _with_dependencies(job, found.folder / job.program, here)
     return JobFile(job, found.folder, found.file)
 
 
@@ -135,6 +139,21 @@ def _from_program(program: Path, folder: Path, cwd: Path) -> _Found:
     return _Found(folder, program, source, defaults)
 
 
+def _with_dependencies(job: Job, program: Path, cwd: Path) -> Job:
+    """The job with the packages that its program names in its own block (PEP 723)."""
+    shown = _shown(program, cwd)
+    block = read_script(runnable.read_program(program, shown), shown, table=())
+    if block is None or "dependencies" not in block.data:
+        return job
+    named, where = block.data["dependencies"], block.where(("dependencies",))
+    if not isinstance(named, list):
+        raise JobError(f"{where}: dependencies: {unexpected('a list of packages', named)}")
+    try:
+        return msgspec.structs.replace(job, pip=named)
+    except FieldError as problem:
+        raise JobError(f"{where}: dependencies: {problem.problem}") from None
+
+
 def _missing(target: str, path: Path) -> str:
     if path.suffix == ".py":
         return f"{printable(target)}: {runnable.no_such_program(path.name, path.parent)}"
@@ -164,7 +183,7 @@ def _from_set(written: str) -> Override:
 
 
 def _override(flag: str, name: str, value: Any) -> Override:
-    path = tuple(part.strip() for part in name.split("."))
+    path = flags.path_of(name)
     try:
         flags.kind_at(Job, path)
         return Override(flag, path, flags.value_of(Job, path, value) if isinstance(value, str) else value)

@@ -11,6 +11,9 @@
 
 The lock tells a living run from a lost one: the kernel lets go of it when the agent ends,
 however it ends, and no process id can be mistaken for another.
+
+A run on a cluster has the same record, kept by whoever watches it (who holds the lock meanwhile), and
+cluster.json, which says where it is. It is what was last seen of it.
 """
 
 from __future__ import annotations
@@ -53,6 +56,17 @@ class RunFolder:
         return self.path / "model"
 
     @property
+    def is_remote(self) -> bool:
+        """Whether it runs on a cluster: then the lock only says that somebody here watches it."""
+        return (self.path / "cluster.json").exists()
+
+    @property
+    def seen(self) -> float:
+        """When a client last looked at the cluster for it."""
+        watched = self.path / "watched.json"
+        return watched.stat().st_mtime if watched.exists() else self.created
+
+    @property
     def created(self) -> float:
         """job.yaml is written once, when the run is made."""
         return (self.path / "job.yaml").stat().st_mtime
@@ -71,10 +85,14 @@ class RunFolder:
         if result is not None and not is_held:
             return result
         state = fold(self.name, self.events())
-        if not is_held and not state.is_final:
+        if not is_held and not state.is_final and not self.is_remote:
             state.state = "lost"
             state.reason = "its agent is gone: this machine or the agent went down"
         return state
+
+    def is_running(self) -> bool:
+        """As far as is known here."""
+        return not self.state().is_over if self.is_remote else self.is_held()
 
     def _result(self) -> RunState | None:
         try:

@@ -1,9 +1,9 @@
-"""Following a run on this machine: its events and its tasks' lines, from the files its agent writes."""
+"""Following a run: its events and its tasks' lines, from the record on this machine."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,10 +66,19 @@ class Watch:
 
     def follow(self) -> Iterator[tuple[list[events.Event], list[LogLine]]]:
         """Ends with the run; a run whose agent vanished ends as `lost`."""
+        if not self.run.is_remote:
+            yield from self._while(self.run.is_held)
+            return
+        from oarlock.engines.kubernetes import client  # only where there is a cluster
+
+        with client.watching(self.run) as is_watched:
+            yield from self._while(is_watched)
+
+    def _while(self, is_live: Callable[[], bool]) -> Iterator[tuple[list[events.Event], list[LogLine]]]:
         while True:
-            is_held = self.run.is_held()  # before the look: what was written by then is seen
+            goes_on = is_live()  # before the look: what was written by then is seen
             yield self.look()
-            if not is_held:
+            if not goes_on:
                 if not self.state.is_final:
                     self.state = self.run.state()
                 return

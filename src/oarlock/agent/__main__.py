@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import socket
 import sys
 import traceback
@@ -27,11 +26,9 @@ def main() -> int:
         if os.getppid() != call.with_parent:
             return 1  # it died before we could ask for that
     spec = Spec.from_json((call.folder / "agent.json").read_text())
-    _raise_limits()
+    processes.raise_limits()
     processes.adopt_orphans()
-    for place in spec.folders.values():
-        if "://" not in place:
-            Path(place).mkdir(parents=True, exist_ok=True)
+    life.make_folders(spec)
     if call.machine:
         return _follow(call, spec)
     return _lead(spec)
@@ -43,7 +40,7 @@ def _lead(spec: Spec) -> int:
     record = Record(folder, events.fold(spec.run, filter(None, map(events.decode, lines))))
     record.emit("agent", pid=os.getpid(), host=socket.gethostname())
     try:
-        return life.lead(spec, record, machine=0)
+        return life.lead(spec, record, spec.seat(0))
     except BaseException as error:
         traceback.print_exc()
         record.end("failed", 1, reason=f"the agent failed: {type(error).__name__}: {error}; see agent.log")
@@ -56,16 +53,11 @@ def _follow(call: argparse.Namespace, spec: Spec) -> int:
     host, port = address.rsplit(":", 1)
     record = Record(Path(spec.folder), events.RunState(spec.run))
     try:
-        return life.follow(spec, record, call.machine, (host, int(port)), call.bind or spec.bind)
+        return life.follow(
+            spec, record, spec.seat(call.machine), (host, int(port)), call.bind or spec.bind
+        ).code
     finally:
         processes.end_orphans()
-
-
-def _raise_limits() -> None:
-    """A thousand agents are a thousand descriptors; the usual soft limit is 1,024."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 65536 if most == resource.RLIM_INFINITY else min(65536, most)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def _call() -> argparse.Namespace:

@@ -53,6 +53,8 @@ class Conductor:
         self.is_forgiven = False  # that end is nobody's failure: it costs no restart
         self.stopped: tuple[str, int, str] | None = None  # state, code, reason
         self.code: int | None = None  # the verdict
+        self.is_moving = False  # this machine goes, the run goes on: not a verdict
+        self.informed: set[str] = set()  # who was told that the run is over
         self.desired: Message = {"do": "clear", "generation": self.generation}
         self.formed_at = time.monotonic()
         self.thinning = Thinning(self.formed_at)
@@ -70,7 +72,7 @@ class Conductor:
         if known is not None and known.uid != agent.uid:
             if agent.born < known.born:
                 return f"a younger agent is {agent.name} now"
-            known.wish({"do": "over", "generation": self.generation, "code": _PREEMPTED})
+            known.wish({"do": "over", "generation": self.generation, "code": _PREEMPTED, "replaced": True})
         self.loop.cancel(f"loss of {agent.name}")
         if known is not None and known.uid == agent.uid:
             agent.status = known.status
@@ -159,7 +161,17 @@ class Conductor:
             self.stop("stopped", _STOPPED_BY_USER, "stopped by the user")
 
     def on_preempted(self) -> None:
+        self.is_moving = self.spec.is_replaced
         self.stop("stopped", _PREEMPTED, "the machine asked it to leave (SIGTERM)")
+
+    def give_up(self, why: str) -> None:
+        """Without having begun; or again, where the record holds the verdict."""
+        state = self.record.state
+        if state.is_final:
+            self.phase, self.code = "over", state.code or 0
+            self._wish("over", code=self.code)
+        else:
+            self._end("failed", 1, why)
 
     def _on_runtime(self) -> None:
         self.stop("failed", _OUT_OF_TIME, f"limits.runtime of {self.spec.limits.runtime:g} s is over")
@@ -253,6 +265,8 @@ class Conductor:
     def _wish_to(self, agent: Agent) -> None:
         if agent.is_connected:
             agent.wish(self.desired)
+            if self.desired["do"] == "over":
+                self.informed.add(agent.name)
 
     def _on_nobody_came(self) -> None:
         tasks = {task.name for task in self._place().tasks}
@@ -347,7 +361,9 @@ class Conductor:
         )
 
     def _next(self) -> None:
-        if self.stopped is not None:
+        if self.is_moving:
+            self.phase, self.code = "over", _PREEMPTED  # the others wait for who takes over
+        elif self.stopped is not None:
             self._end(*self.stopped)
         elif self.phase == "finishing":
             self._end("succeeded", 0)

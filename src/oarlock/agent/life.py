@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import signal
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,18 @@ from oarlock.agent.link import Link
 from oarlock.agent.loop import Loop
 from oarlock.agent.placing import Agent
 from oarlock.agent.record import Record
-from oarlock.agent.spec import Spec
+from oarlock.agent.spec import Seat, Spec
 
 _FAREWELL = 5.0  # seconds for the others to leave before we do
+_LATECOMERS = 60.0  # seconds for machines that are being replaced to come and hear that the run is over
 _PREEMPTED = 143
 
 Message = dict[str, Any]
 
 
-def lead(spec: Spec, record: Record, machine: int) -> int:
-    """Host this machine's tasks and conduct the gang, to the verdict."""
+def lead(spec: Spec, record: Record, seat: Seat, failed: str | None = None) -> int:
+    """Host this machine's tasks and conduct the gang, to the verdict. `failed` is one from the beginning:
+    this machine cannot run anything, and the others are to hear it."""
     loop = Loop()
     conductor = Conductor(loop, spec, record)
     token = read_token(spec)
@@ -45,7 +47,7 @@ def lead(spec: Spec, record: Record, machine: int) -> int:
         else:
             conductor.hear_event(me, {"t": time.time(), **event})
 
-    host = Host(loop, spec, record, spec.name_of(machine), spec.slots_of(machine), tell)
+    host = Host(loop, spec, record, seat.name, seat.slots, tell)
     me = Agent(
         host.name,
         secrets.token_hex(8),
@@ -64,28 +66,44 @@ def lead(spec: Spec, record: Record, machine: int) -> int:
             crew.look_after()
 
     loop.on_signals([signal.SIGINT, signal.SIGTERM, signal.SIGCHLD], on_signal)
-    host.start()
-    conductor.start()
-    conductor.join(me)
+    if failed is not None or record.state.is_final:
+        conductor.give_up(failed or "")
+    else:
+        host.start()
+        conductor.start()
+        conductor.join(me)
     if spec.brings_crew:
         crew.start()
     while conductor.code is None:
         loop.turn()
     crew.dismiss()
+    host.close()
     loop.after("farewell", _FAREWELL, lambda: None)
-    while coordinator.members and loop.expects("farewell"):
+    if spec.is_replaced and not conductor.is_moving:
+        conductor.informed.add(seat.name)
+        loop.after("latecomers", _LATECOMERS, lambda: None)
+    while (coordinator.members and loop.expects("farewell")) or (
+        len(conductor.informed) < spec.members and loop.expects("latecomers")
+    ):
         loop.turn()
     coordinator.close()
-    host.close()
     crew.close()
     return conductor.code
 
 
-def follow(spec: Spec, record: Record, machine: int, address: tuple[str, int], bind: str) -> int:
+@dataclass(frozen=True)
+class Departure:
+    """Why a following agent ends."""
+
+    code: int
+    is_over: bool = False  # the run has ended; else it goes on without this machine
+
+
+def follow(spec: Spec, record: Record, seat: Seat, address: tuple[str, int], bind: str) -> Departure:
     """Host this machine's tasks for a conductor elsewhere, until it says that the run is over."""
     spec = replace(spec, bind=bind)
     loop = Loop()
-    code: list[int] = []
+    departure: list[Departure] = []
 
     def tell(event: Message | None) -> None:
         if event is None:
@@ -95,7 +113,8 @@ def follow(spec: Spec, record: Record, machine: int, address: tuple[str, int], b
 
     def on_wish(wish: Message) -> None:
         if wish["do"] == "over":
-            code.append(int(wish["code"]))
+            # Told to one whose place another has taken as well, for whom the run is not over.
+            departure.append(Departure(int(wish["code"]), is_over=not wish.get("replaced")))
         else:
             host.obey(wish)
 
@@ -106,35 +125,41 @@ def follow(spec: Spec, record: Record, machine: int, address: tuple[str, int], b
 
     def on_nobody() -> None:
         record.complain(f"no coordinator within limits.rendezvous ({spec.limits.rendezvous:g} s)")
-        code.append(1)
+        departure.append(Departure(1))
 
     def on_refused(why: str) -> None:
         record.complain(f"refused by the coordinator: {why}")
-        code.append(_PREEMPTED)
+        departure.append(Departure(_PREEMPTED))
 
     def on_signal(number: int) -> None:
         if number in (signal.SIGTERM, signal.SIGINT):
             host.obey({**host.wish, "do": "stop"})
-            loop.after("leave", spec.limits.grace + 1, lambda: code.append(_PREEMPTED))
+            loop.after("leave", spec.limits.grace + 1, lambda: departure.append(Departure(_PREEMPTED)))
             leaving.append(True)
 
     leaving: list[bool] = []
-    host = Host(loop, spec, record, spec.name_of(machine), spec.slots_of(machine), tell)
+    host = Host(loop, spec, record, seat.name, seat.slots, tell)
     hello = {"name": host.name, "uid": secrets.token_hex(8), "born": time.time(), "host": bind}
     link = Link(loop, address, read_token(spec), hello, on_wish, lambda: tell(None), on_fence, on_refused)
     loop.on_signals([signal.SIGINT, signal.SIGTERM], on_signal)
     host.start()
     link.start()
     loop.after("fence", spec.limits.rendezvous, on_nobody)  # until it is first heard of
-    while not code:
+    while not departure:
         loop.turn()
         if leaving and host.cleared >= host.generation:
-            code.append(_PREEMPTED)
+            departure.append(Departure(_PREEMPTED))
     if leaving:
         link.send({"bye": "it was asked to leave"})
     link.close()
     host.close()
-    return code[0]
+    return departure[0]
+
+
+def make_folders(spec: Spec) -> None:
+    for place in spec.folders.values():
+        if "://" not in place:
+            Path(place).mkdir(parents=True, exist_ok=True)
 
 
 def read_token(spec: Spec) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import time
 from pathlib import Path
@@ -17,6 +18,13 @@ def entry(module: str) -> str:
     """`python -c` of this: run main() of a module of ours, installed, in a checkout or in a zip."""
     root = str(Path(__file__).parents[2])
     return f"import sys; sys.path.append({root!r}); from {module} import main; sys.exit(main())"
+
+
+def raise_limits() -> None:
+    """A thousand agents are a thousand descriptors; the usual soft limit is 1,024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65536 if most == resource.RLIM_INFINITY else min(65536, most)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def die_with_parent(sig: int = signal.SIGKILL) -> None:

@@ -1,7 +1,8 @@
 """The run's record on disk, as the agent writes it: events.jsonl, result.json and the tasks' logs.
 
 Records must never stop the training: on a full disk writing is given up, said once when there is
-room again, and the verdict has its place kept from the beginning.
+room again, and the verdict has its place kept from the beginning. In a pod it is printed as well: that
+is what clients read, and all there is of a pod that leads nobody.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from oarlock import events
+from oarlock.agent import lines
 
 LINE_LIMIT = 64 * 1024
 _ROOM = 64 * 1024
@@ -23,9 +25,10 @@ _GOES_ON = b" [line goes on]"
 
 
 class Record:
-    def __init__(self, folder: Path, state: events.RunState) -> None:
+    def __init__(self, folder: Path, state: events.RunState, echo: Echo | None = None) -> None:
         self.folder = folder
         self.state = state
+        self.echo = echo
         self._trouble: str | None = None  # why a line could not be written, until that is said
         self._torn: set[int] = set()  # files that end in half a line
         self._events: int | None = None
@@ -38,6 +41,8 @@ class Record:
             self._events = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
             self._keep_room()
         self.write(self._events, events.encode(event).encode() + b"\n")
+        if self.echo is not None:
+            self.echo.event(event)
 
     def end(self, state: str, code: int, **fields: Any) -> None:
         shutil.rmtree(self.folder / "scratch", ignore_errors=True)
@@ -52,14 +57,21 @@ class Record:
             self._give_up(error)
 
     def log(self, generation: int, task: str) -> Log:
+        if self.echo is not None:
+            prefix = lines.prefix(task, generation)
+            if not self.echo.leads:
+                return Log(self, os.open(os.devnull, os.O_WRONLY), prefix)
+            return Log(self, self._log_file(generation, task), prefix)
+        return Log(self, self._log_file(generation, task))
+
+    def _log_file(self, generation: int, task: str) -> int:
         folder = self.folder / "logs" / str(generation)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            fd = os.open(folder / f"{task}.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            return os.open(folder / f"{task}.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         except OSError as error:
             self._give_up(error)
-            fd = os.open(os.devnull, os.O_WRONLY)
-        return Log(self, fd)
+            return os.open(os.devnull, os.O_WRONLY)
 
     def scratch(self, task: str) -> Path:
         folder = self.folder / "scratch" / task
@@ -106,18 +118,47 @@ class Record:
             self._give_up(error)
 
 
+class Echo:
+    """The record on standard output, as `lines` describes it."""
+
+    def __init__(self, leads: bool, out: int = 1) -> None:
+        self.leads = leads
+        self._out = out
+        self._told = 0
+        self._record = 0.0
+
+    def replay(self, past: list[events.Event]) -> None:
+        """What a leading agent finds in its record, for readers who missed it. Of reports only the latest."""
+        latest = {event["task"]: number for number, event in enumerate(past) if event["kind"] == "report"}
+        for number, event in enumerate(past):
+            if event["kind"] != "report" or latest[event["task"]] == number:
+                self.event(event)
+            else:
+                self._told += 1
+
+    def event(self, event: events.Event) -> None:
+        self._told += 1
+        self._record = self._record or event["t"]
+        self.write(lines.event(self._told, self._record, event))
+
+    def write(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self._out, data) :]
+
+
 class Log:
     """One task's output: a line each, with the time it was read. Bytes stay as they came."""
 
-    def __init__(self, record: Record, fd: int) -> None:
+    def __init__(self, record: Record, fd: int, prefix: bytes = b"") -> None:
         self._record = record
         self._fd = fd
+        self._prefix = prefix
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
-        *lines, rest = (self._rest + data).split(b"\n")
+        *whole, rest = (self._rest + data).split(b"\n")
         *pieces, self._rest = _pieces(rest)
-        self._put([piece for line in lines for piece in _pieces(line)] + pieces)
+        self._put([piece for line in whole for piece in _pieces(line)] + pieces)
 
     def say(self, text: str) -> None:
         """A line of our own, after what the task has begun to write: a progress bar stands without an end."""
@@ -129,10 +170,12 @@ class Log:
             self._put([self._rest])
         os.close(self._fd)
 
-    def _put(self, lines: list[bytes]) -> None:
-        if lines:
+    def _put(self, said: list[bytes]) -> None:
+        if said:
             stamp = timestamp(time.time()).encode() + b" "
-            self._record.write(self._fd, b"".join(stamp + line + b"\n" for line in lines))
+            self._record.write(self._fd, b"".join(stamp + line + b"\n" for line in said))
+            if self._record.echo is not None:
+                self._record.echo.write(b"".join(self._prefix + line + b"\n" for line in said))
 
 
 def _pieces(line: bytes) -> list[bytes]:

@@ -28,6 +28,14 @@ class Program:
 
 
 @dataclass(frozen=True)
+class Seat:
+    """One agent's place in the run: its name, and how many tasks of each role it has room for."""
+
+    name: str
+    slots: dict[str, int]
+
+
+@dataclass(frozen=True)
 class Spec:
     run: str
     folder: str  # the run's record
@@ -46,11 +54,27 @@ class Spec:
     modules: list[str] = field(default_factory=list)  # for the zygote to import
     warm: bool = True
     seed: int = 0
+    job: str = ""
+    pip: list[str] = field(default_factory=list)  # for a pod to install before the start
+    secret: str = ""  # the file that holds the run's token, if it is not in the folder
+    is_replaced: bool = False  # an agent that has to leave is started again elsewhere: that ends no run
 
     @property
     def token(self) -> str:
         """The file that holds the run's token."""
-        return f"{self.folder}/token"
+        return self.secret or f"{self.folder}/token"
+
+    def seat(self, machine: int) -> Seat:
+        return Seat(self.name_of(machine), self.slots_of(machine))
+
+    def seat_of(self, role: str, index: int) -> Seat:
+        """Where every member has a machine of its own."""
+        return Seat(f"{role}-{index}", {role: self.processes_of(role)})
+
+    @property
+    def members(self) -> int:
+        """How many machines there are if every member has its own."""
+        return sum(count // self.processes_of(role) for role, count in self.sizes.items())
 
     def name_of(self, machine: int) -> str:
         return f"machine-{machine}"

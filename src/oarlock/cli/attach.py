@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from oarlock import runs
-from oarlock.cli import attached
+from oarlock.cli import attached, current
 from oarlock.cli.following import Interrupts
 from oarlock.cli.options import json_option, run_argument
 from oarlock.watch import Watch
@@ -19,6 +18,6 @@ def verb(name: str | None, as_json: bool) -> int:
 
     Ctrl-C leaves it alone and running. The exit code is the run's, or 0 after Ctrl-C.
     """
-    run = runs.find(name)
+    run = current.find(name)
     with Interrupts() as interrupts:
         return attached.visit(Watch(run), interrupts, as_json)

@@ -39,13 +39,13 @@ def own(watch: Watch, interrupts: Interrupts, as_json: bool) -> int:
         return 130
 
 
-def visit(watch: Watch, interrupts: Interrupts, as_json: bool) -> int:
-    """Beside somebody's run: Ctrl-C leaves, and never stops it."""
+def visit(watch: Watch, interrupts: Interrupts, as_json: bool, is_new: bool = False) -> int:
+    """Beside a run that does not need us: Ctrl-C leaves, and never stops it."""
     run = watch.run
-    if not as_json and not run.is_held():
+    if not as_json and not run.is_running():
         return finish(run, run.state(), as_json)
     # JSON has the whole story; a person wants to see where it stands, and the last lines that led there.
-    recent = [] if as_json else watch.look()[1][-_RECENT:]
+    recent = [] if as_json or is_new else watch.look()[1][-_RECENT:]
     screen = _screen(as_json)
     screen.show(watch.state, [], recent)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from oarlock import runs
+from oarlock.cli import current
 from oarlock.cli.options import json_option, run_names
 from oarlock.cli.output import hint, plural, print_json, size
 from oarlock.errors import OarlockError, UnknownRun
@@ -16,19 +17,30 @@ from oarlock.errors import OarlockError, UnknownRun
 @click.argument("names", nargs=-1, metavar="[RUN]...", shell_complete=run_names)
 @click.option("--finished", is_flag=True, help="Every run that has ended.")
 @click.option("--force", is_flag=True, help="Kill those that are running first.")
+@click.option("--volumes", is_flag=True, help="On Kubernetes: the claims that Oarlock made for its job, too.")
 @json_option("a JSON array of run and freed, in bytes")
-def verb(names: tuple[str, ...], finished: bool, force: bool, as_json: bool) -> None:
+def verb(names: tuple[str, ...], finished: bool, force: bool, volumes: bool, as_json: bool) -> None:
     """Delete runs and everything they kept.
 
-    Records, logs, checkpoints and models in the run's own folder; never folders that the job names.
+    Records, logs, checkpoints and models in the run's own folder; never folders that the job names. On
+    Kubernetes every object of the run, and it returns when they are gone; claims stay without --volumes.
     """
     if not names and not finished:
         raise click.UsageError("which run? Give its name, or --finished for all that have ended")
     chosen = [_find(name) for name in names]
     if finished:
-        chosen += [run for run in runs.all_runs() if not run.is_held()]
+        chosen += [run for run in runs.all_runs() if not run.is_running()]
     chosen = list(dict.fromkeys(chosen))
     _end(chosen, force)
+    for run in chosen:
+        if run.is_remote:
+            from oarlock.engines.kubernetes import client
+
+            kept = client.delete(run, now=force, volumes=volumes)
+            if kept and not as_json:
+                click.echo(
+                    f"kept: {', '.join(kept)}; `oarlock delete --volumes` deletes claims too", err=True
+                )
     freed = {run.name: _delete(run) for run in chosen}
     if as_json:
         print_json([{"run": name, "freed": count} for name, count in freed.items()])
@@ -41,7 +53,7 @@ def verb(names: tuple[str, ...], finished: bool, force: bool, as_json: bool) -> 
 
 def _find(name: str) -> runs.RunFolder:
     """The whole name: what is gone is gone."""
-    run = runs.find(name)
+    run = current.find(name)
     if run.name != name:
         raise UnknownRun(f"there is no run called {name}; did you mean {run.name}?")
     return run
@@ -49,11 +61,13 @@ def _find(name: str) -> runs.RunFolder:
 
 def _end(chosen: list[runs.RunFolder], force: bool) -> None:
     """All or nothing: one that runs keeps the others too."""
-    running = [run for run in chosen if run.is_held()]
+    running = [run for run in chosen if run.is_running()]
     if running and not force:
         name = running[0].name
         raise OarlockError(f"{name} is running; `oarlock stop {name}` ends it, --force kills and deletes it")
     for run in running:
+        if run.is_remote:
+            continue  # deleting its objects ends it
         from oarlock.cli.stop import end
 
         end(run, now=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import click
 
 from oarlock import runs
+from oarlock.cli import current
 from oarlock.cli.following import leaving
 from oarlock.cli.options import json_option, run_argument
 from oarlock.cli.output import print_json_line
@@ -23,7 +24,7 @@ from oarlock.watch import Watch
 @json_option("the events as they are in the record, a JSON object per line")
 def verb(name: str | None, follow: bool, kinds: tuple[str, ...], as_json: bool) -> None:
     """Print what happened in a run."""
-    run = runs.find(name)
+    run = current.find(name)
     with leaving(run):
         for event in _followed(run) if follow else run.events():
             if not kinds or event["kind"] in kinds:

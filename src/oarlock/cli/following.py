@@ -74,7 +74,7 @@ def leaving(run: RunFolder) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        if run.is_held():
+        if run.is_running():
             click.echo(f"\ndetached; {run.name} goes on", err=True)
         sys.exit(130)
 

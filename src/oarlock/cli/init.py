@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -11,11 +12,13 @@ from oarlock import frameworks
 from oarlock.cli.options import json_option
 from oarlock.cli.output import hint, print_json
 from oarlock.errors import JobError
-from oarlock.job import Job, Limits, Role, Storage, parse, slug, to_data
+from oarlock.job import Job, Kubernetes, Limits, Role, Storage, parse, slug, to_data
 from oarlock.jobfile import JOB_FILES
 from oarlock.reading.fields import Section, fields_of
 
 _LIKELY = ("train.py", "main.py")
+_MACHINE = ("processes", "cpu", "memory", "gpu")
+_KUBERNETES = {"image": "python:3.11-slim", "namespace": "default", "claim": "{size: 10Gi}", "ttl": "24h"}
 _STORAGE = {"data": "./data", "checkpoints": "./checkpoints", "model": "./model", "logs": "./logs"}
 
 
@@ -58,12 +61,13 @@ def write(program: Path) -> str:
             "# args: [--epochs, 3]  # Arguments of the program.",
             "# env:",
             "#   EXAMPLE: value",
+            f"# pip: [numpy]  # {_about(Job, 'pip')}",
             f"# framework: {framework}  # {_about(Job, 'framework')}",
             "",
             f"roles:  # {_about(Job, 'roles')}",
             "  worker:",
             "    replicas: 2  # how many train together; min..max lets the gang shrink and grow",
-            *(f"    # {line}" for line in _lines(Role, leave_out="replicas")),
+            *(f"    # {line}" for line in _lines(Role, _MACHINE)),
             "  # chief: 1  # leads and saves; without it worker 0 does",
             "  # ps: 1  # parameter servers (TensorFlow)",
             "  # evaluator: 1  # scores checkpoints beside the training",
@@ -72,7 +76,10 @@ def write(program: Path) -> str:
             *(f"#   {name}: {place}  # {_about(Storage, name)}" for name, place in _STORAGE.items()),
             "",
             f"# limits:  # {_about(Job, 'limits')}",
-            *(f"#   {line}" for line in _lines(Limits)),
+            *(f"#   {line}" for line in _lines(Limits, fields_of(Limits))),
+            "",
+            f"# kubernetes:  # {_about(Job, 'kubernetes')}",
+            *(f"#   {name}: {value}  # {_about(Kubernetes, name)}" for name, value in _KUBERNETES.items()),
             "",
             *(f"# {name}: {_default(Job, name)}  # {_about(Job, name)}" for name in ("warm", "seed")),
             "",
@@ -92,8 +99,7 @@ def _program(given: Path) -> Path:
     raise JobError(f"which program? There is no train.py in {given}; name it: oarlock init PROGRAM")
 
 
-def _lines(section: type[Section], leave_out: str = "") -> list[str]:
-    names = [name for name in fields_of(section) if name != leave_out]
+def _lines(section: type[Section], names: Iterable[str]) -> list[str]:
     return [f"{name}: {_default(section, name)}  # {_about(section, name)}" for name in names]
 
 

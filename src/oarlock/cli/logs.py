@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from oarlock import runs
-from oarlock.cli import logfiles
+from oarlock.cli import current, logfiles
 from oarlock.cli.following import leaving
 from oarlock.cli.logfiles import Choice
 from oarlock.cli.options import json_option, run_argument
@@ -54,7 +54,7 @@ def verb(
     _exclude({"--generation": generation, "--previous": previous})
     _exclude({"--task": tasks, "--failed": failed, "--first-error": first_error})
     _exclude({"--follow": follow, "--first-error": first_error})
-    run = runs.find(name)
+    run = current.find(name)
     choice = logfiles.choose(
         run,
         tasks=tasks,

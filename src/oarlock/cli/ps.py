@@ -21,9 +21,14 @@ _HEADER = (
 
 @click.command("ps")
 @click.option("-a", "--all", "everything", is_flag=True, help=f"All of them, not only the latest {_LATEST}.")
+@click.option("--refresh", is_flag=True, help="Ask the clusters first; else their runs are as last seen.")
 @json_option("a JSON array, each run as `status --json` gives it")
-def verb(everything: bool, as_json: bool) -> None:
+def verb(everything: bool, refresh: bool, as_json: bool) -> None:
     """List runs, newest first."""
+    if refresh:
+        from oarlock.cli import current
+
+        current.refresh_all()
     found = runs.all_runs()
     shown = found if everything else found[:_LATEST]
     known = [(run, state) for run in shown if (state := _state(run))]
@@ -34,7 +39,7 @@ def verb(everything: bool, as_json: bool) -> None:
         click.echo("no runs yet")
         hint("oarlock run train.py")
         return
-    print_table(_HEADER, [_row(state) for _, state in known])
+    print_table(_HEADER, [_row(run, state) for run, state in known])
     if len(shown) < len(found):
         hint(f"oarlock ps --all  # {plural(len(found) - len(shown), 'older run')}")
 
@@ -46,13 +51,13 @@ def _state(run: runs.RunFolder) -> RunState | None:
         return None  # deleted between the listing and the look
 
 
-def _row(state: RunState) -> tuple[str, ...]:
+def _row(run: runs.RunFolder, state: RunState) -> tuple[str, ...]:
     now, leader = time.time(), state.leader
     created = state.created or now
     loss = leader.metrics.get("loss") if leader else None
     return (
         state.run,
-        state.state,
+        _seen(run, state, now),
         str(state.generation),
         str(state.restarts),
         str(len(state.tasks)),
@@ -63,6 +68,13 @@ def _row(state: RunState) -> tuple[str, ...]:
         duration(now - created),
         duration((_end(state) or now) - created),
     )
+
+
+def _seen(run: runs.RunFolder, state: RunState, now: float) -> str:
+    """A cluster's run goes on unseen: its state is as old as the last look."""
+    if state.is_over or not run.is_remote:
+        return state.state
+    return f"{state.state} ({duration(now - run.seen)} ago)"
 
 
 def _end(state: RunState) -> float | None:

@@ -45,6 +45,8 @@ class _Run(click.Command):
 @click.option("-m", "--module", metavar="NAME", help="Run a module, as python -m does, instead of TARGET.")
 @click.option("--cold", is_flag=True, help="Start each task afresh instead of forking it (warm: false).")
 @click.option("--on", type=click.Choice(["local", "kubernetes"]), default="local", help="Where it runs.")
+@click.option("--namespace", metavar="NAME", help="On Kubernetes: where. Default: the job's, the context's.")
+@click.option("--context", metavar="NAME", help="On Kubernetes: which of the kubeconfig's contexts.")
 @click.option("-d", "--detach", is_flag=True, help="Return at once; the run goes on.")
 @click.option("-f", "--follow", is_flag=True, help="Stay until it ends: the default.")
 @click.option(
@@ -66,8 +68,12 @@ def verb(
     TARGET is a program (.py), a job file or a folder; the current folder if there is none. Options come
     before it: all that follows it, or --, goes to the program.
     """
-    if on == "kubernetes":
-        raise click.UsageError("--on kubernetes comes with the Kubernetes engine, not in this version")
+    if on == "kubernetes" and job["machines"]:
+        raise click.UsageError(
+            "--machines plays machines on this one; on Kubernetes every member has its own"
+        )
+    if on == "local" and (job["namespace"] or job["context"]):
+        raise click.UsageError("--namespace and --context go with --on kubernetes")
     if detach and follow:
         raise click.UsageError("--detach and --follow exclude each other")
     if resume is not None:
@@ -78,22 +84,35 @@ def verb(
         showing.show(_load(job), job["name"], job["machines"] or 1, as_json)
         return 0
     with Interrupts() as interrupts:
-        watch = _start(job) if resume is None else _resume(resume)
+        watch = _start(job, on) if resume is None else _resume(resume)
         if not detach:
+            if watch.run.is_remote:
+                return attached.visit(watch, interrupts, as_json, is_new=True)
             return attached.own(watch, interrupts, as_json)
     _leave(watch.run, as_json)
     return 0
 
 
-def _start(job: dict[str, Any]) -> Watch:
-    return Watch(local.start(_load(job), job["name"], machines=job["machines"] or 1))
+def _start(job: dict[str, Any], on: str) -> Watch:
+    if on == "local":
+        return Watch(local.start(_load(job), job["name"], machines=job["machines"] or 1))
+    from oarlock.engines.kubernetes import client
+
+    found = _load(job)
+    api = client.api_for(found.job, job["context"], job["namespace"])
+    return Watch(client.start(found, job["name"], api))
 
 
 def _resume(name: str) -> Watch:
     """What was seen before is not shown again."""
     watch = Watch(runs.find(name))
     watch.look()
-    local.resume(watch.run)
+    if watch.run.is_remote:
+        from oarlock.engines.kubernetes import client
+
+        client.resume(watch.run)
+    else:
+        local.resume(watch.run)
     return watch
 
 

@@ -6,8 +6,7 @@ import time
 
 import click
 
-from oarlock import runs
-from oarlock.cli import ending, shape, telling
+from oarlock.cli import current, ending, shape, telling
 from oarlock.cli.options import json_option, run_argument
 from oarlock.cli.output import duration, hint, plural, print_json, print_table
 from oarlock.events import RunState, TaskState
@@ -20,7 +19,7 @@ _HEADER = ("TASK", "STATE", "STEP", "RATE", "ETA", "STARTS", "CODE", "PROCESS", 
 @json_option("the run's state as JSON")
 def verb(name: str | None, as_json: bool) -> None:
     """Show all that is known about a run."""
-    run = runs.find(name)
+    run = current.find(name)
     state = run.state()
     if as_json:
         print_json(shape.of_run(run, state))
@@ -28,6 +27,8 @@ def verb(name: str | None, as_json: bool) -> None:
     _print_heading(state)
     click.echo()
     print_table(_HEADER, [_row(task) for task in state.tasks.values()])
+    if state.problem is not None:
+        _print_block("problem", state.problem.split("; ", 1))
     if state.failure is not None:
         _print_block("failure" if state.is_final else "last failure", ending.failure(run, state.failure))
     if state.notes:

@@ -8,12 +8,13 @@ import time
 import click
 
 from oarlock import runs
-from oarlock.cli import shape
+from oarlock.cli import current, shape
 from oarlock.cli.options import json_option, run_argument
 from oarlock.cli.output import hint, print_json
 from oarlock.engines import local
 from oarlock.errors import OarlockError
 
+_CLUSTER_PATIENCE = 60.0  # pods take a while to go
 _PATIENCE = 15.0  # seconds beyond the grace; a kill needs far less
 
 
@@ -26,7 +27,7 @@ def verb(name: str | None, now: bool, as_json: bool) -> None:
 
     Returns when it has ended. A run that has ended already is left as it is.
     """
-    run = runs.find(name)
+    run = current.find(name)
     was_running = end(run, now=now)
     state = run.state()
     if as_json:
@@ -38,11 +39,16 @@ def verb(name: str | None, now: bool, as_json: bool) -> None:
 
 def end(run: runs.RunFolder, *, now: bool) -> bool:
     """Whether it was running. Raises if it does not end in time."""
-    if not run.is_held():
+    if not run.is_running():
         return False
     grace = 0.0 if now else _grace(run)
     if not now:
         click.echo(f"stopping {run.name}: its tasks have {grace:g} s to leave", err=True)
+    if run.is_remote:
+        from oarlock.engines.kubernetes import client
+
+        client.stop(run, now=now, patience=grace + _CLUSTER_PATIENCE)
+        return True
     local.stop(run, now=now)
     deadline = time.monotonic() + grace + _PATIENCE
     while run.is_held():

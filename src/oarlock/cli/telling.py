@@ -16,7 +16,9 @@ _PARTS = {"lost": "lost work"}
 def notable(event: Event, state: RunState) -> str | None:
     """The short line that a watcher should see for an event, if any."""
     kind = event["kind"]
-    if kind in ("generation", "restart", "note", "stop") or (kind == "ready" and event.get("modules")):
+    if kind in ("generation", "restart", "note", "problem", "stop") or (
+        kind == "ready" and event.get("modules")
+    ):
         return describe(event)
     if kind == "run":
         return f"run {state.run}"
@@ -121,6 +123,12 @@ def _checkpoint(event: Event) -> str:
     return f"checkpoint{step} in {duration(event.get('seconds'))}"
 
 
+def _problem(event: Event) -> str:
+    if not event.get("text"):
+        return "what was wrong is over"
+    return f"{event['text']}; {event['fix']}" if event.get("fix") else str(event["text"])
+
+
 def _end(event: Event) -> str:
     reason = f": {first_line(event['reason'])}" if event.get("reason") else ""
     return f"{event['state']}, exit code {event.get('code')}{reason}"
@@ -128,7 +136,9 @@ def _end(event: Event) -> str:
 
 _TELLERS: dict[str, Callable[[Event], str]] = {
     "run": lambda event: f"run of {event.get('job')}: {plural(len(event.get('tasks', [])), 'task')}",
-    "agent": lambda event: f"agent: process {event.get('pid')} on {event.get('host')}",
+    "agent": lambda event: (
+        f"agent: process {event['pid']} on {event.get('host')}" if event.get("pid") else "resumed"
+    ),
     "ready": _ready,
     "generation": lambda event: (
         f"generation {event['generation']}: {plural(len(event.get('tasks', [])), 'task')}"
@@ -139,6 +149,7 @@ _TELLERS: dict[str, Callable[[Event], str]] = {
     "restart": _restart,
     "checkpoint": _checkpoint,
     "note": lambda event: first_line(str(event.get("text"))),
+    "problem": _problem,
     "stop": lambda event: f"stopping: {event.get('reason')}",
     "end": _end,
 }

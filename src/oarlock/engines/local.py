@@ -12,14 +12,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
 
-from oarlock import cluster, events, frameworks, imports, runs
-from oarlock.agent.spec import Limits, Program, Spec
+from oarlock import cluster, events, runs
+from oarlock.agent.spec import Spec
+from oarlock.engines import specs
 from oarlock.errors import JobError, OarlockError
-from oarlock.job import Duration, Job, Role, parse, to_data
+from oarlock.job import Job, parse, to_data
 from oarlock.jobfile import JobFile
 
 
@@ -71,21 +73,13 @@ def stop(run: runs.RunFolder, *, now: bool = False) -> None:
 def spec_for(job: Job, folder: Path, record: Path, machines: int = 1) -> Spec:
     """What the agent of a run with its record there is told. Creates nothing."""
     _check_machines(job, machines)
-    return Spec(
-        run=record.name,
+    return replace(
+        specs.resolve(job, folder, record.name),
         folder=str(record),
         cwd=str(folder),
-        program=_program(job),
-        sizes=_sizes(job),
         folders=_folders(job, folder, record),
-        least=_sizes(job, least=True),
-        processes={name: role.processes for name, role in _roles(job).items()},
         machines=machines,
-        limits=_limits(job),
-        env=dict(job.env),
-        modules=_modules(job, folder),
         warm=job.warm and sys.platform == "linux",
-        seed=job.seed,
     )
 
 
@@ -128,7 +122,7 @@ def _start_agent(run: runs.RunFolder, held: int) -> None:
 
 
 def _announce(job: Job, draft: runs.RunFolder) -> None:
-    tasks = [task.name for task in cluster.form(_sizes(job))]
+    tasks = [task.name for task in cluster.form(specs.sizes(job))]
     event = {"t": time.time(), "kind": "run", "job": job.name, "engine": "local", "tasks": tasks}
     (draft.path / "events.jsonl").write_text(events.encode(event) + "\n")
 
@@ -147,29 +141,9 @@ def _write_spec(job: Job, folder: Path, run: runs.RunFolder, machines: int) -> N
 
 def _check_machines(job: Job, machines: int) -> None:
     """A machine without a task would only be waited for."""
-    workers = _sizes(job).get("worker", 0)
+    workers = specs.sizes(job).get("worker", 0)
     if machines > max(1, workers):
         raise JobError(f"{machines} machines are too many for {workers} workers: each needs at least one")
-
-
-def _program(job: Job) -> Program:
-    args = list(job.args)
-    if job.command:
-        return Program("command", list(job.command), args)
-    if job.module:
-        return Program("module", job.module, args)
-    return Program("program", job.program, args)
-
-
-def _sizes(job: Job, least: bool = False) -> dict[str, int]:
-    return {
-        name: (role.replicas.min if least else role.replicas.max) * role.processes
-        for name, role in _roles(job).items()
-    }
-
-
-def _roles(job: Job) -> dict[str, Role]:
-    return {name: role for name in cluster.ROLES if (role := getattr(job.roles, name))}
 
 
 def _folders(job: Job, folder: Path, record: Path) -> dict[str, str]:
@@ -188,25 +162,3 @@ def _folders(job: Job, folder: Path, record: Path) -> dict[str, str]:
 
 def _place(text: str, folder: Path) -> str:
     return text if "://" in text else str(folder / Path(text).expanduser())
-
-
-def _limits(job: Job) -> Limits:
-    limits = job.limits
-    return Limits(
-        restarts=limits.restarts,
-        stall=_seconds(limits.stall),
-        runtime=_seconds(limits.runtime),
-        rendezvous=limits.rendezvous.seconds,
-        grace=limits.grace.seconds,
-    )
-
-
-def _seconds(duration: Duration | None) -> float | None:
-    return None if duration is None else duration.seconds
-
-
-def _modules(job: Job, folder: Path) -> list[str]:
-    if job.command or not job.warm:
-        return []
-    used = imports.scan(folder, job.program, job.module).modules
-    return frameworks.preimports(frameworks.framework_of(job, folder), used)

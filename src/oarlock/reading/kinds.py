@@ -69,17 +69,19 @@ def flag() -> Kind:
     return Kind(read, {"type": "boolean"})
 
 
-def text(expected: str, pattern: str = "", hint: Callable[[str], str] = lambda written: "") -> Kind:
-    """Text that is not empty and, if there is a pattern, matches it from end to end."""
+def text(
+    expected: str, pattern: str = "", hint: Callable[[str], str] = lambda written: "", least: int = 1
+) -> Kind:
+    """Text of at least so many characters that, if there is a pattern, matches it from end to end."""
 
     def read(written: Any) -> str:
-        if not isinstance(written, str) or not written or not _passable(written):
+        if not isinstance(written, str) or len(written) < least or not _passable(written):
             raise unexpected(expected, written)
         if pattern and not re.fullmatch(pattern, written):
             raise unexpected(expected, written, hint(written))
         return written
 
-    return Kind(read, _matching(pattern) if pattern else {"type": "string", "minLength": 1})
+    return Kind(read, _matching(pattern) if pattern else {"type": "string", "minLength": least})
 
 
 def choice(*names: str) -> Kind:
@@ -92,8 +94,37 @@ def choice(*names: str) -> Kind:
     return Kind(read, {"type": "string", "enum": list(names)})
 
 
-def words(expected: str, least: int = 0) -> Kind:
-    """A list of words, or one line that is split as a shell would split it (but that no shell runs)."""
+def either(word: str, kind: Kind, expected: str) -> Kind:
+    """A word with a meaning of its own, or what the kind reads."""
+
+    def read(written: Any) -> Any:
+        if written == word:
+            return written
+        if isinstance(written, str):
+            raise unexpected(expected, written, f"did you mean {word}?" if nearest(written, [word]) else "")
+        return kind.read(written)
+
+    return Kind(read, {"anyOf": [kind.schema, {"type": "string", "enum": [word]}]})
+
+
+def several(expected: str, item: Kind) -> Kind:
+    """A list of what the kind reads, or one of them alone."""
+
+    def read(written: Any) -> tuple[Any, ...]:
+        if isinstance(written, str):
+            return (item.read(written),)
+        if not isinstance(written, (list, tuple)):
+            raise unexpected(expected, written)
+        return tuple(_item(item, str(number), one) for number, one in enumerate(written))
+
+    return Kind(read, {"anyOf": [{"type": "array", "items": item.schema}, item.schema]})
+
+
+def words(expected: str, least: int = 0, word: Kind | None = None) -> Kind:
+    """A list of words, or one line that is split as a shell would split it (but that no shell runs).
+
+    With `word`, each of them is of that kind.
+    """
 
     def read(written: Any) -> tuple[str, ...]:
         if isinstance(written, str):
@@ -104,7 +135,7 @@ def words(expected: str, least: int = 0) -> Kind:
             raise unexpected(expected, written)
         if len(found) < least or (least and not found[0]):
             raise unexpected(expected, written)
-        return found
+        return tuple(word.read(one) for one in found) if word else found
 
     items = {"type": "array", "minItems": least, "items": {"type": ["string", "number", "boolean"]}}
     return Kind(read, {"anyOf": [items, {"type": "string", "minLength": least}]})
@@ -132,6 +163,27 @@ def variables(refused: Callable[[str], str | None]) -> Kind:
 
     values = {"type": ["string", "number", "boolean", "null"]}
     return Kind(read, {"type": "object", "propertyNames": _matching(_NAME), "additionalProperties": values})
+
+
+def pairs(name: Kind, value: Kind, refused: Callable[[str], str | None] = lambda name: None) -> Kind:
+    """Names and texts, each of its kind; `refused` says why a name is not the user's to give, or None."""
+
+    def read(written: Any) -> dict[str, str]:
+        if not isinstance(written, Mapping):
+            raise unexpected("names and values", written)
+        for given in written:
+            why = refused(_item(name, show(given).strip('"'), given))
+            if why:
+                raise ItemError(given, why)
+        return {
+            given: _item(value, given, text, as_word=True)
+            for given, text in written.items()
+            if text is not None
+        }
+
+    values = [value.schema, {"type": ["number", "boolean", "null"]}]
+    schema = {"type": "object", "propertyNames": name.schema, "additionalProperties": {"anyOf": values}}
+    return Kind(read, schema)
 
 
 def anything() -> Kind:
@@ -194,6 +246,13 @@ def _word(written: Any, which: str = "") -> str:
     if not isinstance(written, str) or not _passable(written):
         raise unexpected(f"text or a number {which}".rstrip(), written)
     return written
+
+
+def _item(kind: Kind, key: str, written: Any, as_word: bool = False) -> Any:
+    try:
+        return kind.read(_word(written) if as_word else written)
+    except ValueError as problem:
+        raise ItemError(key, str(problem)) from None
 
 
 def _plain_data(written: Any, path: str, depth: int = 0) -> Any:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from oarlock.reading.fields import Path, Section, fields_of, known, meant
+from oarlock.reading.fields import Path, Section, Sections, fields_of, known, meant
 from oarlock.reading.kinds import Kind
+from oarlock.reading.source import stays_text
 from oarlock.reading.yaml_source import read_value
 
 
@@ -22,17 +23,29 @@ class Override:
         return self.path == path[: len(self.path)]
 
 
-def kind_at(section: type[Section], path: Path) -> Kind | type[Section] | None:
+def path_of(name: str) -> Path:
+    """A dotted path; what names a text may have dots itself: `kubernetes.labels.example.com/team`."""
+    path = tuple(part.strip() for part in name.split("."))
+    for length in range(1, len(path)):
+        if stays_text(path[: length + 1]):
+            return (*path[:length], ".".join(path[length:]))
+    return path
+
+
+def kind_at(section: type[Section], path: Path) -> Kind | type[Section] | Sections | None:
     """What a dotted path leads to; raises ValueError if it leads nowhere, None inside a free-form mapping."""
-    kind: Kind | type[Section] = section
+    kind: Kind | type[Section] | Sections = section
     for depth, name in enumerate(path):
-        if isinstance(kind, Kind):
-            if kind.schema.get("type") == "object":
-                return None
+        if isinstance(kind, type):
+            if name not in fields_of(kind):
+                raise ValueError(_no_such_field(kind, path[:depth], path))
+            kind = fields_of(kind)[name].kind
+        elif isinstance(kind, Sections) and kind.names:
+            kind = kind.of
+        elif isinstance(kind, Kind) and kind.schema.get("type") == "object":
+            return None
+        else:
             raise ValueError(f"no such field {'.'.join(path)}; {'.'.join(path[:depth])} has no fields")
-        if name not in fields_of(kind):
-            raise ValueError(_no_such_field(kind, path[:depth], path))
-        kind = fields_of(kind)[name].kind
     return kind
 
 
@@ -41,15 +54,21 @@ def apply(section: type[Section], data: Mapping[str, Any], path: Path, value: An
     name, *rest = path
     if not rest:
         return {**data, name: value}
-    field = fields_of(section)[name]
-    if isinstance(field.kind, Kind):
-        return {**data, name: _nested(data.get(name), rest, value)}
-    inner = {} if data.get(name) is None else data[name]
-    if not isinstance(inner, Mapping):
-        if not field.kind.shorthand or isinstance(inner, (list, tuple)):
-            return dict(data)
-        inner = {field.kind.shorthand: inner}
-    return {**data, name: apply(field.kind, inner, tuple(rest), value)}
+    field, inner = fields_of(section)[name], data.get(name)
+    return {**data, name: _within(field.kind, None if field.is_none(inner) else inner, tuple(rest), value)}
+
+
+def _within(kind: Kind | type[Section] | Sections, inner: Any, path: Path, value: Any) -> Any:
+    if isinstance(kind, Kind):
+        return _nested(inner, path, value)
+    around = {} if inner is None else inner
+    if isinstance(kind, type):
+        fields = around if isinstance(around, Mapping) else kind.spelled_out(around)
+        return inner if fields is None else apply(kind, fields, path, value)
+    if not isinstance(around, Mapping):
+        return inner
+    name, *rest = path
+    return {**around, name: _within(kind.of, around.get(name), tuple(rest), value) if rest else value}
 
 
 def value_of(section: type[Section], path: Path, text: str) -> Any:
@@ -58,7 +77,7 @@ def value_of(section: type[Section], path: Path, text: str) -> Any:
     So `--set limits.restarts=5` is a number and `--set args=5` one argument. Raises ValueError.
     """
     kind = kind_at(section, path)
-    if kind is None and path[0] == "env":
+    if kind is None and stays_text(path):
         return text  # a variable is text, whatever it looks like: `--set env.VERSION=1.10`
     fits_as_text = isinstance(kind, Kind) and _fits(kind, text)
     try:
@@ -78,7 +97,7 @@ def _fits(kind: Kind, value: Any) -> bool:
     return True
 
 
-def _nested(inner: Any, path: list[str], value: Any) -> Any:
+def _nested(inner: Any, path: Path, value: Any) -> Any:
     if not path:
         return value
     around = dict(inner) if isinstance(inner, Mapping) else {}

@@ -15,7 +15,21 @@ LARGEST = 1024 * 1024
 
 def stays_text(path: FieldPath) -> bool:
     """Whether a number or a boolean is passed on as it is written: `LR: 1e-3` in `env` is 1e-3, not 0.001."""
-    return len(path) > 1 and path[0] in ("args", "command", "env")
+    return any(
+        len(path) > len(around) and all(name in (part, "*") for name, part in zip(around, path))
+        for around in _TEXTS
+    )
+
+
+# The fields that hold nothing but text; a star stands for any one name.
+_TEXTS: tuple[FieldPath, ...] = (
+    *(("args",), ("command",), ("env",), ("pip",)),
+    *(("kubernetes", name) for name in ("labels", "annotations", "node_selector")),
+    ("kubernetes", "secrets", "*", "env"),
+    ("roles", "*", "node_selector"),
+    ("roles", "*", "*", "node_selector"),  # of a group
+    ("roles", "*", "groups", "*", "node_selector"),
+)
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ def read_toml(text: str, shown: str, table: Path = (), first_line: int = 1) -> S
     return source
 
 
-def read_script(text: str, shown: str) -> Source | None:
-    """The job in a program's own block of metadata (PEP 723), or None."""
+def read_script(text: str, shown: str, table: Path = ("tool", "oarlock")) -> Source | None:
+    """The job, or another table, in a program's own block of metadata (PEP 723), or None."""
     blocks = [block for block in re.finditer(_BLOCK, text) if block["type"] == "script"]
     if not blocks:
         return None
@@ -49,7 +49,7 @@ def read_script(text: str, shown: str) -> Source | None:
     content = "".join(
         line[2:] if line.startswith("# ") else line[1:] for line in blocks[0]["content"].splitlines(True)
     )
-    return read_toml(content, shown, ("tool", "oarlock"), first_line + 1)
+    return read_toml(content, shown, table, first_line + 1)
 
 
 # From PEP 723 itself, so that every tool sees the same block.

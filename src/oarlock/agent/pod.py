@@ -1,0 +1,153 @@
+"""The agent of a pod, as its first process: unpack the program, install what it needs, lead or follow.
+
+    /oarlock/code     what the client sent: agent.zip, program.tar.gz in parts, spec.json      (read-only)
+    /oarlock/secret   the run's token
+    /oarlock/work     this pod's own: the agent, the program, packages, HOME
+    /oarlock/store    the leader's claim (elsewhere only this pod's): data/, runs/<run>/
+
+It ends with 0 only when the run is over, so that its index is complete; when it has to leave before
+that, with 143, and Kubernetes starts another one in its place.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import sys
+import tarfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any, cast
+
+from oarlock import events
+from oarlock.agent import life, packages, processes
+from oarlock.agent.record import Echo, Record
+from oarlock.agent.spec import Spec
+from oarlock.cluster import form
+
+ROOT = Path("/oarlock")
+CODE = ROOT / "code"
+WORK = ROOT / "work"
+PORT = 7077  # the coordinator's
+_LAST_WORDS = Path("/dev/termination-log")
+_LAST_WORDS_LIMIT = 4000  # bytes; Kubernetes keeps 4,096
+
+
+def main() -> int:
+    spec = Spec.from_json((CODE / "spec.json").read_text())
+    spec = replace(spec, bind=os.environ.pop("OARLOCK_POD_IP"))
+    role = os.environ.pop("OARLOCK_SEAT_ROLE")
+    index = int(os.environ.pop("OARLOCK_SEAT_OFFSET", "0")) + int(os.environ.get("JOB_COMPLETION_INDEX", "0"))
+    address = os.environ.pop("OARLOCK_COORDINATOR", "")
+    processes.raise_limits()
+    processes.adopt_orphans()
+    try:
+        life.make_folders(spec)
+        _make_home()
+        _unpack(spec)
+    except OSError as problem:
+        return _fail(f"{problem.filename or 'a file'} cannot be written: {problem.strerror}")
+    return _follow(spec, role, index, address) if address else _lead(spec, role, index)
+
+
+def _lead(spec: Spec, role: str, index: int) -> int:
+    folder = Path(spec.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    past = _past(folder / "events.jsonl")
+    echo = Echo(leads=True)
+    record = Record(folder, events.fold(spec.run, past), echo)
+    echo.replay(past)
+    if not past:
+        tasks = [task.name for task in form(spec.sizes)]
+        record.emit("run", job=spec.job, engine="kubernetes", tasks=tasks)
+    is_over = record.state.is_final
+    if not is_over:
+        record.emit("agent", pid=os.getpid(), host=os.environ.get("HOSTNAME") or socket.gethostname())
+    failed = None if is_over else packages.install(spec.pip, WORK)
+    code = life.lead(spec, record, spec.seat_of(role, index), failed)
+    if not record.state.is_final:
+        return code
+    _say_last(_verdict(record.state))
+    return 0
+
+
+def _follow(spec: Spec, role: str, index: int, address: str) -> int:
+    problem = packages.install(spec.pip, WORK)
+    if problem is not None:
+        return _fail(problem)
+    host, port = address.rsplit(":", 1)
+    record = Record(Path(spec.folder), events.RunState(spec.run), Echo(leads=False))
+    seat = spec.seat_of(role, index)
+    departure = life.follow(spec, record, seat, (host, int(port)), spec.bind)
+    return 0 if departure.is_over else departure.code
+
+
+def _past(path: Path) -> list[events.Event]:
+    if not path.exists():
+        return []
+    lines = path.read_text(errors="replace").splitlines()
+    return [event for event in map(events.decode, lines) if event is not None]
+
+
+def _unpack(spec: Spec) -> None:
+    """Afresh at every start: a program that changed its own folder finds it as it was sent."""
+    shutil.rmtree(spec.cwd, ignore_errors=True)
+    Path(spec.cwd).mkdir(parents=True)
+    parts = sorted(CODE.glob("program.tar.gz.*"))
+    with tarfile.open(fileobj=cast("IO[bytes]", _Parts(parts)), mode="r|gz") as archive:
+        if hasattr(tarfile, "data_filter"):
+            archive.extractall(spec.cwd, filter="data")
+        else:
+            archive.extractall(spec.cwd)
+
+
+class _Parts:
+    """Several files read as one."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._data = b"".join(path.read_bytes() for path in paths)
+        self._at = 0
+
+    def read(self, size: int) -> bytes:
+        piece = self._data[self._at : self._at + size]
+        self._at += len(piece)
+        return piece
+
+
+def _make_home() -> None:
+    """A user that the image does not know has no home, and no name; some libraries ask for both."""
+    home = WORK / "home"
+    home.mkdir(parents=True, exist_ok=True)
+    os.environ.update(HOME=str(home), USER="oarlock", LOGNAME="oarlock")
+
+
+def _verdict(state: events.RunState) -> str:
+    told: dict[str, Any] = {
+        "result": state.state,
+        "code": state.code,
+        "reason": state.reason,
+        "ended": state.ended,
+    }
+    if state.failure is not None:
+        told["failure"] = {
+            key: value[:800] for key, value in vars(state.failure).items() if isinstance(value, str)
+        }
+    text = json.dumps(told)
+    return text if len(text) <= _LAST_WORDS_LIMIT else json.dumps({**told, "reason": "", "failure": None})
+
+
+def _fail(why: str) -> int:
+    print(f"oarlock: {why}", file=sys.stderr, flush=True)
+    _say_last(why)
+    return 1
+
+
+def _say_last(text: str) -> None:
+    """Where `kubectl describe` and our clients find it, even if nobody read the log."""
+    try:
+        _LAST_WORDS.write_bytes(text.encode()[-_LAST_WORDS_LIMIT:])
+    except OSError:
+        pass

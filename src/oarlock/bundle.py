@@ -1,0 +1,444 @@
+"""The program's folder as it travels into a pod: one archive that is the same whenever the folder is.
+
+What .gitignore leaves out stays behind, as git would have it; .oarlockignore, in the same syntax, has the
+last word. Where .gitignore leaves a whole folder out, its line `!data/small.csv` still fetches that one file.
+Nothing is written here, and a folder that is left out is not looked into.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import stat
+import tarfile
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+
+from pathspec import GitIgnoreSpec
+
+from oarlock.errors import JobError
+from oarlock.reading.wording import printable
+
+LIMIT = 8 * 1024 * 1024  # compressed
+
+# What travels of Oarlock itself: files, and rooms with every module in them.
+TRAVELS = ("__init__.py", "cluster.py", "contract.py", "events.py", "accounting.py", "agent/", "training/")
+# Unpacked first, so that every later process finds the modules compiled.
+BOOT = """import sys, zipfile
+
+place = "/oarlock/work/agent"
+with zipfile.ZipFile(sys.argv[0]) as archive:
+    archive.extractall(place)
+sys.path[0] = place
+from oarlock.agent.pod import main
+
+sys.exit(main())
+"""
+
+_NEVER = {
+    ".git",
+    "__pycache__",
+    ".venv",
+    ".ipynb_checkpoints",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".pytest_cache",
+    ".DS_Store",
+}
+_WHAT_TO_DO = (
+    "list what the program does not need in .oarlockignore, "
+    "or keep data in a volume or a bucket (storage.data)"
+)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    data: bytes  # a .tar.gz
+    files: tuple[
+        str, ...
+    ]  # relative, with `/`; a name that is not UTF-8 has surrogates, as os.fsdecode has it
+    size: int  # uncompressed
+
+
+def pack(folder: Path) -> Bundle:
+    """Everything below the folder that is not ignored; raises JobError if that cannot be, or is too much."""
+    try:
+        folder = folder.resolve()
+        if not folder.is_dir():
+            raise JobError(f"{printable(str(folder))}: no such folder")
+        found = _settle_links(folder, list(_walk(folder)))
+    except OSError as problem:
+        raise _unreadable(problem.filename or folder, problem) from None
+    squeezed = _Squeezed()
+    files: list[str] = []
+    size = 0
+    try:
+        # Names as the bytes they are: a pod in any locale unpacks what was packed.
+        with tarfile.TarFile(
+            fileobj=squeezed,  # type: ignore[arg-type]  # write and tell are all it needs
+            mode="w",
+            format=tarfile.GNU_FORMAT,
+            encoding="utf-8",
+            errors="surrogateescape",
+        ) as archive:
+            for one in found:
+                written = _add(archive, one)
+                if written is not None:
+                    files.append(one.path)
+                    size += written
+        return Bundle(squeezed.finish(), tuple(files), size)
+    except _TooMuch:
+        raise JobError(_too_much(folder, found)) from None
+
+
+def agent_zip() -> bytes:
+    """The part of Oarlock that runs in a pod; `python agent.zip` starts it, with nothing installed."""
+    package = resources.files("oarlock")
+    texts = {"__main__.py": BOOT.encode()}
+    for name in TRAVELS:
+        room = package.joinpath(name.rstrip("/"))
+        modules = room.iterdir() if name.endswith("/") else [room]
+        for module in modules:
+            if module.name.endswith(".py"):
+                texts[f"oarlock/{name if module is room else name + module.name}"] = module.read_bytes()
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name in sorted(texts):
+            member = zipfile.ZipInfo(name)  # of 1980, whenever it is made
+            member.external_attr = (stat.S_IFREG | 0o644) << 16
+            archive.writestr(member, texts[name], zipfile.ZIP_DEFLATED)
+    return packed.getvalue()
+
+
+@dataclass(frozen=True)
+class _Found:
+    path: str  # as in the archive
+    source: str  # where its content is
+    size: int = 0
+    is_executable: bool = False
+    link: str | None = None  # what the archive's link says
+    is_link: bool = False  # found as one, and not yet settled
+
+
+def _walk(folder: Path) -> Iterator[_Found]:
+    waiting = [("", _Ignored.above(folder))]
+    while waiting:
+        here, ignored = waiting.pop()
+        try:
+            with os.scandir(folder / here) as listing:
+                entries = list(listing)
+        except FileNotFoundError:
+            if here:
+                continue  # gone since it was listed
+            raise
+        ignored = ignored.at(folder / here, here)
+        for entry in entries:
+            path = here + entry.name
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if _never_travels(entry):
+                continue
+            inside = ignored.ask(path, is_folder)
+            if inside is None:
+                continue
+            if is_folder:
+                waiting.append((path + "/", inside))
+            elif entry.is_symlink():
+                yield _Found(path, entry.path, is_link=True)
+            elif entry.is_file():
+                try:
+                    yield _regular(path, entry.path, entry.stat())
+                except FileNotFoundError:
+                    pass  # gone since it was listed
+
+
+def _never_travels(entry: os.DirEntry[str]) -> bool:
+    if entry.name == "venv":
+        return Path(entry.path, "pyvenv.cfg").exists()
+    return entry.name in _NEVER or entry.name.endswith(".pyc")
+
+
+def _regular(path: str, source: str, seen: os.stat_result) -> _Found:
+    return _Found(path, source, seen.st_size, bool(seen.st_mode & stat.S_IXUSR))
+
+
+def _settle_links(folder: Path, found: list[_Found]) -> list[_Found]:
+    """A link travels with its target; one that leads outside becomes the file it leads to. All sorted."""
+    settled = {one.path: one for one in found if not one.is_link}
+    travelling = {place for path in settled for place in (path, *_folders(path))}
+    for one in found:
+        if one.is_link and (instead := _settle(folder, one, travelling)):
+            settled[one.path] = instead
+    return sorted(settled.values(), key=lambda one: os.fsencode(one.path))
+
+
+def _settle(folder: Path, link: _Found, travelling: set[str]) -> _Found | None:
+    try:
+        seen = Path(link.source).stat()
+    except PermissionError:
+        raise
+    except OSError:
+        return None  # it leads nowhere, or in circles
+    target = Path(os.path.realpath(link.source))
+    if target.is_relative_to(folder):
+        if target.relative_to(folder).as_posix() not in travelling:
+            return None
+        # Said anew, as `../../home/me/project/x` or an absolute path would mean nothing in a pod.
+        return replace(link, link=os.path.relpath(target, Path(link.source).parent))
+    if stat.S_ISREG(seen.st_mode):
+        return _regular(link.path, str(target), seen)
+    if stat.S_ISDIR(seen.st_mode):
+        raise JobError(
+            f"{printable(link.source)}: a link to {printable(str(target))}, a folder outside the program's, "
+            f"does not travel to a cluster; add the line /{printable(link.path)} to {folder}/.oarlockignore, "
+            "or keep data in a volume or a bucket (storage.data)"
+        )
+    return None
+
+
+def _folders(path: str) -> Iterator[str]:
+    """Those a path lies in: `a/b` and `a` and `.` for `a/b/c`."""
+    yield "."
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        yield path
+
+
+class _TooMuch(Exception):
+    pass
+
+
+class _Squeezed:
+    """Where the archive is written: compresses, and stops the writer once there is more than may travel."""
+
+    def __init__(self) -> None:
+        self._compressor = zlib.compressobj(wbits=31)  # gzip's format, without a time in it
+        self._data = bytearray()
+        self._written = 0
+
+    def write(self, data: bytes) -> int:
+        self._keep(self._compressor.compress(data))
+        self._written += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._written
+
+    def finish(self) -> bytes:
+        self._keep(self._compressor.flush())
+        return bytes(self._data)
+
+    def _keep(self, compressed: bytes) -> None:
+        self._data += compressed
+        if len(self._data) > LIMIT:
+            raise _TooMuch
+
+
+def _add(archive: tarfile.TarFile, one: _Found) -> int | None:
+    """How many bytes it had; None if it is gone since it was found."""
+    member = tarfile.TarInfo(one.path)  # mtime, uid and gid are 0, and nobody's names
+    if one.link is not None:
+        member.type, member.linkname, member.mode = tarfile.SYMTYPE, one.link, 0o777
+        archive.addfile(member)
+        return 0
+    member.mode = 0o755 if one.is_executable else 0o644
+    try:
+        with open(one.source, "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return None
+            content = file.read(LIMIT)
+            member.size = len(content)
+            if len(content) < LIMIT:  # all of it, whatever it has become since it was found
+                archive.addfile(member, io.BytesIO(content))
+            else:
+                member.size = max(LIMIT, os.fstat(file.fileno()).st_size)
+                file.seek(0)
+                archive.addfile(member, file)
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        return None
+    except OSError as problem:
+        raise _unreadable(one.source, problem) from None
+    return member.size
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """What was a file may be a pipe by now."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _unreadable(path: str | Path, problem: OSError) -> JobError:
+    return JobError(
+        f"{printable(str(path))}: cannot be read: {problem.strerror or problem}; "
+        "if the program does not need it, list it in .oarlockignore"
+    )
+
+
+def _too_much(folder: Path, found: list[_Found]) -> str:
+    total = sum(one.size for one in found)
+    biggest = _biggest({one.path: one.size for one in found})
+    width = max(len(_amount(size)) for _, size in biggest)
+    return "\n".join(
+        (
+            f"the program's folder {printable(str(folder))} is {_amount(total)} in {len(found):,} "
+            f"file{'s' * (len(found) != 1)}, more than 8 MiB even when compressed: at most that travels "
+            "to a cluster",
+            *(f"  {_amount(size):>{width}}  {printable(name)}" for name, size in biggest),
+            _WHAT_TO_DO,
+        )
+    )
+
+
+def _biggest(sizes: dict[str, int], most: int = 5) -> list[tuple[str, int]]:
+    """Where the bytes are: a folder as one line, unless three or fewer things in it are nearly all of it."""
+    children: dict[str, dict[str, int]] = {}
+    for path, size in sizes.items():
+        name = path
+        while name:
+            folder = name[: name.rstrip("/").rfind("/") + 1]
+            inside = children.setdefault(folder, {})
+            inside[name] = inside.get(name, 0) + size
+            name = folder
+    shown = dict(children.get("", {}))
+    while True:
+        top = sorted(shown.items(), key=lambda pair: (-pair[1], pair[0]))[:most]
+        for name, size in top:
+            if name in children and sum(sorted(children[name].values())[-3:]) >= 0.8 * size:
+                del shown[name]
+                shown |= children[name]
+                break
+        else:
+            # What is not even a hundredth of it is no help.
+            return [pair for pair in top if pair[1] * 100 >= sum(sizes.values())]
+
+
+def _amount(size: int) -> str:
+    for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if size >= scale:
+            return f"{size / scale:.0f} {unit}" if size >= 10 * scale else f"{size / scale:.1f} {unit}"
+    return f"{size} B"
+
+
+@dataclass(frozen=True)
+class _Line:
+    regex: re.Pattern[str]
+    leaves_out: bool
+    only_folders: bool = False
+
+    def matches(self, path: str, is_folder: bool) -> bool:
+        if self.only_folders and not is_folder:
+            return False
+        matched = self.regex.search(path)
+        # pathspec marks with this group that a folder above the path was meant. git asks about each folder
+        # on the way by itself, and so do we: only then can `!build` be followed by `*.o`.
+        return matched is not None and matched.groupdict().get("ps_d") is None
+
+
+@dataclass(frozen=True)
+class _IgnoreFile:
+    start: int  # where a path relative to this file's folder begins
+    lines: list[_Line] = field(default_factory=list)
+    # The folders on the way to what a `!` line fetches back: `!data/eu/small.csv` has data and data/eu.
+    ways: list[_Line] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, file: Path, start: int) -> _IgnoreFile:
+        text = os.fsdecode(file.read_bytes().removeprefix(b"\xef\xbb\xbf"))
+        read = cls(start)
+        for line in text.split("\n"):
+            read._take(_trimmed(line.removesuffix("\r")))
+        return read
+
+    def _take(self, text: str) -> None:
+        only_folders = text.endswith("/")
+        text = text.removesuffix("/")
+        line = _compiled(text, only_folders)
+        if line is None:
+            return
+        self.lines.insert(0, line)  # the last that matches decides
+        if line.leaves_out:
+            return
+        parts = text[1:].lstrip("/").split("/")
+        for end in range(1, len(parts)):
+            # `!**/small.csv` could be anywhere: for that no ignored folder is searched.
+            way = _compiled("/" + "/".join(parts[:end])) if set(parts[:end]) != {"**"} else None
+            if way:
+                self.ways.append(way)
+
+
+def _trimmed(line: str) -> str:
+    """Without the spaces at its end, but for one that a backslash protects."""
+    text = line.rstrip(" ")
+    is_protected = (len(text) - len(text.rstrip("\\"))) % 2 == 1
+    return text + " " if is_protected and text != line else text
+
+
+def _compiled(text: str, only_folders: bool = False) -> _Line | None:
+    try:
+        with warnings.catch_warnings():  # a strange `[[` is not for the launcher to report
+            warnings.simplefilter("ignore")
+            patterns = list(GitIgnoreSpec.from_lines([text]).patterns)
+    except (ValueError, re.error):
+        return None  # git takes a line it cannot read for one that matches nothing
+    if not patterns or patterns[0].include is None or patterns[0].regex is None:
+        return None  # empty, or a comment
+    return _Line(patterns[0].regex, patterns[0].include, only_folders)
+
+
+@dataclass(frozen=True)
+class _Ignored:
+    """What the ignore files that reach a folder say of what is in it."""
+
+    prefix: str  # from the repository's root to the program's folder
+    git: tuple[_IgnoreFile, ...] = ()  # the nearest first
+    own: tuple[_IgnoreFile, ...] = ()
+    only_fetched: bool = False  # .gitignore leaves this folder out: only what .oarlockignore fetches travels
+
+    @classmethod
+    def above(cls, folder: Path) -> _Ignored:
+        """What is said from outside the folder, up to the root of its repository, if it is in one."""
+        root = next((place for place in (folder, *folder.parents) if (place / ".git").exists()), folder)
+        exclude = root / ".git" / "info" / "exclude"
+        ignored = cls("", git=(_IgnoreFile.read(exclude, 0),) if exclude.is_file() else ())
+        way = ""
+        for name in folder.relative_to(root).parts:
+            ignored = ignored.at(root / way, way)
+            way += f"{name}/"
+        return replace(ignored, prefix=way)
+
+    def at(self, place: Path, here: str) -> _Ignored:
+        """And what the folder's own ignore files say, first of all."""
+        git, own = place / ".gitignore", place / ".oarlockignore"
+        start = len(self.prefix) + len(here)
+        joined = self
+        if git.is_file() and not git.is_symlink():  # git does not follow a link there
+            joined = replace(joined, git=(_IgnoreFile.read(git, start), *self.git))
+        if own.is_file():
+            joined = replace(joined, own=(_IgnoreFile.read(own, start), *self.own))
+        return joined
+
+    def ask(self, path: str, is_folder: bool) -> _Ignored | None:
+        """None for what stays behind, otherwise what is known inside of it."""
+        path = self.prefix + path
+        leaves_out = _verdict(self.own, path, is_folder)
+        if leaves_out is None:
+            leaves_out = self.only_fetched or _verdict(self.git, path, is_folder)
+            if leaves_out and is_folder and _is_on_the_way(self.own, path):
+                return replace(self, only_fetched=True)
+        return None if leaves_out else replace(self, only_fetched=False)
+
+
+def _verdict(files: Iterable[_IgnoreFile], path: str, is_folder: bool) -> bool | None:
+    for file in files:
+        for line in file.lines:
+            if line.matches(path[file.start :], is_folder):
+                return line.leaves_out
+    return None
+
+
+def _is_on_the_way(files: Iterable[_IgnoreFile], path: str) -> bool:
+    return any(way.matches(path[file.start :], True) for file in files for way in file.ways)

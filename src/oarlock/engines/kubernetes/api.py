@@ -1,0 +1,301 @@
+"""Talking to a cluster's API server: plain objects in, plain objects out, and one kind of error.
+
+lightkube reads the kubeconfig and signs in; requests are our own, because manifests are plain data here
+(what a user adds under `pod:` must arrive as it was written) and logs are asked for by exact time.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import httpx2 as httpx
+from lightkube.config import client_adapter
+from lightkube.config.kubeconfig import KubeConfig, SingleConfig
+from lightkube.core.exceptions import ConfigError
+
+from oarlock.errors import OarlockError
+
+Object = dict[str, Any]
+
+_TIMEOUT = 10.0
+_PAGE = 500
+_MANAGER = "oarlock"
+
+# Where each kind lives. All that we ever create or look at.
+_PATHS = {
+    "Job": ("apis/batch/v1", "jobs"),
+    "Pod": ("api/v1", "pods"),
+    "Service": ("api/v1", "services"),
+    "ConfigMap": ("api/v1", "configmaps"),
+    "Secret": ("api/v1", "secrets"),
+    "PersistentVolumeClaim": ("api/v1", "persistentvolumeclaims"),
+    "NetworkPolicy": ("apis/networking.k8s.io/v1", "networkpolicies"),
+    "Event": ("api/v1", "events"),
+    "ResourceQuota": ("api/v1", "resourcequotas"),
+    "LimitRange": ("api/v1", "limitranges"),
+}
+
+
+class ApiError(OarlockError):
+    """The server's answer is no, or there is none. `status` is HTTP's, 0 where nobody answered."""
+
+    def __init__(self, status: int, reason: str, message: str, doing: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason  # as Kubernetes names it: Forbidden, NotFound, ...
+        self.message = message
+        self.doing = doing  # "create jobs.batch"
+
+    @property
+    def is_transient(self) -> bool:
+        """Worth trying again: nobody answers, or a server that is only coming up."""
+        return self.status in (0, 429) or self.status >= 500
+
+
+@dataclass(frozen=True)
+class Place:
+    """A cluster and a namespace in it, as a record remembers them."""
+
+    namespace: str
+    context: str | None = None
+
+
+class Api:
+    """One user's view of one namespace. Safe to use from several threads."""
+
+    def __init__(self, context: str | None = None, namespace: str | None = None) -> None:
+        self._config = _config(context)
+        self.context = context or self._config.context_name
+        self.namespace = namespace or self._config.namespace
+        self.server = str(self._config.cluster.server)
+        self._lock = threading.Lock()
+
+    @property
+    def place(self) -> Place:
+        return Place(self.namespace, self.context)
+
+    @cached_property
+    def http(self) -> httpx.Client:
+        limits = httpx.Timeout(_TIMEOUT, connect=5.0)
+        try:
+            return client_adapter.Client(self._config, client_adapter.ConnectionParams(timeout=limits))
+        except (OSError, ValueError) as problem:
+            raise OarlockError(f"the kubeconfig cannot be used: {problem}") from None
+
+    def close(self) -> None:
+        if "http" in self.__dict__:
+            self.http.close()
+
+    def create(self, manifest: Object, *, dry_run: bool = False) -> Object:
+        return self.create_warned(manifest, dry_run=dry_run)[0]
+
+    def create_warned(self, manifest: Object, *, dry_run: bool = False) -> tuple[Object, list[str]]:
+        """The object as the server keeps it, and what it warned of (Pod Security says so only there)."""
+        params = {"fieldManager": _MANAGER, **({"dryRun": "All"} if dry_run else {})}
+        answer = self._send("POST", self._path(manifest["kind"]), params=params, body=manifest)
+        warned = [_unquoted(text) for text in answer.headers.get_list("Warning")]
+        return _object(answer), warned
+
+    def get(self, kind: str, name: str) -> Object:
+        return _object(self._send("GET", self._path(kind, name)))
+
+    def find(self, kind: str, name: str) -> Object | None:
+        """The same, None where there is none."""
+        try:
+            return self.get(kind, name)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def all(self, kind: str, labels: str = "", fields: str = "") -> list[Object]:
+        return self.all_with_version(kind, labels, fields)[0]
+
+    def all_with_version(self, kind: str, labels: str = "", fields: str = "") -> tuple[list[Object], str]:
+        """All of them, page by page, and the version from which to watch."""
+        found: list[Object] = []
+        params = {"limit": str(_PAGE), "labelSelector": labels, "fieldSelector": fields}
+        while True:
+            page = _object(self._send("GET", self._path(kind), params=params))
+            found += page["items"]
+            metadata = page["metadata"]
+            if not metadata.get("continue"):
+                return found, str(metadata["resourceVersion"])
+            params = {**params, "continue": metadata["continue"]}
+
+    def patch(self, kind: str, name: str, change: Object) -> Object:
+        """A merge patch."""
+        return _object(
+            self._send(
+                "PATCH",
+                self._path(kind, name),
+                params={"fieldManager": _MANAGER},
+                body=change,
+                content_type="application/merge-patch+json",
+            )
+        )
+
+    def delete(self, kind: str, name: str, *, grace: int | None = None) -> None:
+        """In the background, with all that it owns. What is gone already is fine."""
+        body: Object = {"propagationPolicy": "Background"}
+        if grace is not None:
+            body["gracePeriodSeconds"] = grace
+        try:
+            self._send("DELETE", self._path(kind, name), body=body)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    def delete_all(self, kind: str, labels: str) -> None:
+        """All that carry the labels. Services know no such thing: they are deleted one by one."""
+        if kind == "Service":
+            for service in self.all(kind, labels):
+                self.delete(kind, service["metadata"]["name"])
+            return
+        body = {"propagationPolicy": "Background"}
+        self._send("DELETE", self._path(kind), params={"labelSelector": labels}, body=body)
+
+    def watch(self, kind: str, labels: str, version: str) -> Iterator[Object]:
+        """Changes from `version` on, as they come; ends when the server ends it. Bookmarks included."""
+        params = {
+            "watch": "true",
+            "labelSelector": labels,
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": "280",
+        }
+        with self.stream(self._path(kind), params) as answer:
+            for line in answer.iter_lines():
+                if line:
+                    yield json.loads(line)
+
+    def log(self, pod: str, **params: str) -> Iterator[bytes]:
+        """The lines of a pod's log, without their ends."""
+        with self.stream(self._path("Pod", pod) + "/log", params) as answer:
+            rest = b""
+            for chunk in answer.iter_bytes():
+                *lines, rest = (rest + chunk).split(b"\n")
+                yield from lines
+            if rest:
+                yield rest
+
+    def review(self, verb: str, group: str, resource: str, subresource: str = "") -> bool:
+        """Whether this user may do that in the namespace."""
+        attributes = {
+            "namespace": self.namespace,
+            "verb": verb,
+            "group": group,
+            "resource": resource,
+            "subresource": subresource,
+        }
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        path = "apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        return bool(_object(self._send("POST", path, body=body))["status"].get("allowed"))
+
+    def raw(self, path: str) -> Object:
+        """Any other address of the server, such as `version`."""
+        return _object(self._send("GET", path))
+
+    @contextmanager
+    def stream(self, path: str, params: Mapping[str, str]) -> Iterator[httpx.Response]:
+        """An answer that may take for ever, read as it comes."""
+        forever = httpx.Timeout(_TIMEOUT, read=None)
+        with (
+            _translated(f"GET {path}"),
+            self.http.stream("GET", path, params=_given(params), timeout=forever) as answer,
+        ):
+            if answer.is_error:
+                answer.read()
+            _check(answer, f"GET {path}")
+            yield answer
+
+    def _path(self, kind: str, name: str = "") -> str:
+        root, plural = _PATHS[kind]
+        return f"{root}/namespaces/{self.namespace}/{plural}" + (f"/{name}" if name else "")
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: Object | None = None,
+        content_type: str = "application/json",
+    ) -> httpx.Response:
+        doing = f"{method} {path}"
+        with _translated(doing):
+            answer = self.http.request(
+                method,
+                path,
+                params=_given(params or {}),
+                content=None if body is None else json.dumps(body).encode(),
+                headers={"Content-Type": content_type} if body is not None else None,
+            )
+            _check(answer, doing)
+            return answer
+
+
+def _config(context: str | None) -> SingleConfig:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = KubeConfig.from_env()
+            config = found.get(context)
+    except (ConfigError, OSError, ValueError, KeyError, TypeError) as problem:
+        told = str(problem).strip() or type(problem).__name__
+        raise OarlockError(f"no cluster to talk to: {told}; KUBECONFIG names the file to use") from None
+    if config is None:
+        known = ", ".join(sorted(found.contexts)) or "none"
+        wanted = (
+            f"no context {context} in the kubeconfig" if context else "the kubeconfig has no current context"
+        )
+        raise OarlockError(f"{wanted}; it has {known}")
+    return config
+
+
+def _given(params: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in params.items() if value}
+
+
+@contextmanager
+def _translated(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except httpx.HTTPError as problem:
+        told = str(problem) or type(problem).__name__
+        raise ApiError(0, "Unreachable", f"the API server does not answer ({told})", doing) from None
+    except ConfigError as problem:  # a login program that fails
+        raise ApiError(401, "Unauthorized", str(problem), doing) from None
+
+
+def _check(answer: httpx.Response, doing: str) -> None:
+    if not answer.is_error:
+        return
+    try:
+        told = answer.json()
+        message, reason = str(told.get("message", "")), str(told.get("reason", ""))
+    except (ValueError, AttributeError):
+        message, reason = answer.text[:200], ""
+    raise ApiError(answer.status_code, reason, message or f"HTTP {answer.status_code}", doing)
+
+
+def _object(answer: httpx.Response) -> Object:
+    told: Object = answer.json()
+    return told
+
+
+def _unquoted(warning: str) -> str:
+    """`299 - "text"`, as HTTP writes it."""
+    _, _, text = warning.partition('"')
+    return text.rstrip('"').replace('\\"', '"')

@@ -1,0 +1,165 @@
+"""What verbs do with a run on a cluster, given its record here."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from oarlock.agent.spec import Spec
+from oarlock.engines.kubernetes import diagnose, ending, submit
+from oarlock.engines.kubernetes.api import Api, ApiError
+from oarlock.engines.kubernetes.ledger import Ledger
+from oarlock.engines.kubernetes.mirror import Mirror
+from oarlock.errors import OarlockError
+from oarlock.job import Job
+from oarlock.jobfile import JobFile
+from oarlock.runs import RunFolder
+
+_POLL = 0.05
+_GOING = 60.0  # seconds for objects to go, beyond the grace
+_RETRY = 0.5  # seconds between two tries at a record that somebody else writes
+
+
+def api_for(job: Job, context: str | None = None, namespace: str | None = None) -> Api:
+    """Flags win over the job, the job over the kubeconfig."""
+    return Api(context or job.kubernetes.context, namespace or job.kubernetes.namespace)
+
+
+def start(jobfile: JobFile, name: str | None, api: Api) -> RunFolder:
+    with told():
+        return submit.start(jobfile, name, api)
+
+
+def resume(run: RunFolder) -> None:
+    """Go on with a run that was stopped."""
+    state = run.state()
+    if state.state == "succeeded":
+        raise OarlockError(f"{run.name} has succeeded; there is nothing to go on with")
+    if not state.is_over:
+        raise OarlockError(f"{run.name} is running; `oarlock stop {run.name}` ends it")
+    with told():
+        ending.resume(api_of(run), run.name)
+    reopen(run)
+
+
+def stop(run: RunFolder, *, now: bool, patience: float) -> None:
+    """Stop it, and see it to its end: its last lines go with its pods."""
+    api = api_of(run)
+    with watching(run) as goes_on:
+        with told():
+            ending.stop(api, run.name, now=now)
+        deadline = time.monotonic() + patience
+        while goes_on():
+            if time.monotonic() > deadline:
+                raise OarlockError(f"{run.name} has not ended after {patience:g} s")
+            time.sleep(_POLL)
+
+
+def delete(run: RunFolder, *, now: bool, volumes: bool) -> list[str]:
+    """All its objects, until they are gone. The claims that were kept."""
+    api = api_of(run)
+    job = run.state().job
+    with told():
+        claims = ending.claims_of(api, job)
+        others = ending.users_of(api, job, but=run.name) if volumes and claims else []
+        if others:
+            raise OarlockError(f"claim {claims[0]} is also used by {', '.join(others)}: delete that first")
+        ending.delete(api, run.name, now=now, patience=_GOING + (0 if now else _grace(run)))
+        if volumes:
+            ending.delete_claims(api, claims, _GOING)
+    return [] if volumes else [f"claim {name}" for name in claims]
+
+
+def _grace(run: RunFolder) -> float:
+    return Spec.from_json((run.path / "agent.json").read_text()).limits.grace
+
+
+def reopen(run: RunFolder) -> None:
+    """What was the end is not: new events follow."""
+    held = run.hold()
+    try:
+        (run.path / "result.json").unlink(missing_ok=True)
+        ledger = Ledger(run)
+        ledger.emit("agent", pid=None)
+        ledger.commit()
+    finally:
+        os.close(held)
+
+
+def api_of(run: RunFolder) -> Api:
+    """Where it was sent to, whatever the kubeconfig's current context is by now."""
+    place = json.loads((run.path / "cluster.json").read_bytes())
+    return Api(place["context"], place["namespace"])
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Around calls to a cluster: what goes wrong ends in one line and what to do about it."""
+    try:
+        yield
+    except ApiError as error:
+        problem = diagnose.explain(error)
+        raise OarlockError(f"{problem.what}; {problem.fix}") from None
+
+
+def refresh(run: RunFolder) -> None:
+    """Bring the record up to what the cluster says now. A record that somebody else writes is fresh."""
+    if run.state().is_over:
+        return
+    try:
+        held = run.hold(seconds=0)
+    except OarlockError:
+        return
+    try:
+        with told():
+            Mirror(run, api_of(run)).catch_up()
+    finally:
+        os.close(held)
+
+
+@contextmanager
+def watching(run: RunFolder) -> Iterator[Callable[[], bool]]:
+    """Keep the record up to date meanwhile; the function says whether there is more to come, and raises
+    what keeps us from seeing it."""
+    watching = _Watching(run)
+    watching.start()
+    try:
+        yield watching.goes_on
+    finally:
+        watching.stop.set()
+        watching.join()
+
+
+class _Watching(threading.Thread):
+    def __init__(self, run: RunFolder) -> None:
+        super().__init__(name=f"watching {run.name}", daemon=True)
+        self.run_folder = run
+        self.stop = threading.Event()
+        self.error: OarlockError | None = None
+
+    def goes_on(self) -> bool:
+        is_alive = self.is_alive()
+        if self.error is not None:
+            raise self.error
+        return is_alive
+
+    def run(self) -> None:
+        """One client at a time writes the record; the others read along, and take over when it leaves."""
+        while not self.stop.is_set() and not self.run_folder.state().is_over:
+            try:
+                held = self.run_folder.hold(seconds=0)
+            except OarlockError:
+                self.stop.wait(_RETRY)
+                continue
+            try:
+                with told():
+                    Mirror(self.run_folder, api_of(self.run_folder)).follow(self.stop)
+            except OarlockError as error:
+                self.error = error
+                return
+            finally:
+                os.close(held)

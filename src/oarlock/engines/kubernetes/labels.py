@@ -1,0 +1,20 @@
+"""The labels by which a run's objects are known. Pure."""
+
+from __future__ import annotations
+
+MANAGED = "app.kubernetes.io/managed-by"
+JOB = "app.kubernetes.io/name"
+RUN = "oarlock.dev/run"
+ROLE = "oarlock.dev/role"
+LEAD = "oarlock.dev/lead"
+STOPPED = "oarlock.dev/stopped"  # an annotation: who stopped it meant to
+COMPLETE = "oarlock.dev/complete"  # an annotation: all of the run was created
+INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+def of_run(run: str) -> dict[str, str]:
+    return {MANAGED: "oarlock", RUN: run}
+
+
+def selecting(run: str) -> str:
+    return f"{RUN}={run}"

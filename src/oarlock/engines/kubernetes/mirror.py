@@ -1,0 +1,339 @@
+"""Watching a run on its cluster, and keeping its record here.
+
+    watcher   lists and watches the run's pods
+    readers   follow the pods' logs, the leader's always, of the others the first ones
+    mirror    writes what they bring into the record, sees what is wrong, and when it is over
+
+The run does not need it: it goes on and ends without anybody watching.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from oarlock.engines.kubernetes import diagnose, podlog, submit
+from oarlock.engines.kubernetes.api import Api, ApiError, Object
+from oarlock.engines.kubernetes.labels import INDEX, LEAD, STOPPED, selecting
+from oarlock.engines.kubernetes.ledger import Ledger
+from oarlock.engines.kubernetes.podlog import Position
+from oarlock.errors import OarlockError
+from oarlock.runs import RunFolder
+
+_MOST = 64  # logs followed at a time
+_RETRY = 0.5  # seconds between two tries
+_TURN = 0.1  # seconds between two commits
+_LOOK = 1.0  # seconds between two looks at what is wrong
+_FAREWELL = 8.0  # seconds after the verdict for the pods' last lines
+_CHECK = 3.0  # seconds between two looks at the Jobs
+_REFUSED = 30.0  # seconds for which a server that comes up may refuse what it later allows
+_BATCH = 5000
+
+Line = tuple[str, str, str, str]  # uid, pod, stamp, text
+
+
+class Watcher(threading.Thread):
+    """The run's pods, as the cluster says."""
+
+    def __init__(self, api: Api, run: str) -> None:
+        super().__init__(name=f"pods of {run}", daemon=True)
+        self.api = api
+        self.labels = selecting(run)
+        self.pods: dict[str, Object] = {}  # by uid
+        self.gone: dict[str, Object] = {}
+        self.problem: ApiError | None = None  # what keeps it from seeing
+        self.since = 0.0
+        self.has_seen = threading.Event()
+        self.is_over = False
+
+    def run(self) -> None:
+        while not self.is_over:
+            try:
+                found, version = self.api.all_with_version("Pod", self.labels)
+                self._set({pod["metadata"]["uid"]: pod for pod in found})
+                self._watch(version)
+            except ApiError as error:
+                self._fail(error)
+            time.sleep(_RETRY)
+
+    def _watch(self, version: str) -> None:
+        for change in self.api.watch("Pod", self.labels, version):
+            if self.is_over or change["type"] == "ERROR":
+                return
+            pod = change["object"]
+            if change["type"] == "DELETED":
+                left = self.pods.pop(pod["metadata"]["uid"], None)
+                if left is not None:
+                    self.gone[pod["metadata"]["uid"]] = pod
+            elif change["type"] != "BOOKMARK":
+                self.pods = {**self.pods, pod["metadata"]["uid"]: pod}
+
+    def _set(self, found: dict[str, Object]) -> None:
+        self.gone.update({uid: pod for uid, pod in self.pods.items() if uid not in found})
+        self.pods, self.problem = found, None
+        self.has_seen.set()
+
+    def _fail(self, error: ApiError) -> None:
+        if self.problem is None:
+            self.since = time.monotonic()
+        self.problem = error
+        self.has_seen.set()
+
+
+class Reader(threading.Thread):
+    """One pod's log, followed to its end."""
+
+    def __init__(self, watcher: Watcher, uid: str, position: Position, out: queue.Queue[Line]) -> None:
+        super().__init__(name=f"log of {uid}", daemon=True)
+        self.watcher = watcher
+        self.uid = uid
+        self.position = position
+        self.out = out
+        self.is_over = False
+
+    def run(self) -> None:
+        while not self.is_over and not self.watcher.is_over:
+            pod = self.watcher.pods.get(self.uid)
+            if pod is None:
+                break  # deleted; its log with it
+            had_ended = podlog.has_ended(pod)
+            try:
+                for stamp, text in podlog.read(self.watcher.api, pod, self.position, follow=not had_ended):
+                    self.out.put((self.uid, pod["metadata"]["name"], stamp, text))
+                if had_ended:
+                    break  # read to its end after it had one
+            except ApiError as error:
+                if had_ended and error.status == 404 and self.uid not in self.watcher.pods:
+                    break
+            time.sleep(_RETRY)
+        self.is_over = True
+
+
+class Mirror:
+    def __init__(self, run: RunFolder, api: Api) -> None:
+        self.run = run
+        self.api = api
+        self.ledger = Ledger(run)
+        self.watcher = Watcher(api, run.name)
+        self.readers: dict[str, Reader] = {}
+        self.lines: queue.Queue[Line] = queue.Queue(maxsize=4 * _BATCH)
+        self.verdict_at: float | None = None
+        self._looked = self._checked = 0.0
+        self._is_repaired = False
+
+    def catch_up(self) -> None:
+        """What there is now, and no more. Raises ApiError."""
+        found, _ = self.api.all_with_version("Pod", selecting(self.run.name))
+        pods = {pod["metadata"]["uid"]: pod for pod in found}
+        for uid in _chosen(pods):
+            if podlog.has_started(pods[uid]):
+                self._read_now(pods[uid])
+        self._conclude(self._jobs(), pods)
+        if not self.ledger.state.is_over:
+            self._tell_problems(pods)
+        self._finish()
+
+    def follow(self, stop: threading.Event) -> None:
+        """Until the run is over, or nobody wants to see it. Raises OarlockError when it cannot go on."""
+        self.watcher.start()
+        self.watcher.has_seen.wait(30)
+        try:
+            while not stop.is_set():
+                self._start_readers()
+                self._drain()
+                now = time.monotonic()
+                if now - self._checked >= _CHECK or self.verdict_at is not None:
+                    self._checked = now
+                    self._check()
+                if now - self._looked >= _LOOK:
+                    self._looked = now
+                    self._look()
+                self.ledger.commit()
+                if self._is_over():
+                    break
+        finally:
+            self.watcher.is_over = True
+        self._finish()
+
+    # What the threads bring
+
+    def _start_readers(self) -> None:
+        pods = self.watcher.pods
+        alive = sum(not reader.is_over for reader in self.readers.values())
+        for uid in _chosen(pods):
+            if uid in self.readers or alive >= _MOST or not podlog.has_started(pods[uid]):
+                continue
+            position = self.ledger.positions.setdefault(uid, Position())
+            # The reader runs ahead of what is committed, so it counts for itself.
+            reader = Reader(self.watcher, uid, Position(**vars(position)), self.lines)
+            self.readers[uid] = reader
+            reader.start()
+            alive += 1
+
+    def _drain(self) -> None:
+        try:
+            self._take(self.lines.get(timeout=_TURN))
+            for _ in range(_BATCH):
+                self._take(self.lines.get_nowait())
+        except queue.Empty:
+            pass
+        if self.ledger.state.is_over and self.verdict_at is None:
+            self.verdict_at = time.monotonic()
+
+    def _take(self, line: Line) -> None:
+        uid, pod, stamp, text = line
+        position = self.ledger.positions[uid]
+        position.advance(stamp)
+        position.restarts = self.readers[uid].position.restarts
+        self.ledger.take(uid, pod, stamp, text)
+
+    def _read_now(self, pod: Object) -> None:
+        uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
+        position = self.ledger.positions.setdefault(uid, Position())
+        try:
+            for stamp, text in podlog.read(self.api, pod, position, follow=False):
+                self.ledger.take(uid, name, stamp, text)
+        except ApiError as error:
+            if error.status not in (400, 404):
+                raise
+
+    # What only the cluster knows
+
+    def _jobs(self) -> list[Object]:
+        jobs = submit.jobs_of(self.api, self.run.name)
+        if not self._is_repaired:
+            submit.repair(self.api, self.run.name, jobs)
+            self._is_repaired = True
+        return jobs
+
+    def _check(self) -> None:
+        if self.ledger.state.is_over:
+            return
+        try:
+            self._conclude(self._jobs(), self.watcher.pods, self.watcher.gone)
+        except ApiError:
+            pass  # the watcher says what is wrong
+
+    def _conclude(
+        self, jobs: list[Object], pods: dict[str, Object], gone: Mapping[str, Object] = MappingProxyType({})
+    ) -> None:
+        """The end of a run whose leader did not tell us: it was stopped, deleted, or its log is gone."""
+        if self.ledger.state.is_over:
+            return
+        lead = next((job for job in jobs if LEAD in job["metadata"]["labels"]), None)
+        if lead is None or "deletionTimestamp" in lead["metadata"]:
+            self._lose("its objects are gone from the cluster: deleted, or expired (kubernetes.ttl)")
+        elif lead["spec"].get("suspend") and STOPPED in lead["metadata"].get("annotations", {}):
+            if not any(_is_alive(pod) for pod in pods.values()):
+                self.ledger.end("stopped", 130, reason=lead["metadata"]["annotations"][STOPPED])
+        elif ended := _condition(lead):
+            self._read_verdict(ended, {**gone, **pods})
+
+    def _read_verdict(self, condition: Object, pods: dict[str, Object]) -> None:
+        if self.readers and any(not reader.is_over for reader in self.readers.values()):
+            return  # its log may still bring it
+        told = _last_words(pods.values())
+        if told is not None:
+            failure = told.get("failure") or {}
+            self.ledger.end(
+                str(told.get("result", "failed")),
+                int(told.get("code") or 0),
+                **{**failure, **({"reason": told["reason"]} if told.get("reason") else {})},
+            )
+        elif condition["type"] == "Failed":
+            reason = f"{condition.get('reason', '')}: {condition.get('message', '')}".strip(": ")
+            self.ledger.end("failed", 1, reason=reason)
+        else:
+            self._lose("its leader has ended, and with its pod went what it said")
+
+    def _lose(self, reason: str) -> None:
+        self.ledger.end("lost", 1, reason=reason)
+
+    def _look(self) -> None:
+        """What is wrong, if anything is. Said once, and taken back when it is over."""
+        if self.verdict_at is not None:
+            return
+        error = self.watcher.problem
+        if error is not None:
+            waited = time.monotonic() - self.watcher.since
+            if not error.is_transient and (error.status == 401 or waited > _REFUSED):
+                told = diagnose.explain(error)
+                raise OarlockError(f"{told.what}; {told.fix}")
+            self._tell([diagnose.explain(error)])
+            return
+        self._tell_problems(self.watcher.pods)
+
+    def _tell_problems(self, pods: dict[str, Object]) -> None:
+        try:
+            self._tell(diagnose.look(self.api, self.run.name, list(pods.values())))
+        except ApiError:
+            pass
+
+    def _tell(self, problems: list[diagnose.Problem]) -> None:
+        known = self.ledger.state.problem
+        first = problems[0] if problems else None
+        told = None if first is None else f"{first.what}; {first.fix}"
+        if told != known:
+            self.ledger.emit("problem", **({} if first is None else {"text": first.what, "fix": first.fix}))
+
+    # The end
+
+    def _is_over(self) -> bool:
+        if self.verdict_at is None:
+            return False
+        if time.monotonic() - self.verdict_at > _FAREWELL:
+            return True
+        is_read = all(reader.is_over for reader in self.readers.values())
+        return is_read and self.lines.empty() and set(_chosen(self.watcher.pods)) <= self.readers.keys()
+
+    def _finish(self) -> None:
+        while not self.lines.empty():
+            self._take(self.lines.get_nowait())
+        if self.ledger.state.is_over:
+            self.ledger.seal()
+        else:
+            self.ledger.commit()
+
+
+def _chosen(pods: dict[str, Object]) -> list[str]:
+    """Whose logs are read: the leader's, and of the others as many as can be."""
+
+    def order(uid: str) -> tuple[bool, str, int]:
+        labels = pods[uid]["metadata"]["labels"]
+        return LEAD not in labels, labels.get("oarlock.dev/role", ""), int(labels.get(INDEX, 0))
+
+    return sorted((uid for uid in pods if "oarlock.dev/role" in pods[uid]["metadata"]["labels"]), key=order)[
+        :_MOST
+    ]
+
+
+def _is_alive(pod: Object) -> bool:
+    return pod.get("status", {}).get("phase") in ("Pending", "Running")
+
+
+def _condition(job: Object) -> Object | None:
+    for condition in job.get("status", {}).get("conditions") or []:
+        if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
+            found: Object = condition
+            return found
+    return None
+
+
+def _last_words(pods: Iterable[Object]) -> dict[str, Any] | None:
+    """The leader's verdict, from its termination message."""
+    for pod in pods:
+        if LEAD not in pod["metadata"]["labels"]:
+            continue
+        for container in pod.get("status", {}).get("containerStatuses") or []:
+            try:
+                told = json.loads(container["state"]["terminated"]["message"])
+            except (KeyError, ValueError):
+                continue
+            if isinstance(told, dict) and "result" in told:
+                return told
+    return None

@@ -1,0 +1,77 @@
+"""From a job file to a parcel: read the program's folder, choose images, write the agents' spec."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+
+from oarlock import bundle, frameworks
+from oarlock.agent.spec import Spec
+from oarlock.engines import specs
+from oarlock.engines.kubernetes import groups, images
+from oarlock.engines.kubernetes.parcel import PART, Parcel
+from oarlock.engines.kubernetes.pods import PORT, ROOT
+from oarlock.job import Job, to_data
+from oarlock.jobfile import JobFile
+
+_STORE = f"{ROOT}/store"
+
+
+def pack(jobfile: JobFile, run: str, part: int = PART) -> Parcel:
+    """Raises JobError for a folder that is too big to travel."""
+    job = jobfile.job
+    framework = frameworks.framework_of(job, jobfile.folder)
+    found = groups.of(job)
+    chosen = {group.name: images.choose(job, group.part, framework) for group in found}
+    lacking = dict.fromkeys(package for image in chosen.values() for package in image.pip)
+    spec = spec_for(job, jobfile.folder, run, (*lacking, *job.pip))
+    return Parcel(
+        run=run,
+        job=job,
+        groups=found,
+        images={name: image.name for name, image in chosen.items()},
+        spec=spec.to_json(),
+        written=yaml.safe_dump(to_data(job), sort_keys=False),
+        agent=bundle.agent_zip(),
+        program=bundle.pack(jobfile.folder).data,
+        token=secrets.token_hex(32),
+        framework=framework,
+        part=part,
+    )
+
+
+def spec_for(job: Job, folder: Path, run: str, pip: tuple[str, ...] = ()) -> Spec:
+    """The same for every pod; who it is, a pod learns from its variables."""
+    record = f"{_STORE}/runs/{run}"
+    return replace(
+        specs.resolve(job, folder, run),
+        folder=record,
+        cwd=f"{ROOT}/work/program",
+        folders=_folders(job, record),
+        machines=sum(group.count for group in groups.of(job)),
+        brings_crew=False,
+        port=PORT,
+        pip=list(pip),
+        secret=f"{ROOT}/secret/token",
+        is_replaced=True,
+    )
+
+
+def _folders(job: Job, record: str) -> dict[str, str]:
+    defaults = {
+        "data": f"{_STORE}/data/{job.name}",
+        "checkpoints": f"{record}/checkpoints",
+        "model": f"{record}/model",
+        "logs": f"{record}/tensorboard",
+    }
+    return {kind: _place(getattr(job.storage, kind)) or default for kind, default in defaults.items()}
+
+
+def _place(asked: str | None) -> str | None:
+    """A relative folder is on the claim: below the program it would go with the pod."""
+    if asked is None or "://" in asked or asked.startswith("/"):
+        return asked
+    return f"{_STORE}/{Path(asked).as_posix()}"

@@ -1,0 +1,142 @@
+"""Bringing a run to a cluster, in an order in which a client may die at any point.
+
+    1  a dry run of one pod per group: what admission would refuse, it refuses now
+    2  the leading Job, suspended: it owns all that follows, and nothing runs yet
+    3  ConfigMaps, Secret, Service, NetworkPolicy, claims; the other Jobs, suspended
+    4  the leading Job is resumed and marked as complete, then the others
+
+Until 4 nothing runs, and what is there is cleared by the next submission. A client that dies within 4
+leaves a leader that waits for the others; whoever looks at the run next resumes them, and if nobody does
+the leader gives up after limits.rendezvous.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from datetime import datetime
+
+from oarlock import cluster, events, runs
+from oarlock.engines import specs
+from oarlock.engines.kubernetes import objects, packing, pods
+from oarlock.engines.kubernetes.api import Api, ApiError, Object
+from oarlock.engines.kubernetes.labels import COMPLETE, LEAD, MANAGED, selecting
+from oarlock.engines.kubernetes.parcel import Parcel
+from oarlock.errors import JobError
+from oarlock.jobfile import JobFile
+
+_STALE = 300.0  # seconds; a submission takes less than one
+_TRIES = 5
+
+
+def start(jobfile: JobFile, name: str | None, api: Api) -> runs.RunFolder:
+    """The record, then the objects; without the objects there is no record."""
+    clear_stale(api)
+    for _ in range(_TRIES):
+        run = runs.create(jobfile.job.name, lambda draft: _fill(draft, jobfile, api), name)
+        try:
+            submit(api, packing.pack(jobfile, run.name))
+            return run
+        except ApiError as error:
+            run.delete()
+            if error.status != 409 or error.reason != "AlreadyExists":
+                raise
+            if name is not None:
+                raise JobError(
+                    f"there is a run called {name} in namespace {api.namespace}: choose another --name"
+                ) from None
+        except BaseException:
+            run.delete()
+            raise
+    raise JobError(f"no free name for a run of {jobfile.job.name} in namespace {api.namespace}")
+
+
+def submit(api: Api, parcel: Parcel) -> None:
+    """Raises ApiError, and then leaves nothing of this run behind."""
+    for group in parcel.groups:
+        api.create(_pod(parcel, pods.template(parcel, group, "203.0.113.1:1")), dry_run=True)
+    lead = api.create(objects.job(parcel, parcel.leader))
+    try:
+        _create_rest(api, parcel, lead)
+        for group in parcel.groups:
+            resume(api, parcel.name_of(group), is_queued=parcel.job.kubernetes.queue is not None)
+    except BaseException:
+        api.delete("Job", lead["metadata"]["name"])
+        raise
+
+
+def resume(api: Api, job: str, is_queued: bool = False) -> None:
+    """A Job in a Kueue queue is for Kueue to resume."""
+    marks = {"metadata": {"annotations": {COMPLETE: "true"}}}
+    api.patch("Job", job, marks if is_queued else {**marks, "spec": {"suspend": False}})
+
+
+def clear_stale(api: Api) -> None:
+    """What a client left that died before its run was complete."""
+    for job in api.all("Job", f"{MANAGED}=oarlock,{LEAD}=true"):
+        metadata = job["metadata"]
+        if (
+            job["spec"].get("suspend")
+            and COMPLETE not in metadata.get("annotations", {})
+            and time.time() - _seconds(metadata["creationTimestamp"]) > _STALE
+        ):
+            api.delete("Job", metadata["name"])
+
+
+def repair(api: Api, run: str, jobs: Iterable[Object]) -> None:
+    """Resume what a client that died in the middle of resuming has left suspended."""
+    found = list(jobs)
+    lead = next((job for job in found if job["metadata"]["labels"].get(LEAD)), None)
+    if lead is None or lead["spec"].get("suspend") or COMPLETE not in lead["metadata"].get("annotations", {}):
+        return
+    for job in found:
+        if job["spec"].get("suspend") and COMPLETE not in job["metadata"].get("annotations", {}):
+            resume(api, job["metadata"]["name"])
+
+
+def jobs_of(api: Api, run: str) -> list[Object]:
+    return api.all("Job", selecting(run))
+
+
+def _create_rest(api: Api, parcel: Parcel, lead: Object) -> None:
+    for manifest in (*objects.config_maps(parcel), objects.secret(parcel)):
+        api.create(objects.owned(manifest, lead))
+    service = api.create(objects.owned(objects.service(parcel), lead))
+    api.create(objects.owned(objects.network_policy(parcel), lead))
+    for claim in objects.claims(parcel):
+        try:
+            api.create(claim)
+        except ApiError as error:
+            if error.status != 409:  # an earlier run of the job has made it
+                raise
+    # The address, not the name: a cluster's DNS may remember for 30 s that there was none.
+    coordinator = f"{service['spec']['clusterIP']}:{pods.PORT}"
+    for group in parcel.groups[1:]:
+        api.create(objects.owned(objects.job(parcel, group, coordinator=coordinator), lead))
+
+
+def _pod(parcel: Parcel, template: Object) -> Object:
+    metadata = {**template["metadata"], "generateName": f"{parcel.run}-"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+
+
+def _fill(draft: runs.RunFolder, jobfile: JobFile, api: Api) -> None:
+    job = jobfile.job
+    header = f"# {jobfile.source or job.name}, as it was sent from {jobfile.folder}\n"
+    import yaml
+
+    from oarlock.job import to_data
+
+    (draft.path / "job.yaml").write_text(header + yaml.safe_dump(to_data(job), sort_keys=False))
+    spec = packing.spec_for(job, jobfile.folder, draft.name)
+    (draft.path / "agent.json").write_text(spec.to_json())
+    place = {"namespace": api.namespace, "context": api.context, "server": api.server}
+    (draft.path / "cluster.json").write_text(json.dumps(place))
+    tasks = [task.name for task in cluster.form(specs.sizes(job))]
+    event = {"t": time.time(), "kind": "run", "job": job.name, "engine": "kubernetes", "tasks": tasks}
+    (draft.path / "events.jsonl").write_text(events.encode(event) + "\n")
+
+
+def _seconds(stamp: str) -> float:
+    return datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()

@@ -1,0 +1,72 @@
+"""From a job to what its agents are told, as far as that is the same on every engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from oarlock import cluster, frameworks, imports
+from oarlock.agent.spec import Limits, Program, Spec
+from oarlock.job import Duration, Job, Role
+
+
+def resolve(job: Job, folder: Path, run: str) -> Spec:
+    """The engine adds where things are."""
+    return Spec(
+        run=run,
+        job=job.name,
+        folder="",
+        cwd="",
+        program=_program(job),
+        sizes=sizes(job),
+        folders={},
+        least=sizes(job, least=True),
+        processes={name: role.processes for name, role in roles(job).items()},
+        limits=_limits(job),
+        env=dict(job.env),
+        modules=_modules(job, folder),
+        warm=job.warm,
+        seed=job.seed,
+    )
+
+
+def _program(job: Job) -> Program:
+    args = list(job.args)
+    if job.command:
+        return Program("command", list(job.command), args)
+    if job.module:
+        return Program("module", job.module, args)
+    return Program("program", job.program, args)
+
+
+def sizes(job: Job, least: bool = False) -> dict[str, int]:
+    """Tasks per role."""
+    return {
+        name: (role.replicas.min if least else role.replicas.max) * role.processes
+        for name, role in roles(job).items()
+    }
+
+
+def roles(job: Job) -> dict[str, Role]:
+    return {name: role for name in cluster.ROLES if (role := getattr(job.roles, name))}
+
+
+def _limits(job: Job) -> Limits:
+    limits = job.limits
+    return Limits(
+        restarts=limits.restarts,
+        stall=_seconds(limits.stall),
+        runtime=_seconds(limits.runtime),
+        rendezvous=limits.rendezvous.seconds,
+        grace=limits.grace.seconds,
+    )
+
+
+def _seconds(duration: Duration | None) -> float | None:
+    return None if duration is None else duration.seconds
+
+
+def _modules(job: Job, folder: Path) -> list[str]:
+    if job.command or not job.warm:
+        return []
+    used = imports.scan(folder, job.program, job.module).modules
+    return frameworks.preimports(frameworks.framework_of(job, folder), used)

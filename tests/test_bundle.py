@@ -1,0 +1,534 @@
+from __future__ import annotations
+
+import importlib.util
+import io
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oarlock import bundle
+from oarlock.errors import JobError
+
+
+def write(folder: Path, *paths: str, text: str = "x") -> None:
+    for path in paths:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+
+
+def ignore(folder: Path, *lines: str, file: str = ".gitignore") -> None:
+    write(folder, file, text="\n".join(lines) + "\n")
+
+
+def packed(folder: Path) -> set[str]:
+    """What travels, the ignore files apart."""
+    files = bundle.pack(folder).files
+    return {path for path in files if not path.endswith(("gitignore", "oarlockignore"))}
+
+
+def unpack(packed: bundle.Bundle, folder: Path) -> Path:
+    with tarfile.open(fileobj=io.BytesIO(packed.data)) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+def git(folder: Path, *words: str) -> str:
+    """Nobody's settings but the repository's own."""
+    quiet = {
+        **os.environ,
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "GIT_CONFIG_SYSTEM": "/dev/null",
+        "HOME": "/nowhere",
+    }
+    quiet.pop("XDG_CONFIG_HOME", None)
+    return subprocess.run(
+        ["git", *words], cwd=folder, env=quiet, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def git_lists(folder: Path) -> set[str]:
+    listed = git(folder, "ls-files", "-z", "-co", "--exclude-standard").split("\0")
+    return {path for path in listed if path and not path.endswith("gitignore")}
+
+
+# What unpacks is what was packed.
+
+
+def test_what_is_unpacked_equals_the_folder(tmp_path: Path) -> None:
+    origin = tmp_path / "origin"
+    write(origin, "train.py", "pkg/__init__.py", "pkg/deep/er/m.py", "a name with spaces", "ünïcode/ŝ.txt")
+    write(origin, "long/" + "n" * 200 + "/" + "m" * 200, "empty", text="")
+    (origin / "bytes").write_bytes(bytes(range(256)) * 100)
+    found = bundle.pack(origin)
+    copy = unpack(found, tmp_path / "copy")
+    files = {path.relative_to(origin).as_posix() for path in origin.rglob("*") if path.is_file()}
+    assert set(found.files) == files
+    assert found.size == sum((origin / name).stat().st_size for name in files)
+    assert all((copy / name).read_bytes() == (origin / name).read_bytes() for name in files)
+
+
+def test_the_same_folder_gives_the_same_bytes(tmp_path: Path) -> None:
+    names = [f"{place}{number}.py" for place in ("", "b/", "a/", "a.b/") for number in range(20)]
+    one, two = tmp_path / "one", tmp_path / "two"
+    write(one, *names)
+    write(two, *reversed(names))
+    for path in two.rglob("*.py"):
+        os.utime(path, (1, 1))
+        path.chmod(0o600)
+    assert bundle.pack(one) == bundle.pack(two)
+    assert bundle.pack(one).files == tuple(sorted(names))
+    with tarfile.open(fileobj=io.BytesIO(bundle.pack(one).data)) as archive:
+        assert {(m.mtime, m.uid, m.gid, m.uname, m.gname) for m in archive} == {(0, 0, 0, "", "")}
+    assert bundle.pack(one).data[4:8] == bytes(4)  # gzip's own time
+
+
+def test_a_script_stays_executable(tmp_path: Path) -> None:
+    origin = tmp_path / "origin"
+    write(origin, "run.sh", "train.py")
+    (origin / "run.sh").chmod(0o750)
+    copy = unpack(bundle.pack(origin), tmp_path / "copy")
+    assert os.access(copy / "run.sh", os.X_OK)
+    assert (copy / "train.py").stat().st_mode & 0o111 == 0
+
+
+def test_an_empty_folder_is_an_archive_of_nothing(tmp_path: Path) -> None:
+    found = bundle.pack(tmp_path)
+    assert (found.files, found.size) == ((), 0)
+    assert not list(unpack(found, tmp_path / "copy").glob("*"))
+
+
+def test_a_name_that_is_not_utf_8_travels(tmp_path: Path) -> None:
+    origin = tmp_path / "origin"
+    name = os.fsdecode(b"caf\xe9.txt")
+    write(origin, name, "café.txt")
+    assert name in bundle.pack(origin).files
+    assert sorted(
+        map(bytes, (Path(path.name) for path in unpack(bundle.pack(origin), tmp_path / "copy").iterdir()))
+    ) == [
+        "café.txt".encode(),
+        b"caf\xe9.txt",
+    ]
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, "train.py")
+    for name in ("nothing", "train.py"):
+        with pytest.raises(JobError, match=f"{name}: no such folder"):
+            bundle.pack(tmp_path / name)
+
+
+# What stays behind.
+
+
+def test_what_no_program_needs_never_travels(tmp_path: Path) -> None:
+    ignore(tmp_path, "!*", "!*/", file=".oarlockignore")
+    write(tmp_path, ".git/config", "pkg/__pycache__/m.pyc", "old.pyc", ".venv/bin/python", ".DS_Store")
+    write(tmp_path, "pkg/.ipynb_checkpoints/n.ipynb", ".mypy_cache/x", ".ruff_cache/x", ".pytest_cache/x")
+    write(tmp_path, "a/venv/pyvenv.cfg", "a/venv/lib/x.py", "b/venv/mine.py", "train.py")
+    assert packed(tmp_path) == {"b/venv/mine.py", "train.py"}
+
+
+def test_sockets_pipes_and_devices_stay_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "train.py")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    monkeypatch.chdir(tmp_path)  # a socket's path is short
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket")
+        assert packed(tmp_path) == {"train.py"}
+
+
+def test_an_ignored_folder_is_never_looked_into(tmp_path: Path) -> None:
+    ignore(tmp_path, "/data/")
+    write(tmp_path, "train.py", *(f"data/{number}/x" for number in range(3)))
+    looked: list[str] = []
+
+    def listen(event: str, details: tuple[object, ...]) -> None:
+        if event in ("os.scandir", "os.listdir", "open") and listening:
+            looked.append(str(details[0]))
+
+    listening = True
+    sys.addaudithook(listen)
+    try:
+        assert packed(tmp_path) == {"train.py"}
+    finally:
+        listening = False
+    assert str(tmp_path) in {path.rstrip("/") for path in looked}
+    assert not [path for path in looked if "/data" in path]
+
+
+# As git has it.
+
+
+def test_ignore_files_of_the_repository_reach_into_the_programs_folder(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    ignore(tmp_path, "*.log", "/projects/mnist/runs", "/train.py")
+    ignore(tmp_path / "projects", "mnist/*.tmp", "!keep.log")
+    ignore(tmp_path, "secret", file=".git/info/exclude")
+    folder = tmp_path / "projects" / "mnist"
+    write(folder, "train.py", "a.log", "keep.log", "b.tmp", "deep/b.tmp", "runs/1", "deep/runs/1", "secret")
+    assert packed(folder) == {"train.py", "keep.log", "deep/b.tmp", "deep/runs/1"} == git_lists(folder)
+
+
+def test_nothing_above_a_repository_counts_and_nothing_above_a_folder_without_one(tmp_path: Path) -> None:
+    ignore(tmp_path, "*.py")
+    folder = tmp_path / "mine"
+    write(folder, "train.py")
+    assert packed(folder) == {"train.py"}
+    git(folder, "init", "-q")
+    assert packed(folder) == {"train.py"}
+    shutil.rmtree(folder / ".git")
+    git(tmp_path, "init", "-q")
+    assert packed(folder) == set()
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["data/**", "!data/keep.txt"],
+        ["*.txt", "!data"],  # says nothing of what is in data
+        ["*.txt", "!/data"],
+        ["data", "!data/", "*.csv"],
+        ["data/", "!data/keep.txt"],  # too late: git does not look into data
+        ["*", "!*/", "!*.txt"],
+        ["keep.txt   ", "/data/a.csv\r"],
+        ["\\#odd", "\\!odd", "#odd", "odd\\ "],
+        ["**/deep", "a/**/b", "/**/x.txt"],
+        ["[ab].csv", "[!k]eep.txt", "dat?"],
+        ["!", "/", "//", "", "[z-a]", "[", "odd\\", "**", "!**"],
+        ["*/", "!data/"],
+        ["link/"],
+        ["lin*"],
+        ["\ufeffdata"],
+    ],
+)
+def test_awkward_lines_mean_what_they_mean_to_git(lines: list[str], tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    write(
+        tmp_path, "data/keep.txt", "data/a.csv", "data/deep/keep.txt", "other/b.csv", "other/data/c", "x.txt"
+    )
+    write(tmp_path, "#odd", "!odd", "odd ", "odd", "a/b", "a/1/2/b", "a/1/2/c", "data/x.txt")
+    (tmp_path / "link").symlink_to("data")
+    ignore(tmp_path, *lines)
+    mine, wanted = packed(tmp_path), git_lists(tmp_path)
+    if not [path for path in wanted if path.startswith("data/")]:
+        wanted.discard("link")  # a link travels with its target
+    assert mine == wanted
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_trees_travel_as_git_lists_them(seed: int, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+    names = ["a", "b", "ab", "a.py", "b.py", "data", "out", "x.txt"]
+    places = [tmp_path]
+    for _ in range(chance.randint(3, 15)):
+        place = chance.choice(places) / chance.choice(names[:2] + names[5:7])
+        place.mkdir(exist_ok=True)
+        places.append(place)
+    for place in places:
+        for name in chance.sample(names, 4):
+            if not (place / name).exists():
+                (place / name).write_text("x")
+    for place in chance.sample(places, min(len(places), 4)):
+        ignore(place, *(_random_line(chance, names) for _ in range(chance.randint(1, 6))))
+    git(tmp_path, "init", "-q")
+    ignore(tmp_path, _random_line(chance, names), file=".git/info/exclude")
+    for folder in (tmp_path, chance.choice(places)):
+        if _is_ignored(folder, tmp_path):
+            continue  # git would list nothing, but whoever runs a program there wants it
+        assert packed(folder) == git_lists(folder)
+
+
+def _random_line(chance: random.Random, names: list[str]) -> str:
+    globs = [*names, "*", "*.py", "a*", "?", "[ab]", "[!a]*", "**", "*a*"]
+    parts = [chance.choice(globs) for _ in range(chance.choice((1, 1, 1, 2, 2, 3)))]
+    sign = "!" if chance.random() < 0.35 else ""
+    return sign + chance.choice(("", "", "/")) + "/".join(parts) + chance.choice(("", "", "/"))
+
+
+def _is_ignored(folder: Path, root: Path) -> bool:
+    places = [place for place in (folder, *folder.parents) if place != root and place.is_relative_to(root)]
+    asked = ["git", "check-ignore", "--no-index", *map(str, places)]
+    return bool(places) and subprocess.run(asked, cwd=root, capture_output=True, check=False).returncode == 0
+
+
+# .oarlockignore has the last word.
+
+
+def test_oarlockignore_leaves_out_more_and_brings_back(tmp_path: Path) -> None:
+    ignore(tmp_path, "*.npz", "build/")
+    ignore(tmp_path / "deep", "!*.npz")
+    ignore(tmp_path, "*.md", "!small.npz", "!build/", "/deep/c.npz", file=".oarlockignore")
+    ignore(tmp_path / "deep", "!read.md", file=".oarlockignore")
+    write(tmp_path, "train.py", "small.npz", "big.npz", "build/x.so", "read.md")
+    write(tmp_path, "deep/read.md", "deep/more.md", "deep/b.npz", "deep/c.npz")
+    assert packed(tmp_path) == {"train.py", "small.npz", "build/x.so", "deep/read.md", "deep/b.npz"}
+
+
+def test_oarlockignore_fetches_a_file_out_of_a_folder_that_git_ignores(tmp_path: Path) -> None:
+    ignore(tmp_path, "data/")
+    ignore(tmp_path, "!data/eu/small.csv", "!/data/us/", "!**/lost.csv", file=".oarlockignore")
+    write(
+        tmp_path, "data/a", "data/eu/small.csv", "data/eu/big.csv", "data/us/1", "data/us/2", "data/lost.csv"
+    )
+    write(tmp_path, "other/data/lost.csv", "other/data/eu/small.csv")
+    # `!**/lost.csv` is true of data/lost.csv, and data is being looked at anyway.
+    assert packed(tmp_path) == {"data/eu/small.csv", "data/us/1", "data/us/2", "data/lost.csv"}
+
+
+def test_a_folder_that_oarlockignore_leaves_out_itself_is_closed_as_git_would_close_it(
+    tmp_path: Path,
+) -> None:
+    ignore(tmp_path, "data/", "!data/small.csv", file=".oarlockignore")
+    write(tmp_path, "data/small.csv", "train.py")
+    assert packed(tmp_path) == {"train.py"}
+
+
+def test_oarlockignore_at_the_root_of_the_repository_counts(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    ignore(tmp_path, "*.md", file=".oarlockignore")
+    write(tmp_path / "mine", "read.md", "train.py")
+    assert packed(tmp_path / "mine") == {"train.py"}
+
+
+# Links.
+
+
+def test_a_link_travels_with_its_target(tmp_path: Path) -> None:
+    origin = tmp_path / "origin"
+    write(origin, "configs/a.yaml", "ignored/b.yaml", "pkg/m.py", ".hidden")
+    ignore(origin, "/ignored")
+    links = {
+        "now.yaml": "configs/a.yaml",
+        "pkg/up.yaml": "../configs/a.yaml",
+        "pkg/full.yaml": str(origin / "configs/a.yaml"),
+        "pkg/around.yaml": "../../origin/configs/a.yaml",
+        "pkg/twice.yaml": "up.yaml",
+        "folder": "configs",
+        "all": ".",
+        "seen": ".hidden",
+        "left.yaml": "ignored/b.yaml",
+        "left": "ignored",
+        "nowhere": "nothing",
+        "circle": "circle",
+    }
+    for name, target in links.items():
+        (origin / name).symlink_to(target)
+    found = bundle.pack(origin)
+    assert set(links) - set(found.files) == {"left.yaml", "left", "nowhere", "circle"}
+    copy = unpack(found, tmp_path / "elsewhere" / "copy")
+    shutil.rmtree(origin)
+    for name in set(found.files) & set(links):
+        assert (copy / name).is_symlink()
+        assert (copy / name).resolve().is_relative_to(copy)
+        assert (copy / name).exists()
+    assert (copy / "pkg/twice.yaml").read_text() == (copy / "folder/a.yaml").read_text() == "x"
+
+
+def test_a_link_to_a_file_outside_becomes_that_file(tmp_path: Path) -> None:
+    write(tmp_path, "outside.sh", text="echo hello")
+    (tmp_path / "outside.sh").chmod(0o755)
+    origin = tmp_path / "origin"
+    origin.mkdir()
+    (origin / "inside.sh").symlink_to("../outside.sh")
+    (origin / "second.sh").symlink_to("inside.sh")
+    found = bundle.pack(origin)
+    assert found.size == 2 * len("echo hello")
+    copy = unpack(found, tmp_path / "copy")
+    for name in ("inside.sh", "second.sh"):
+        assert not (copy / name).is_symlink()
+        assert (copy / name).read_text() == "echo hello"
+        assert os.access(copy / name, os.X_OK)
+
+
+def test_a_link_to_a_folder_outside_is_refused_until_it_is_ignored(tmp_path: Path) -> None:
+    write(tmp_path, "big/data.npz", "origin/train.py", "origin/sub/m.py")
+    link = tmp_path / "origin" / "sub" / "data"
+    link.symlink_to(tmp_path / "big")
+    with pytest.raises(JobError, match=r"sub/data: a link to .*/big, a folder outside") as refused:
+        bundle.pack(tmp_path / "origin")
+    line = str(refused.value).partition("add the line ")[2].split()[0]
+    ignore(tmp_path / "origin", line, file=".oarlockignore")
+    assert packed(tmp_path / "origin") == {"train.py", "sub/m.py"}
+
+
+# What cannot be read, and what does not stand still.
+
+
+@pytest.fixture
+def as_nobody() -> Iterator[Path]:
+    """A folder that somebody without rights may enter: root can read everything."""
+    is_root = os.geteuid() == 0
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        write(Path(name), "secret/key", "train.py")
+        if is_root:
+            os.seteuid(65534)
+        try:
+            yield Path(name)
+        finally:
+            if is_root:
+                os.seteuid(0)
+            (Path(name) / "secret").chmod(0o700)
+
+
+def _forbid(path: Path) -> None:
+    me = os.geteuid()
+    if os.getuid() == 0:
+        os.seteuid(0)
+    path.chmod(0)
+    os.seteuid(me)
+
+
+@pytest.mark.parametrize("name", ["train.py", "secret"])
+def test_what_cannot_be_read_is_named(name: str, as_nobody: Path) -> None:
+    _forbid(as_nobody / name)
+    with pytest.raises(JobError, match=rf"/{name}: cannot be read: Permission denied; .*\.oarlockignore"):
+        bundle.pack(as_nobody)
+
+
+def test_a_file_that_fails_while_it_is_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "memory").symlink_to("/proc/self/mem")  # a regular file whose first byte is an I/O error
+    with pytest.raises(JobError, match="mem: cannot be read: Input/output error"):
+        bundle.pack(tmp_path)
+
+
+def test_files_that_change_after_they_were_found_travel_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origin = tmp_path / "origin"
+    write(origin, "grows", "shrinks", "vanishes", "becomes a pipe", "becomes a folder", "stays", text="12345")
+    settle = bundle._settle_links
+
+    def change(folder: Path, found: list[bundle._Found]) -> list[bundle._Found]:
+        write(origin, "grows", text="1234567890")
+        write(origin, "shrinks", text="1")
+        for name in ("vanishes", "becomes a pipe", "becomes a folder"):
+            (origin / name).unlink()
+        os.mkfifo(origin / "becomes a pipe")
+        (origin / "becomes a folder").mkdir()
+        return settle(folder, found)
+
+    monkeypatch.setattr(bundle, "_settle_links", change)
+    found = bundle.pack(origin)
+    copy = unpack(found, tmp_path / "copy")
+    assert {path.name: path.read_text() for path in copy.iterdir()} == {
+        "grows": "1234567890",
+        "shrinks": "1",
+        "stays": "12345",
+    }
+    assert set(found.files) == {"grows", "shrinks", "stays"}
+    assert found.size == 16
+
+
+def test_a_log_that_is_written_all_the_time_travels(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_bytes(bytes(bundle.LIMIT + 1))
+    writer = subprocess.Popen(["sh", "-c", f"while :; do echo more >> {log}; done"])
+    try:
+        for _ in range(5):
+            found = bundle.pack(tmp_path)
+            assert found.files == ("train.log",)
+            with tarfile.open(fileobj=io.BytesIO(found.data)) as archive:
+                assert archive.getmembers()[0].size == found.size
+    finally:
+        writer.kill()
+        writer.wait()
+
+
+# At most so much.
+
+
+def test_too_much_says_what_is_big_and_what_to_do(tmp_path: Path) -> None:
+    noise = random.Random(0).randbytes(9_000_000)
+    write(tmp_path, "train.py", "pkg/m.py")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.npz").write_bytes(noise)
+    (tmp_path / "weights").mkdir()
+    for number in range(100):
+        (tmp_path / "weights" / f"{number}.bin").write_bytes(noise[:20_000])
+    with pytest.raises(JobError) as refused:
+        bundle.pack(tmp_path)
+    assert str(refused.value).splitlines() == [
+        f"the program's folder {tmp_path} is 11 MB in 103 files, more than 8 MiB even when compressed: "
+        "at most that travels to a cluster",
+        "  9.0 MB  data/train.npz",
+        "  2.0 MB  weights/",
+        "list what the program does not need in .oarlockignore, "
+        "or keep data in a volume or a bucket (storage.data)",
+    ]
+
+
+def test_once_it_is_too_much_the_rest_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(random.Random(0).randbytes(9_000_000))
+    with (tmp_path / "b.bin").open("wb") as sparse:
+        sparse.truncate(10**13)
+    with pytest.raises(JobError, match=r"is 10000 GB in 2 files") as refused:
+        bundle.pack(tmp_path)
+    assert "b.bin" in str(refused.value)
+
+
+def test_the_limit_is_on_what_is_sent(tmp_path: Path) -> None:
+    """Ten times the limit in zeros travels; the limit itself in noise does not."""
+    (tmp_path / "zeros").write_bytes(bytes(10 * bundle.LIMIT))
+    found = bundle.pack(tmp_path)
+    assert found.size == 10 * bundle.LIMIT
+    assert len(found.data) < bundle.LIMIT / 10
+    (tmp_path / "zeros").write_bytes(random.Random(0).randbytes(bundle.LIMIT - 100_000))
+    assert bundle.LIMIT - 100_000 < len(bundle.pack(tmp_path).data) <= bundle.LIMIT
+    (tmp_path / "zeros").write_bytes(random.Random(0).randbytes(bundle.LIMIT))
+    with pytest.raises(JobError, match="1 file, more than"):
+        bundle.pack(tmp_path)
+
+
+def test_at_most_five_places_are_named(tmp_path: Path) -> None:
+    sizes = {f"{name}/deep/{part}": 10 for name in "abcdefgh" for part in "xyz"}
+    assert [name for name, _ in bundle._biggest(sizes)] == [
+        "a/deep/x",
+        "a/deep/y",
+        "a/deep/z",
+        "b/deep/x",
+        "b/deep/y",
+    ]
+    many = {f"many/{number}": 10 for number in range(100)} | {"tiny": 1, "some/one": 500}
+    assert bundle._biggest(many) == [("many/", 1000), ("some/one", 500)]
+
+
+# What travels of Oarlock.
+
+
+def test_the_agents_zip_holds_what_travels_and_nothing_else() -> None:
+    spec = importlib.util.spec_from_file_location(
+        "architecture", Path(__file__).with_name("test_architecture.py")
+    )
+    assert spec
+    assert spec.loader
+    architecture = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(architecture)
+    with zipfile.ZipFile(io.BytesIO(bundle.agent_zip())) as archive:
+        names = archive.namelist()
+        assert names == sorted({"__main__.py", *(f"oarlock/{name}" for name in architecture.TRAVELS)})
+        assert archive.read("__main__.py").decode() == bundle.BOOT
+        for name in architecture.TRAVELS:
+            assert archive.read(f"oarlock/{name}") == (architecture.SOURCE / name).read_bytes()
+        assert {entry.compress_type for entry in archive.infolist()} == {zipfile.ZIP_DEFLATED}
+        assert {entry.date_time[0] for entry in archive.infolist()} == {1980}
+
+
+def test_the_agents_zip_can_be_imported_with_nothing_installed(tmp_path: Path) -> None:
+    (tmp_path / "agent.zip").write_bytes(bundle.agent_zip())
+    code = "import sys; sys.path.insert(0, 'agent.zip'); import oarlock.agent.loop as m; print(m.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "agent.zip" in done.stdout
