@@ -201,7 +201,7 @@ def test_nothing_above_a_repository_counts_and_nothing_above_a_folder_without_on
         ["data", "!data/", "*.csv"],
         ["data/", "!data/keep.txt"],  # too late: git does not look into data
         ["*", "!*/", "!*.txt"],
-        ["keep.txt   ", "/data/a.csv\r"],
+        ["keep.txt   ", "/data/a.csv\r", "other/\r"],
         ["\\#odd", "\\!odd", "#odd", "odd\\ "],
         ["**/deep", "a/**/b", "/**/x.txt"],
         ["[ab].csv", "[!k]eep.txt", "dat?"],
@@ -224,6 +224,14 @@ def test_awkward_lines_mean_what_they_mean_to_git(lines: list[str], tmp_path: Pa
     if not [path for path in wanted if path.startswith("data/")]:
         wanted.discard("link")  # a link travels with its target
     assert mine == wanted
+
+
+def test_git_does_not_follow_a_link_to_an_ignore_file(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    write(tmp_path, "rules", text="*.py")
+    write(tmp_path, "train.py")
+    (tmp_path / ".gitignore").symlink_to("rules")
+    assert packed(tmp_path) == {"rules", "train.py"} == git_lists(tmp_path)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -371,7 +379,8 @@ def as_nobody() -> Iterator[Path]:
     is_root = os.geteuid() == 0
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
-        write(Path(name), "secret/key", "train.py")
+        write(Path(name), "secret/key", "train.py", "mine/train.py")
+        (Path(name) / "mine" / "link").symlink_to("../secret/key")
         if is_root:
             os.seteuid(65534)
         try:
@@ -395,6 +404,12 @@ def test_what_cannot_be_read_is_named(name: str, as_nobody: Path) -> None:
     _forbid(as_nobody / name)
     with pytest.raises(JobError, match=rf"/{name}: cannot be read: Permission denied; .*\.oarlockignore"):
         bundle.pack(as_nobody)
+
+
+def test_a_link_to_what_cannot_be_read_is_named(as_nobody: Path) -> None:
+    _forbid(as_nobody / "secret")
+    with pytest.raises(JobError, match="mine/link: cannot be read: Permission denied"):
+        bundle.pack(as_nobody / "mine")
 
 
 def test_a_file_that_fails_while_it_is_read_is_named(tmp_path: Path) -> None:
@@ -502,6 +517,8 @@ def test_at_most_five_places_are_named(tmp_path: Path) -> None:
     ]
     many = {f"many/{number}": 10 for number in range(100)} | {"tiny": 1, "some/one": 500}
     assert bundle._biggest(many) == [("many/", 1000), ("some/one", 500)]
+    crumbs = {f"{number:03}": 10 for number in range(200)}
+    assert bundle._biggest(crumbs) == [(f"{number:03}", 10) for number in range(5)]
 
 
 # What travels of Oarlock.

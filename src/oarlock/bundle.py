@@ -60,9 +60,7 @@ _WHAT_TO_DO = (
 @dataclass(frozen=True)
 class Bundle:
     data: bytes  # a .tar.gz
-    files: tuple[
-        str, ...
-    ]  # relative, with `/`; a name that is not UTF-8 has surrogates, as os.fsdecode has it
+    files: tuple[str, ...]  # relative, with `/`; a name that is not UTF-8 as os.fsdecode has it
     size: int  # uncompressed
 
 
@@ -312,8 +310,8 @@ def _biggest(sizes: dict[str, int], most: int = 5) -> list[tuple[str, int]]:
                 shown |= children[name]
                 break
         else:
-            # What is not even a hundredth of it is no help.
-            return [pair for pair in top if pair[1] * 100 >= sum(sizes.values())]
+            # What is not even a hundredth of it is no help, unless there is nothing else.
+            return [pair for pair in top if pair[1] * 100 >= sum(sizes.values())] or top
 
 
 def _amount(size: int) -> str:
