@@ -23,7 +23,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("OARLOCK_HOME", str(folder))
     yield folder
     for run in runs.all_runs():
-        local.stop(run, now=True)
+        if not run.is_remote:  # the cluster's own fixtures see to those
+            local.stop(run, now=True)
 
 
 @pytest.fixture

@@ -182,6 +182,8 @@ class Conductor:
         hosted = ", ".join(self.places.get(agent.name, []))
         if hosted and self.phase == "running":
             self.blame = f"lost contact with {agent.name} ({why}), which hosted {hosted}"
+            if for_good:
+                self.blame, self.is_forgiven = f"{agent.name} left: {why}", True
             self._end_generation()
         elif hosted and for_good and self.phase == "clearing" and self.blame is None:
             self.blame, self.is_forgiven = f"{agent.name} left: {why}", True

@@ -15,11 +15,11 @@ class UnreachableError(Exception):
     """Nobody answers where the run's leading agent should be."""
 
 
-def ask(folder: Path, question: Message) -> Message:
+def ask(folder: Path, question: Message, token_file: Path | None = None) -> Message:
     """One question, one answer. Raises UnreachableError."""
     try:
         host, port = (folder / "address").read_text().strip().rsplit(":", 1)
-        token = (folder / "token").read_text().strip()
+        token = (token_file or folder / "token").read_text().strip()
         with socket.create_connection((host, int(port)), timeout=_DEADLINE) as line:
             return _Dialogue(line, token).ask(question)
     except (OSError, ValueError, WireError) as error:

@@ -10,13 +10,14 @@ import os
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Mapping
 from pathlib import Path
 
 _TAIL = 5  # of pip's lines, in an error
 
 
-def install(requirements: list[str], work: Path) -> str | None:
-    """None once all is there, or what went wrong, in pip's words."""
+def install(requirements: list[str], work: Path, env: Mapping[str, str]) -> str | None:
+    """None once all is there, or what went wrong, in pip's words. `env` is the job's: PIP_INDEX_URL, a proxy."""
     if not requirements:
         return None
     prefix = work / "packages"
@@ -24,6 +25,7 @@ def install(requirements: list[str], work: Path) -> str | None:
     words += ["--disable-pip-version-check", "--no-warn-script-location", "--progress-bar", "off"]
     done = subprocess.run(
         [*words, "--", *requirements],
+        env={**os.environ, **env},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -45,6 +45,8 @@ def main() -> int:
     processes.raise_limits()
     processes.adopt_orphans()
     try:
+        if not address:
+            _claim_folder(spec)
         life.make_folders(spec)
         _make_home()
         _unpack(spec)
@@ -55,7 +57,6 @@ def main() -> int:
 
 def _lead(spec: Spec, role: str, index: int) -> int:
     folder = Path(spec.folder)
-    folder.mkdir(parents=True, exist_ok=True)
     past = _past(folder / "events.jsonl")
     echo = Echo(leads=True)
     record = Record(folder, events.fold(spec.run, past), echo)
@@ -66,7 +67,7 @@ def _lead(spec: Spec, role: str, index: int) -> int:
     is_over = record.state.is_final
     if not is_over:
         record.emit("agent", pid=os.getpid(), host=os.environ.get("HOSTNAME") or socket.gethostname())
-    failed = None if is_over else packages.install(spec.pip, WORK)
+    failed = None if is_over else packages.install(spec.pip, WORK, spec.env)
     code = life.lead(spec, record, spec.seat_of(role, index), failed)
     if not record.state.is_final:
         return code
@@ -75,7 +76,7 @@ def _lead(spec: Spec, role: str, index: int) -> int:
 
 
 def _follow(spec: Spec, role: str, index: int, address: str) -> int:
-    problem = packages.install(spec.pip, WORK)
+    problem = packages.install(spec.pip, WORK, spec.env)
     if problem is not None:
         return _fail(problem)
     host, port = address.rsplit(":", 1)
@@ -83,6 +84,19 @@ def _follow(spec: Spec, role: str, index: int, address: str) -> int:
     seat = spec.seat_of(role, index)
     departure = life.follow(spec, record, seat, (host, int(port)), spec.bind)
     return 0 if departure.is_over else departure.code
+
+
+def _claim_folder(spec: Spec) -> None:
+    """The claim outlives runs: what a deleted run of the same name has left there is put aside."""
+    folder = Path(spec.folder)
+    mark = folder / "id"
+    if folder.exists() and (not mark.exists() or mark.read_text() != spec.id):
+        number = 1
+        while (aside := folder.with_name(f"{folder.name}.{number}")).exists():
+            number += 1
+        folder.rename(aside)
+    folder.mkdir(parents=True, exist_ok=True)
+    mark.write_text(spec.id)
 
 
 def _past(path: Path) -> list[events.Event]:

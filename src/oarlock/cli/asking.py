@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from oarlock.agent import control
 from oarlock.errors import OarlockError
 from oarlock.runs import RunFolder
 
+_RETRY = 0.05  # seconds
 _PATIENCE = 10.0  # seconds for an agent that has just been started
 
 
@@ -22,19 +25,39 @@ def ask(run: RunFolder, question: dict[str, Any]) -> dict[str, Any]:
     while True:
         require_running(run)
         try:
-            answer = control.ask(run.path, question)
+            answer = _ask(run, question)
             break
         except control.UnreachableError as error:
             if time.monotonic() > deadline:
                 raise OarlockError(f"{run.name}: {error}") from error
-            time.sleep(0.05)
+            time.sleep(_RETRY)
     if not answer.get("ok"):
         raise Refused(f"{run.name}: {answer.get('why')}")
     return answer
 
 
+@contextmanager
+def kept_fresh(run: RunFolder) -> Iterator[None]:
+    """The record as the run goes on: a local run's agent writes it, a cluster's run needs us to."""
+    if not run.is_remote:
+        yield
+        return
+    from oarlock.engines.kubernetes import client
+
+    with client.watching(run):
+        yield
+
+
+def _ask(run: RunFolder, question: dict[str, Any]) -> dict[str, Any]:
+    if not run.is_remote:
+        return control.ask(run.path, question)
+    from oarlock.engines.kubernetes import client
+
+    return client.ask(run, question)
+
+
 def require_running(run: RunFolder) -> None:
-    if not run.is_held():
+    if not run.is_running():
         raise Refused(f"{run.name} is not running: it {_WORDS.get(run.state().state, 'has ended')}")
 
 

@@ -9,7 +9,7 @@ from oarlock.errors import OarlockError
 
 
 def find(name: str | None) -> runs.RunFolder:
-    """By its name, the latest without one. If a cluster does not answer, that is said; what is known stays."""
+    """By its name, the latest without one. A cluster that does not answer is said, and no more."""
     run = runs.find(name)
     _refresh(run)
     return run

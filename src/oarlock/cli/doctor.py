@@ -1,4 +1,4 @@
-"""`oarlock doctor`: what works on this machine, and why something would not."""
+"""`oarlock doctor`: what works on this machine or on a cluster, and why something would not."""
 
 from __future__ import annotations
 
@@ -12,22 +12,40 @@ from oarlock.cli import frameworks, machine
 from oarlock.cli.options import json_option
 from oarlock.cli.output import hint, print_json
 
-_MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "missing": ("missing", "yellow")}
+_MARKS = {
+    "ok": ("ok", "green"),
+    **{state: (state, "yellow") for state in ("warning", "missing", "unknown")},
+}
+_WIDTHS = {"local": 13, "kubernetes": 33}  # room for networkpolicies.networking.k8s.io
 
 
 @click.command("doctor")
+@click.option("--on", type=click.Choice(["local", "kubernetes"]), default="local", help="What to look at.")
+@click.option("--namespace", metavar="NAME", help="On the cluster. Default: the context's.")
+@click.option("--context", metavar="NAME", help="The kubeconfig's context. Default: the current one.")
+@click.option("--image", metavar="IMAGE", help="An image that runs are to use on the cluster.")
 @json_option("all findings as JSON")
-def verb(as_json: bool) -> int:
+def verb(on: str, namespace: str | None, context: str | None, image: str | None, as_json: bool) -> int:
     """Say what works on this machine, and why something would not.
 
-    Exit code 1 if nothing could run here; a missing framework is no fault.
+    With --on kubernetes, on a cluster: nothing is created there. Exit code 1 if nothing could run; a missing
+    framework is no fault, and what cannot be told is none either.
     """
+    if on == "local" and (namespace or context or image):
+        raise click.UsageError("--namespace, --context and --image go with --on kubernetes")
     if not as_json:
         click.secho(
             f"oarlock {__version__}, Python {platform.python_version()} ({sys.executable})", bold=True
         )
-    checks = [_told(check(), as_json) for check in machine.CHECKS]
-    found = [_told(frameworks.probe(name), as_json) for name in frameworks.NAMES]
+    if on == "kubernetes":
+        from oarlock.cli import cluster_checks
+
+        looked = cluster_checks.look(context, namespace, image)
+        checks = [_told(found, as_json, _WIDTHS[on]) for found in looked]
+        found = []
+    else:
+        checks = [_told(check(), as_json, _WIDTHS[on]) for check in machine.CHECKS]
+        found = [_told(frameworks.probe(name), as_json, _WIDTHS[on]) for name in frameworks.NAMES]
     is_able = all(check["state"] != "failed" for check in checks)
     if as_json:
         python = {"version": platform.python_version(), "executable": sys.executable}
@@ -35,16 +53,16 @@ def verb(as_json: bool) -> int:
             {"oarlock": __version__, "python": python, "ok": is_able, "checks": checks, "frameworks": found}
         )
     elif is_able:
-        hint("oarlock run -n 2 train.py")
+        hint("oarlock run -n 2 train.py" if on == "local" else "oarlock run --on kubernetes -n 2 train.py")
     return 0 if is_able else 1
 
 
-def _told(finding: dict[str, object], as_json: bool) -> dict[str, object]:
+def _told(finding: dict[str, object], as_json: bool, width: int) -> dict[str, object]:
     """Printed as soon as it is known: importing a framework takes seconds."""
     if not as_json:
         mark, colour = _MARKS.get(str(finding["state"]), (str(finding["state"]), "red"))
         fix = f"; {finding['fix']}" if finding["fix"] else ""
         click.echo(
-            click.style(mark.ljust(8), fg=colour) + f" {finding['name']!s:<13} {finding['detail']}{fix}"
+            click.style(mark.ljust(8), fg=colour) + f" {finding['name']!s:<{width}} {finding['detail']}{fix}"
         )
     return finding

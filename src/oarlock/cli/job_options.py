@@ -90,8 +90,12 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--set", "sets", multiple=True, metavar="FIELD=VALUE", help="Any field: --set limits.restarts=5."
     ),
-    click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable for every task."),
-    click.option("-m", "--module", metavar="NAME", help="Run a module, as python -m does, instead of TARGET."),
+    click.option(
+        "--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable for every task."
+    ),
+    click.option(
+        "-m", "--module", metavar="NAME", help="Run a module, as python -m does, instead of TARGET."
+    ),
     click.option("--cold", is_flag=True, help="Start each task afresh instead of forking it (warm: false)."),
 )
 _CLUSTER: tuple[Callable[[Any], Any], ...] = (

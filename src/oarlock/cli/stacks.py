@@ -12,7 +12,8 @@ import click
 
 from oarlock import runs
 from oarlock.agent import stacks
-from oarlock.cli.asking import Refused, ask, require_running
+from oarlock.cli import current
+from oarlock.cli.asking import Refused, ask, kept_fresh, require_running
 from oarlock.cli.options import json_option, run_argument
 from oarlock.cli.output import print_json
 from oarlock.errors import JobError
@@ -24,10 +25,10 @@ _POLL = 0.02
 # A program may have begun a line when faulthandler starts to write.
 _THREAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$")
 _FRAME = re.compile(r'  (?:File ".*", line \S+ in .+|\.\.\.|<.+>|Garbage-collecting)$')
+_POD_AGENT = "/oarlock/work/agent/oarlock/agent"
 # What leads to the program: the zygote, the runner, and the line that starts them.
-_OURS = re.compile(
-    rf'  File "(?:{re.escape(str(Path(stacks.__file__).parent))}/.*|<string>", line 1 in <module>$)'
-)
+_AGENT = f"(?:{re.escape(str(Path(stacks.__file__).parent))}|{_POD_AGENT})"
+_OURS = re.compile(rf'  File "(?:{_AGENT}/.*|<string>", line 1 in <module>$)')
 
 
 @dataclass
@@ -70,10 +71,11 @@ def verb(name: str | None, tasks: tuple[str, ...], as_json: bool) -> int:
     The run goes on undisturbed, and the stacks are in its logs too. A task that is blocked in C answers as
     well; one that was stopped (SIGSTOP) or is no Python is told apart.
     """
-    run = runs.find(name)
+    run = current.find(name)
     require_running(run)
     state = run.state()
-    answers = _collect(run, state.generation, _running(state, tasks))
+    with kept_fresh(run):
+        answers = _collect(run, state.generation, _running(state, tasks))
     if as_json:
         print_json([asdict(answer) for answer in answers])
     else:

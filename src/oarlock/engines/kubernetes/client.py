@@ -8,10 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
+from oarlock.agent.control import UnreachableError
 from oarlock.agent.spec import Spec
-from oarlock.engines.kubernetes import diagnose, ending, submit
-from oarlock.engines.kubernetes.api import Api, ApiError
+from oarlock.engines.kubernetes import diagnose, ending, exec, submit
+from oarlock.engines.kubernetes.api import Api, ApiError, Object
+from oarlock.engines.kubernetes.labels import LEAD, selecting
 from oarlock.engines.kubernetes.ledger import Ledger
 from oarlock.engines.kubernetes.mirror import Mirror
 from oarlock.errors import OarlockError
@@ -19,6 +22,7 @@ from oarlock.job import Job
 from oarlock.jobfile import JobFile
 from oarlock.runs import RunFolder
 
+_ASK = "import sys; sys.path.append('/oarlock/work/agent'); from oarlock.agent.ask import main; main()"
 _POLL = 0.05
 _GOING = 60.0  # seconds for objects to go, beyond the grace
 _RETRY = 0.5  # seconds between two tries at a record that somebody else writes
@@ -57,6 +61,27 @@ def stop(run: RunFolder, *, now: bool, patience: float) -> None:
             if time.monotonic() > deadline:
                 raise OarlockError(f"{run.name} has not ended after {patience:g} s")
             time.sleep(_POLL)
+
+
+def ask(run: RunFolder, question: dict[str, Any]) -> dict[str, Any]:
+    """The leading agent's answer, through exec in its pod. Raises UnreachableError while there is none."""
+    api = api_of(run)
+    with told():
+        found = [pod for pod in api.all("Pod", f"{selecting(run.name)},{LEAD}=true") if _is_running(pod)]
+        if not found:
+            raise UnreachableError("its leading pod is not running")
+        words = ["python3", "-c", _ASK, json.dumps(question)]
+        code, said, complaint = exec.run(api, found[-1]["metadata"]["name"], words)
+    if code:
+        raise UnreachableError(complaint.decode(errors="replace").strip().rpartition("\n")[2])
+    answer: dict[str, Any] = json.loads(said)
+    if answer.get("unreachable"):
+        raise UnreachableError(answer["why"])
+    return answer
+
+
+def _is_running(pod: Object) -> bool:
+    return bool(pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"])
 
 
 def delete(run: RunFolder, *, now: bool, volumes: bool) -> list[str]:
@@ -160,6 +185,9 @@ class _Watching(threading.Thread):
                     Mirror(self.run_folder, api_of(self.run_folder)).follow(self.stop)
             except OarlockError as error:
                 self.error = error
+                return
+            except FileNotFoundError:
+                self.error = OarlockError(f"{self.run_folder.name} was deleted")
                 return
             finally:
                 os.close(held)

@@ -61,9 +61,8 @@ def delete(api: Api, run: str, *, now: bool, patience: float) -> None:
 
 def remaining(api: Api, run: str) -> list[str]:
     """What there is of the run on the cluster, claims apart."""
-    return [
-        f"{kind}/{found['metadata']['name']}" for kind in KINDS for found in api.all(kind, selecting(run))
-    ]
+    found = [(kind, one) for kind in KINDS for one in api.all(kind, selecting(run))]
+    return [f"{kind}/{one['metadata']['name']}" for kind, one in found]
 
 
 def claims_of(api: Api, job: str) -> list[str]:

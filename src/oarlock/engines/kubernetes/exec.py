@@ -71,7 +71,9 @@ class Command:
             raise self._refusal(problem.response.status_code) from None
         except (HTTPXWSException, httpx.HTTPError, OSError) as problem:
             told = str(problem) or type(problem).__name__
-            raise ApiError(0, "Unreachable", f"the connection to the pod was cut ({told})", self.doing) from None
+            raise ApiError(
+                0, "Unreachable", f"the connection to the pod was cut ({told})", self.doing
+            ) from None
 
     def _refusal(self, status: int) -> ApiError:
         """The reason is in the body, which an upgrade does not bring: ask again without."""

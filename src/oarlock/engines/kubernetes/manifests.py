@@ -70,7 +70,7 @@ def _preface(rendered: Rendered) -> str:
         "rendering, and whoever has it can take part in the run. For another run, render again.",
         "",
         f"start    {kubectl} {apply} FILE",
-        f"follow   {kubectl} logs -f job/{parcel.name_of(parcel.leader)} --pod-running-timeout=5m",
+        f"follow   {kubectl} logs -f job/{parcel.name_of(parcel.leader)}   # once its pod runs",
         f"remove   {kubectl} delete {_KINDS} -l {selecting(run)}",
     ]
     for claim in objects.claims(parcel):

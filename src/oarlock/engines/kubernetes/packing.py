@@ -14,6 +14,7 @@ from oarlock.engines import specs
 from oarlock.engines.kubernetes import groups, images
 from oarlock.engines.kubernetes.parcel import PART, Parcel
 from oarlock.engines.kubernetes.pods import PORT, ROOT
+from oarlock.errors import JobError
 from oarlock.job import Job, to_data
 from oarlock.jobfile import JobFile
 
@@ -23,6 +24,11 @@ _STORE = f"{ROOT}/store"
 def pack(jobfile: JobFile, run: str, part: int = PART) -> Parcel:
     """Raises JobError for a folder that is too big to travel."""
     job = jobfile.job
+    packed = bundle.pack(jobfile.folder)
+    if job.program is not None and job.program not in packed.files:
+        raise JobError(
+            f"{job.program} is ignored and would stay behind; `!{job.program}` in .oarlockignore takes it"
+        )
     framework = frameworks.framework_of(job, jobfile.folder)
     found = groups.of(job)
     chosen = {group.name: images.choose(job, group.part, framework) for group in found}
@@ -36,7 +42,7 @@ def pack(jobfile: JobFile, run: str, part: int = PART) -> Parcel:
         spec=spec.to_json(),
         written=yaml.safe_dump(to_data(job), sort_keys=False),
         agent=bundle.agent_zip(),
-        program=bundle.pack(jobfile.folder).data,
+        program=packed.data,
         token=secrets.token_hex(32),
         framework=framework,
         part=part,
@@ -54,6 +60,7 @@ def spec_for(job: Job, folder: Path, run: str, pip: tuple[str, ...] = ()) -> Spe
         machines=sum(group.count for group in groups.of(job)),
         brings_crew=False,
         port=PORT,
+        id=secrets.token_hex(4),
         pip=list(pip),
         secret=f"{ROOT}/secret/token",
         is_replaced=True,

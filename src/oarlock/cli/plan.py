@@ -1,0 +1,140 @@
+"""`oarlock plan`: what a run would create on a cluster, what it would take, and whether it fits."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from oarlock.cli.job_options import SETTINGS, JobCommand, cluster_options, job_options, load, run_name
+from oarlock.cli.options import json_option
+from oarlock.cli.output import hint, plural, print_json, print_table, size
+
+if TYPE_CHECKING:  # loaded only when the verb is called
+    from oarlock.engines.kubernetes.parcel import Parcel
+
+_GROUPS = ("GROUP", "ROLE", "MACHINES", "CPU", "MEMORY", "GPU", "IMAGE", "FROM")
+_QUOTAS = ("QUOTA", "RESOURCE", "USED", "HARD", "AFTER", "")
+
+
+@click.command("plan", cls=JobCommand, context_settings=SETTINGS)
+@job_options
+@cluster_options
+@json_option("the plan as JSON")
+def verb(as_json: bool, **given: Any) -> int:
+    """Show what a run would create on a cluster, and whether it fits.
+
+    Creates nothing: the cluster is asked what it would say. Exit code 1 if it would refuse the run or has not
+    room for it; without a cluster to ask, the rest is shown. Options come before TARGET.
+    """
+    from oarlock.engines.kubernetes import packing, plan
+
+    jobfile = load(given)
+    job = jobfile.job
+    name = run_name(job.name, given["name"]) if given["name"] else f"{job.name}-xxxx"
+    parcel = packing.pack(jobfile, name)
+    told = plan.describe(parcel, jobfile.folder)
+    cluster, why = _ask(parcel, told["claims"])
+    is_fine = cluster is None or not cluster["problems"]
+    if as_json:
+        print_json({**told, "cluster": cluster, "unreachable": why, "ok": is_fine})
+        return 0 if is_fine else 1
+    _print_job(told)
+    if cluster is None:
+        click.echo(f"\nwithout the cluster's part: {why}")
+        return 0
+    _print_cluster(cluster)
+    if is_fine:
+        hint("oarlock run --on kubernetes")
+    return 0 if is_fine else 1
+
+
+def _ask(parcel: Parcel, claims: list[dict[str, Any]]) -> tuple[dict[str, Any] | None, str | None]:
+    from oarlock.engines.kubernetes import plan
+    from oarlock.engines.kubernetes.api import Api
+    from oarlock.errors import OarlockError
+
+    settings = parcel.job.kubernetes
+    try:
+        return plan.ask(Api(settings.context, settings.namespace), parcel, claims), None
+    except OarlockError as problem:
+        return None, str(problem)
+
+
+def _print_job(told: dict[str, Any]) -> None:
+    total = told["total"]
+    rows = [
+        (
+            group["group"],
+            group["role"],
+            str(group["machines"]),
+            f"{group['cpu']:g}",
+            _memory(group["memory"]),
+            str(group["gpu"] or "-"),
+            group["image"],
+            group["image_from"],
+        )
+        for group in told["groups"]
+    ]
+    everything = (f"{total['cpu']:g}", _memory(total["memory"]), str(total["gpu"] or "-"))
+    print_table(_GROUPS, [*rows, ("total", "", str(total["machines"]), *everything, "", "")])
+    _print_block("creates", told["objects"])
+    _print_block("claims", [_claim(claim) for claim in told["claims"]] or ["none"])
+    program = told["program"]
+    _print_block(
+        "program",
+        [
+            f"{program['folder']}: {size(program['size'])} in {plural(program['files'], 'file')}, "
+            f"{size(program['compressed'])} compressed",
+            *(f"  {size(one['size']):>8}  {one['file']}" for one in program["largest"]),
+        ],
+    )
+    if told["pip"]:
+        _print_block("pip", told["pip"])
+
+
+def _print_cluster(cluster: dict[str, Any]) -> None:
+    where = f"namespace {cluster['namespace']} of {cluster['context'] or cluster['server']}"
+    answers = [
+        f"{one['what']}: " + (f"refused: {one['refusal']}" if one["refusal"] else "would be accepted")
+        for one in cluster["admission"]
+    ]
+    _print_block(where, [*answers, *([cluster["unknown"]] if cluster["unknown"] else [])])
+    for fix in dict.fromkeys(one["fix"] for one in cluster["admission"] if one["fix"]):
+        click.echo(f"  fix: {fix}")
+    if cluster["quotas"]:
+        click.echo()
+        print_table(_QUOTAS, [_quota(room) for room in cluster["quotas"]])
+    elif not cluster["unknown"]:
+        click.echo("  no quota concerns it")
+    if cluster["problems"]:
+        click.echo()
+        for problem in cluster["problems"]:
+            click.secho(problem, fg="red")
+
+
+def _claim(claim: dict[str, Any]) -> str:
+    facts = [claim["state"]]
+    facts += [_memory(claim["size"])] if claim["size"] else []
+    facts += [claim[key] for key in ("access", "class") if claim[key]]
+    return f"{claim['name']}: {', '.join(facts)}"
+
+
+def _quota(room: dict[str, Any]) -> tuple[str, ...]:
+    from oarlock.engines.kubernetes import amounts
+
+    shown = [amounts.told(Decimal(str(room[key])), room["resource"]) for key in ("used", "hard", "after")]
+    return (room["quota"], room["resource"], *shown, "" if room["fits"] else "does not fit")
+
+
+def _memory(count: int) -> str:
+    from oarlock.engines.kubernetes import amounts
+
+    return amounts.told(Decimal(count), "memory")
+
+
+def _print_block(heading: str, lines: list[str]) -> None:
+    click.secho(f"\n{heading}", bold=True)
+    for line in lines:
+        click.echo(f"  {line}")

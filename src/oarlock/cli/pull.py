@@ -1,0 +1,156 @@
+"""`oarlock pull`: what a run on a cluster has made, brought to this machine."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from oarlock import runs
+from oarlock.cli import shape
+from oarlock.cli.options import json_option, run_argument
+from oarlock.cli.output import duration, hint, plural, print_json, size
+
+if TYPE_CHECKING:  # loaded only for a run on a cluster
+    from oarlock.engines.kubernetes.pull import Pulled
+
+_WHAT = ("model", "checkpoints", "logs", "data", "all")
+_INTERVAL = 0.2  # seconds between two looks of the progress line
+
+
+@click.command("pull")
+@run_argument
+@click.option(
+    "--to",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Where to. Default: the run's record on this machine.",
+)
+@click.option("--what", type=click.Choice(_WHAT), help="Default: the model, and the leader's own record.")
+@click.option("--force", is_flag=True, help="Replace what is in FOLDER already.")
+@json_option("what came and where it is, as JSON")
+def verb(name: str | None, folder: Path | None, what: str | None, force: bool, as_json: bool) -> int:
+    """Bring what a run on a cluster has made to this machine.
+
+    The run may be under way. After it has ended, a small pod mounts its claim for as long as it takes. What
+    comes is put into its place only when it is complete.
+    """
+    run = runs.find(name)
+    if not (run.path / "cluster.json").exists():
+        return _tell_local(run, as_json)
+    from oarlock.engines.kubernetes import client, pull
+
+    names = pull.KINDS[what] if what else pull.DEFAULT
+    to = folder.absolute() if folder else run.path
+    started = time.monotonic()
+    with _leaving_in_order(), _Progress() as progress, client.told():
+        pulled = pull.fetch(
+            client.api_of(run), run, names, to, progress.show, replaces=force or folder is None
+        )
+    seconds = time.monotonic() - started
+    is_empty = what is not None and not pulled.folders
+    if as_json:
+        print_json(_shape(run.name, to, pulled, seconds))
+    else:
+        _print(run.name, pulled, seconds)
+    return 1 if is_empty else 0
+
+
+def _tell_local(run: runs.RunFolder, as_json: bool) -> int:
+    folders = shape.folders(run)
+    if as_json:
+        kept = {kind: folders[kind] for kind in ("model", "checkpoints", "logs", "data") if kind in folders}
+        told = {"run": run.name, "folder": str(run.path), "from": None, "folders": kept, "files": 0, "bytes": 0}
+        print_json({**told, "seconds": 0.0, "absent": [], "elsewhere": {}, "changed": [], "skipped": []})
+        return 0
+    click.echo(f"{run.name} ran on this machine: its model is already here, in {folders.get('model', run.path)}")
+    return 0
+
+
+def _shape(name: str, to: Path, pulled: Pulled, seconds: float) -> dict[str, Any]:
+    return {
+        "run": name,
+        "folder": str(to),
+        "from": pulled.source or None,
+        "folders": {kind: str(path) for kind, path in pulled.folders.items()},
+        "files": pulled.files,
+        "bytes": pulled.size,
+        "seconds": round(seconds, 3),
+        "absent": pulled.absent,
+        "elsewhere": pulled.elsewhere,
+        "changed": pulled.changed,
+        "skipped": pulled.skipped,
+    }
+
+
+def _print(name: str, pulled: Pulled, seconds: float) -> None:
+    for kind, path in pulled.folders.items():
+        click.echo(f"{kind:<12} {path}")
+    for kind, address in pulled.elsewhere.items():
+        click.echo(f"{kind:<12} is at {address}, not on the cluster")
+    for kind in pulled.absent:
+        click.echo(f"{kind:<12} nothing: {name} has written none")
+    _print_names("was written to while it was read", pulled.changed)
+    _print_names("is a link to what stays behind", pulled.skipped)
+    if pulled.source:
+        what = f"{plural(pulled.files, 'file')}, {size(pulled.size)}"
+        click.echo(f"{what} in {duration(seconds)}, from pod {pulled.source}")
+    if pulled.changed:
+        hint(f"oarlock pull {name}")
+
+
+def _print_names(what: str, names: Sequence[str]) -> None:
+    if names:
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        click.echo(f"{', '.join(names[:3])}{more}: {what}")
+
+
+@contextmanager
+def _leaving_in_order() -> Iterator[None]:
+    """A client that is asked to leave takes its pod along."""
+
+    def leave(number: int, _: object) -> NoReturn:
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Progress:
+    """One line on stderr, where somebody sees it."""
+
+    def __init__(self) -> None:
+        self._is_seen = sys.stderr.isatty()
+        self._next = 0.0
+        self._width = 0
+
+    def __enter__(self) -> _Progress:
+        if self._is_seen:
+            self._write("waiting for a pod")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_seen:
+            self._write("")
+            click.echo("\r", err=True, nl=False)
+
+    def show(self, count: int, total: int) -> None:
+        if not self._is_seen or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + _INTERVAL
+        self._write(f"{size(count)} of {size(total)}" if total else size(count))
+
+    def _write(self, text: str) -> None:
+        click.echo(f"\r{text.ljust(self._width)}", err=True, nl=False)
+        self._width = len(text)

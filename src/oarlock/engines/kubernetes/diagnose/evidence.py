@@ -1,0 +1,175 @@
+"""What there is to see of a run, and whose it is: tasks by the names that users know. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from oarlock.engines.kubernetes.labels import INDEX, ROLE, RUN
+from oarlock.quantities import Size
+
+Object = dict[str, Any]
+
+JOB_OF = "batch.kubernetes.io/job-name"
+_OFFSET = "OARLOCK_SEAT_OFFSET"
+_SHM = "oarlock-shm"
+_OLDEST = "0001-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    jobs: Sequence[Object]
+    pods: Sequence[Object]
+    happenings: Sequence[Object]
+    claims: Sequence[Object]
+    now: float | None = None  # without it, the time of the last thing seen
+
+    def about(self, thing: Object, *reasons: str) -> list[str]:
+        """What the cluster has said of it, the newest first."""
+        metadata = thing["metadata"]
+        found = [
+            event
+            for event in self.happenings
+            if event["involvedObject"].get("name") == metadata["name"]
+            and event["involvedObject"].get("uid", metadata.get("uid")) == metadata.get("uid")
+            and (not reasons or event.get("reason") in reasons)
+        ]
+        return [str(event.get("message", "")) for event in sorted(found, key=_moment, reverse=True)]
+
+    def age(self, stamp: str | None) -> float:
+        """Seconds since then; none where it is not known."""
+        return max(0.0, self._time - _seconds(stamp)) if stamp else 0.0
+
+    def claims_of(self, pod: Object) -> list[Object]:
+        names = claim_names(pod)
+        return [claim for claim in self.claims if claim["metadata"]["name"] in names]
+
+    def pods_of(self, job: Object) -> list[Object]:
+        return self._by_job.get(job["metadata"]["name"], [])
+
+    def setting(self, role: str, field: str, value: str = "...") -> str:
+        """How the user changes it. A role that is a list of groups has no one value to set."""
+        if not role:
+            return f"{field} of its role"
+        if role in self._grouped:
+            return f"{field} of its group under roles.{role}"
+        return f"--set roles.{role}.{field}={value}"
+
+    @cached_property
+    def _by_job(self) -> dict[str, list[Object]]:
+        found: dict[str, list[Object]] = {}
+        for pod in self.pods:
+            found.setdefault(job_name(pod), []).append(pod)
+        return found
+
+    @cached_property
+    def _grouped(self) -> frozenset[str]:
+        names = [(labels_of(job).get(RUN, ""), job["metadata"]["name"]) for job in self.jobs]
+        found = [re.fullmatch(rf"{re.escape(run)}-(\w+)-\d+", name) for run, name in names]
+        return frozenset(match[1] for match in found if match)
+
+    @cached_property
+    def _time(self) -> float:
+        if self.now is not None:
+            return self.now
+        stamps = [thing["metadata"].get("creationTimestamp") for thing in (*self.jobs, *self.pods)]
+        seen = [_moment(event) for event in self.happenings]
+        return max((_seconds(stamp) for stamp in (*stamps, *seen) if stamp), default=0.0)
+
+
+def labels_of(thing: Object) -> dict[str, str]:
+    return thing["metadata"].get("labels") or {}
+
+
+def annotations_of(thing: Object) -> dict[str, str]:
+    return thing["metadata"].get("annotations") or {}
+
+
+def task_of(pod: Object) -> str:
+    """`worker-1`; a pod that is not of ours has only its own name."""
+    labels = labels_of(pod)
+    if ROLE not in labels or INDEX not in labels:
+        return str(pod["metadata"]["name"])
+    return f"{labels[ROLE]}-{_offset(pod['spec']) + int(labels[INDEX])}"
+
+
+def tasks_of(job: Object) -> list[str]:
+    """The task of each index."""
+    template = job["spec"]["template"]
+    role = labels_of({"metadata": template.get("metadata") or {}}).get(ROLE) or job["metadata"]["name"]
+    offset = _offset(template["spec"])
+    return [f"{role}-{offset + index}" for index in range(job["spec"].get("completions") or 1)]
+
+
+def role_of(pod: Object) -> str:
+    return labels_of(pod).get(ROLE, "")
+
+
+def job_name(pod: Object) -> str:
+    return labels_of(pod).get(JOB_OF, "")
+
+
+def condition(thing: Object, kind: str) -> Object:
+    """Empty where it is not set."""
+    for found in thing.get("status", {}).get("conditions") or []:
+        if found["type"] == kind:
+            return dict(found)
+    return {}
+
+
+def statuses(pod: Object) -> Iterator[Object]:
+    """Of its containers, those first that start first."""
+    yield from pod["status"].get("initContainerStatuses") or []
+    yield from pod["status"].get("containerStatuses") or []
+
+
+def claim_names(pod: Object) -> list[str]:
+    volumes = pod["spec"].get("volumes") or []
+    return [one["persistentVolumeClaim"]["claimName"] for one in volumes if "persistentVolumeClaim" in one]
+
+
+def asked(pod: Object, resource: str) -> str:
+    """How much of it the pod asks for. Memory as the job file has it: without /dev/shm."""
+    resources = pod["spec"]["containers"][0].get("resources") or {}
+    either = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    amount = str(either.get(resource, ""))
+    if resource == "memory" and amount:
+        return without_shm(pod["spec"], amount)
+    if resource == "cpu" and amount.endswith("m"):
+        return f"{int(amount[:-1]) / 1000:g}"
+    return amount
+
+
+def without_shm(spec: Object, amount: str) -> str:
+    shared = [one for one in spec.get("volumes") or [] if one["name"] == _SHM]
+    limit = (shared[0].get("emptyDir") or {}).get("sizeLimit") if shared else None
+    try:
+        return str(Size(Size.parse(amount).bytes - (Size.parse(limit).bytes if limit else 0)))
+    except ValueError:
+        return amount
+
+
+def _offset(spec: Object) -> int:
+    for variable in spec["containers"][0].get("env") or []:
+        if variable["name"] == _OFFSET:
+            return int(variable.get("value") or 0)
+    return 0
+
+
+def _moment(event: Object) -> str:
+    series = event.get("series") or {}
+    return str(
+        series.get("lastObservedTime")
+        or event.get("lastTimestamp")
+        or event.get("eventTime")
+        or event["metadata"].get("creationTimestamp")
+        or _OLDEST
+    )
+
+
+def _seconds(stamp: str) -> float:
+    return datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()

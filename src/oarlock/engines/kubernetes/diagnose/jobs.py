@@ -1,0 +1,101 @@
+"""What stands at the Jobs themselves: suspended, over time, or unable to create their pods. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from oarlock.engines.kubernetes.diagnose.evidence import (
+    Evidence,
+    Object,
+    annotations_of,
+    condition,
+    labels_of,
+    tasks_of,
+)
+from oarlock.engines.kubernetes.diagnose.problem import Finding, Weight, cut
+from oarlock.engines.kubernetes.diagnose.refusal import refusal
+from oarlock.engines.kubernetes.labels import COMPLETE, INDEX, LEAD, ROLE, RUN, STOPPED
+
+_QUEUE = "kueue.x-k8s.io/queue-name"
+_SUBMITTED = 60.0  # seconds; a submission takes less than one
+
+
+def is_at_rest(job: Object) -> bool:
+    """Nothing is expected of it: ended well, stopped or being deleted."""
+    return (
+        "deletionTimestamp" in job["metadata"]
+        or STOPPED in annotations_of(job)
+        or condition(job, "Complete").get("status") == "True"
+    )
+
+
+def is_lead(job: Object) -> bool:
+    return LEAD in labels_of(job)
+
+
+def troubled(job: Object, evidence: Evidence) -> Iterator[Finding]:
+    if told := failed(job):
+        if told.get("reason") == "DeadlineExceeded":
+            yield _overdue(job)
+        return
+    if job["spec"].get("suspend"):
+        yield from _suspended(job, evidence)
+        return
+    yield from _without_pods(job, evidence)
+
+
+def failed(job: Object) -> Object:
+    """Why, or nothing."""
+    for kind in ("FailureTarget", "Failed"):
+        if (told := condition(job, kind)).get("status") == "True":
+            return told
+    return {}
+
+
+def unexplained(job: Object) -> Finding | None:
+    """A Job that failed, when none of its pods tells why."""
+    told = failed(job)
+    if not told:
+        return None
+    said = f"Kubernetes gave it up: {cut(str(told.get('message') or told.get('reason')), 140)}"
+    return Finding(Weight.RUN, "", said, "oarlock logs may tell why; run it again")
+
+
+def _overdue(job: Object) -> Finding:
+    limit = job["spec"].get("activeDeadlineSeconds", "?")
+    said = f"the run was ended after {limit} s, the most that limits.runtime allows it"
+    return Finding(Weight.RUN, "", said, "allow more with --set limits.runtime=..., or none")
+
+
+def _suspended(job: Object, evidence: Evidence) -> Iterator[Finding]:
+    run = labels_of(job).get(RUN, job["metadata"]["name"])
+    queue = labels_of(job).get(_QUEUE)
+    is_complete = COMPLETE in annotations_of(job)
+    if queue and is_complete:
+        said = f"the run waits in queue {queue} for Kueue to admit it"
+        fix = f"wait; kubectl describe localqueue {queue} tells how full it is, if the cluster has Kueue"
+        yield Finding(Weight.RUN, "", said, fix)
+    elif is_complete:
+        resume = """--type merge -p '{"spec":{"suspend":false}}'"""
+        fix = f"resume it: kubectl patch job {job['metadata']['name']} {resume}"
+        yield Finding(Weight.RUN, "", "the run is suspended, and not by Oarlock", fix)
+    elif evidence.age(job["metadata"].get("creationTimestamp")) > _SUBMITTED:
+        said = "the run was never started: the command that sent it did not finish"
+        yield Finding(Weight.RUN, "", said, f"oarlock delete {run}, and run it again")
+
+
+def _without_pods(job: Object, evidence: Evidence) -> Iterator[Finding]:
+    pods = evidence.pods_of(job)
+    there = {int(labels_of(pod).get(INDEX, -1)) for pod in pods}
+    wanted = min(job["spec"].get("parallelism") or 1, job["spec"].get("completions") or 1)
+    tasks = tasks_of(job)[:wanted]
+    lacking = [task for index, task in enumerate(tasks) if index not in there]
+    if not lacking:
+        return
+    refused = evidence.about(job, "FailedCreate")
+    if refused:
+        said, fix = refusal(refused[0], labels_of(job["spec"]["template"]).get(ROLE, ""))
+        yield from (Finding(Weight.REFUSED, task, said, fix) for task in lacking)
+    elif job.get("status", {}).get("failed"):
+        said = "its pod was deleted or lost; Kubernetes starts another after 10 s, and longer each time"
+        yield from (Finding(Weight.GONE, task, said, "wait") for task in lacking)

@@ -1,0 +1,129 @@
+"""What runs in a pod to send its folders: a tar stream on stdout, and on stderr a JSON line before it and
+one after. It travels as text (`python3 -c`), so it imports nothing of ours, and any Python 3.7 runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+MOST = 20  # names told of what was not as it should be
+
+
+class Entry(NamedTuple):
+    name: str  # in the archive
+    path: Path
+    kind: str  # file, folder, link
+
+
+def main() -> None:
+    """The argument: a JSON list of [name in the archive, path here]."""
+    entries: list[Entry] = []
+    absent: list[str] = []
+    skipped: list[str] = []
+    for name, path in json.loads(sys.argv[1]):
+        found = list(walk(name, Path(path), skipped))
+        entries += found
+        if all(entry.kind == "folder" for entry in found):
+            absent.append(name)
+    say({"total": sum(size_of(entry) for entry in entries)})
+    files, changed = send(entries)
+    say({"files": files, "absent": absent, "changed": changed[:MOST], "skipped": skipped[:MOST]})
+
+
+def walk(name: str, path: Path, skipped: list[str]) -> Iterator[Entry]:
+    """All that is there. A link that leads out of the folder is what it leads to, if that is a file."""
+    if path.is_file():
+        yield Entry(name, path, "file")
+        return
+    root = Path(os.path.realpath(path))
+    for here, folders, files in os.walk(root):
+        below = os.path.relpath(here, root)
+        inside = name if below == "." else f"{name}/{below}"
+        yield Entry(inside, Path(here), "folder")
+        links = [folder for folder in folders if Path(here, folder).is_symlink()]
+        for one in sorted(files + links):
+            source = Path(here, one)
+            real = Path(os.path.realpath(source))
+            if not source.is_symlink():
+                if source.is_file():
+                    yield Entry(f"{inside}/{one}", source, "file")
+            elif real.exists() and root in (real, *real.parents):
+                yield Entry(f"{inside}/{one}", source, "link")
+            elif real.is_file():
+                yield Entry(f"{inside}/{one}", real, "file")
+            else:
+                skipped.append(f"{inside}/{one}")
+
+
+def size_of(entry: Entry) -> int:
+    try:
+        return entry.path.stat().st_size if entry.kind == "file" else 0
+    except OSError:
+        return 0
+
+
+def send(entries: list[Entry]) -> tuple[int, list[str]]:
+    """How many files went, and the names of those that were not the same all the time."""
+    files, changed = 0, []
+    with tarfile.open(
+        fileobj=sys.stdout.buffer,
+        mode="w|",
+        bufsize=1 << 18,
+        format=tarfile.GNU_FORMAT,
+        encoding="utf-8",
+        errors="surrogateescape",
+    ) as archive:
+        for entry in entries:
+            try:
+                if not add(archive, entry):
+                    changed.append(entry.name)
+                files += entry.kind != "folder"
+            except FileNotFoundError:  # gone since it was listed
+                changed.append(entry.name)
+    sys.stdout.flush()
+    return files, changed
+
+
+def add(archive: tarfile.TarFile, entry: Entry) -> bool:
+    """Whether it was the same before and after. What shrinks while it is read is filled up with zeros."""
+    member = tarfile.TarInfo(entry.name)
+    if entry.kind == "folder":
+        member.type, member.mode = tarfile.DIRTYPE, 0o755
+        archive.addfile(member)
+        return True
+    if entry.kind == "link":
+        member.type = tarfile.SYMTYPE
+        member.linkname = os.path.relpath(os.path.realpath(entry.path), entry.path.parent)
+        archive.addfile(member)
+        return True
+    with entry.path.open("rb") as file:
+        before = os.fstat(file.fileno())
+        member.size, member.mtime, member.mode = before.st_size, int(before.st_mtime), before.st_mode & 0o777
+        archive.addfile(member, Exactly(file))  # type: ignore[arg-type]  # read is all it needs
+        after = os.fstat(file.fileno())
+    return (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
+
+
+class Exactly:
+    """As many bytes as are asked for."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+
+    def read(self, size: int) -> bytes:
+        piece = self.file.read(size)
+        return piece + bytes(size - len(piece))
+
+
+def say(told: dict[str, Any]) -> None:
+    sys.stderr.write(json.dumps(told) + "\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    main()

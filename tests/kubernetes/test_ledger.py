@@ -1,0 +1,92 @@
+"""A cluster run's record here: each line once, whatever is repeated and whoever is killed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from oarlock import runs
+from oarlock.agent import lines
+from oarlock.engines.kubernetes.ledger import Ledger
+from oarlock.engines.kubernetes.podlog import Position
+
+EVENT = {"t": 11.0, "kind": "agent", "pid": 1}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> runs.RunFolder:
+    folder = tmp_path / "one"
+    folder.mkdir()
+    first = {"t": 10.0, "kind": "run", "job": "one", "engine": "kubernetes", "tasks": ["worker-0"]}
+    (folder / "events.jsonl").write_text(json.dumps(first) + "\n")
+    return runs.RunFolder(folder)
+
+
+def said(number: int, event: dict[str, object], record: float = 5.0) -> str:
+    return lines.event(number, record, event).decode().rstrip("\n")
+
+
+def test_lines_go_where_a_local_run_has_them(run: runs.RunFolder) -> None:
+    ledger = Ledger(run)
+    ledger.take("uid", "one-lead-0-abc", "2026-01-01T00:00:00.1Z", said(1, EVENT))
+    ledger.take("uid", "one-lead-0-abc", "2026-01-01T00:00:00.2Z", "worker-0/3 | hello | you")
+    ledger.take("uid", "one-lead-0-abc", "2026-01-01T00:00:00.3Z", "Traceback of the agent")
+    ledger.commit()
+    assert [event["kind"] for event in run.events()] == ["run", "agent"]
+    assert (run.path / "logs/3/worker-0.log").read_text() == "2026-01-01T00:00:00.2Z hello | you\n"
+    assert "one-lead-0-abc: Traceback of the agent" in (run.path / "agent.log").read_text()
+    assert ledger.state.state == "starting"
+
+
+def test_a_leader_that_took_over_tells_again_and_is_heard_once(run: runs.RunFolder) -> None:
+    ledger = Ledger(run)
+    for number in (1, 2, 1, 2, 3):
+        ledger.take("uid", "pod", "t", said(number, {**EVENT, "t": 10.0 + number}))
+    ledger.take("uid", "pod", "t", said(1, {**EVENT, "t": 20.0}, record=6.0))  # one that lost its record
+    ledger.commit()
+    assert [event["t"] for event in run.events()] == [10.0, 11.0, 12.0, 13.0, 20.0]
+
+
+def test_what_was_not_committed_is_cut_off(run: runs.RunFolder) -> None:
+    ledger = Ledger(run)
+    ledger.positions["uid"] = Position("2026-01-01T00:00:01Z", 1)
+    ledger.take("uid", "pod", "2026-01-01T00:00:01Z", "worker-0/1 | first")
+    ledger.commit()
+    for name, text in (
+        ("events.jsonl", "half an ev"),
+        ("logs/1/worker-0.log", "t second\n"),
+        ("agent.log", "x"),
+    ):
+        with (run.path / name).open("a") as file:
+            file.write(text)  # by a client that was killed before it could commit
+    again = Ledger(run)
+    assert again.positions["uid"].last == "2026-01-01T00:00:01Z"
+    assert (run.path / "logs/1/worker-0.log").read_text() == "2026-01-01T00:00:01Z first\n"
+    assert (run.path / "agent.log").read_text() == ""
+    assert len(list(run.events())) == 1
+
+
+def test_a_client_killed_before_its_first_commit_loses_nothing(run: runs.RunFolder) -> None:
+    Ledger(run)
+    with (run.path / "events.jsonl").open("a") as file:
+        file.write(said(1, EVENT).partition(" ")[2] + "\n")
+    assert len(list(Ledger(run).run.events())) == 1
+
+
+def test_lines_with_one_stamp_are_told_apart() -> None:
+    position = Position()
+    for stamp in ("1", "2", "2"):
+        position.advance(stamp)
+    taken = [
+        position.takes(stamp, seen) for stamp, seen in (("1", 0), ("2", 0), ("2", 1), ("2", 2), ("3", 0))
+    ]
+    assert taken == [False, False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    "text", ["::oarlock", "::oarlock {", "::oarlock []", '::oarlock {"n": 1}', "worker-0 | x", "x/1 | y", ""]
+)
+def test_what_is_no_line_of_ours_is_the_agents_own(text: str) -> None:
+    assert lines.parse(text) is None

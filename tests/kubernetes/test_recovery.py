@@ -1,0 +1,144 @@
+"""A run supervises itself: pods go and come, clients go and come, and it ends well."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from waiting import eventually
+
+from oarlock import runs
+from oarlock.engines.kubernetes.api import Api
+from oarlock.engines.kubernetes.labels import LEAD, selecting
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+SMALL = ("--set", "roles.worker.cpu=100m", "--set", "roles.worker.memory=200Mi")
+STEPS = """
+import signal, sys, time, oarlock
+signal.signal(signal.SIGTERM, lambda *_: None)
+me = oarlock.current()
+for step in range(int(sys.argv[1])):
+    print("step", step, "of generation", me.generation)
+    me.report(step=step + 1, loss=1.0)
+    if me.should_stop:
+        print("leaving as asked")
+        break
+    time.sleep(0.05)
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    folder = tmp_path / "program"
+    folder.mkdir()
+    (folder / "train.py").write_text(STEPS)
+    return folder / "train.py"
+
+
+def start(oarlock: Command, name: str, program: Path, steps: int, workers: int = 2) -> runs.RunFolder:
+    words = ("run", "--on", "kubernetes", "-d", "--name", name, "-n", str(workers), *SMALL)
+    done = oarlock(*words, str(program), str(steps))
+    assert done.returncode == 0, done.stderr
+    return runs.find(name)
+
+
+def steps_in(oarlock: Command, name: str, generation: int) -> bool:
+    state = json.loads(oarlock("status", "--json", name).stdout)
+    return state["generation"] >= generation and all(
+        task["state"] == "running" and task["step"] for task in state["tasks"]
+    )
+
+
+def leader(api: Api, name: str) -> str:
+    return str(api.all("Pod", f"{selecting(name)},{LEAD}=true")[0]["metadata"]["name"])
+
+
+def follower(api: Api, name: str) -> str:
+    return str(api.all("Pod", f"{selecting(name)},!{LEAD}")[0]["metadata"]["name"])
+
+
+def test_pods_that_are_deleted_come_back_and_the_run_ends_well(
+    oarlock: Command, api: Api, program: Path, ended: list[str]
+) -> None:
+    ended.append("live-pods")
+    start(oarlock, "live-pods", program, steps=160)
+    eventually(lambda: steps_in(oarlock, "live-pods", 1), "the first steps")
+    api.delete("Pod", follower(api, "live-pods"))
+    eventually(lambda: steps_in(oarlock, "live-pods", 2), "steps after a worker was lost")
+    api.delete("Pod", leader(api, "live-pods"))
+    eventually(lambda: steps_in(oarlock, "live-pods", 3), "steps after the leader was lost")
+    done = oarlock("attach", "live-pods")
+    assert done.returncode == 0, done.stdout + done.stderr
+    state = json.loads(oarlock("status", "--json", "live-pods").stdout)
+    assert (state["state"], state["generation"], state["restarts"]) == ("succeeded", 3, 0)
+    assert [task["step"] for task in state["tasks"]] == [160, 160]
+    told = [json.loads(line) for line in oarlock("events", "--json", "live-pods").stdout.splitlines()]
+    assert [event["generation"] for event in told if event["kind"] == "generation"] == [1, 2, 3]
+    assert [event["kind"] for event in told].count("end") == 1
+    for task in ("worker-0", "worker-1"):
+        said = oarlock("logs", "--task", task, "live-pods").stdout.splitlines()
+        assert said == [f"{task} | step {step} of generation 3" for step in range(160)]
+
+
+def test_stop_keeps_the_run_for_resume(oarlock: Command, api: Api, program: Path, ended: list[str]) -> None:
+    ended.append("live-stop")
+    start(oarlock, "live-stop", program, steps=100)
+    eventually(lambda: steps_in(oarlock, "live-stop", 1), "the first steps")
+    done = oarlock("stop", "live-stop")
+    assert done.returncode == 0, done.stderr
+    assert "live-stop stopped" in done.stdout
+    assert "leaving as asked" in oarlock("logs", "live-stop").stdout
+    assert not api.all("Pod", selecting("live-stop"))
+    assert oarlock("stacks", "live-stop").returncode == 2
+    done = oarlock("run", "--resume", "live-stop")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "generation 2" in done.stdout
+    state = json.loads(oarlock("status", "--json", "live-stop").stdout)
+    assert (state["state"], state["generation"]) == ("succeeded", 2)
+
+
+def test_an_agent_that_ends_inside_its_pod_is_started_again(
+    oarlock: Command, api: Api, program: Path, ended: list[str]
+) -> None:
+    """In place, by the kubelet; what it said before and after is there once."""
+    from oarlock.engines.kubernetes import exec
+
+    ended.append("live-agent")
+    start(oarlock, "live-agent", program, steps=80)
+    eventually(lambda: steps_in(oarlock, "live-agent", 1), "the first steps")
+    words = ["python3", "-c", "import os; os.kill(1, 15)"]
+    exec.run(api, follower(api, "live-agent"), words)
+    eventually(lambda: steps_in(oarlock, "live-agent", 2), "steps after an agent was gone")
+    exec.run(api, leader(api, "live-agent"), words)
+    done = oarlock("attach", "live-agent")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {
+        pod["status"]["containerStatuses"][0]["restartCount"]
+        for pod in api.all("Pod", selecting("live-agent"))
+    } == {1}
+    for generation, task in [(1, "worker-0"), (1, "worker-1"), (2, "worker-1"), (3, "worker-0")]:
+        said = oarlock(
+            "logs", "--generation", str(generation), "--task", task, "live-agent"
+        ).stdout.splitlines()
+        numbers = [int(line.split()[3]) for line in said if " step " in line]
+        assert numbers == list(range(len(numbers)))
+        assert numbers
+
+
+def test_stacks_come_from_every_pod(oarlock: Command, api: Api, program: Path, ended: list[str]) -> None:
+    ended.append("live-stacks")
+    start(oarlock, "live-stacks", program, steps=2000)
+    eventually(lambda: steps_in(oarlock, "live-stacks", 1), "the first steps")
+    done = oarlock("stacks", "--json", "live-stacks")
+    assert done.returncode == 0, done.stdout + done.stderr
+    answers = json.loads(done.stdout)
+    assert [(answer["task"], answer["state"]) for answer in answers] == [
+        ("worker-0", "shown"),
+        ("worker-1", "shown"),
+    ]
+    for answer in answers:
+        assert any("/train.py" in frame for frame in answer["stack"])
+        assert not any("/oarlock/work/agent" in frame for frame in answer["stack"])
