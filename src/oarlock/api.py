@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from oarlock import runnable, runs
 from oarlock.engines import local
-from oarlock.errors import RunFailed
+from oarlock.errors import JobError, RunFailed
 from oarlock.events import RunState
 from oarlock.job import FieldError, parse
 from oarlock.jobfile import JobFile
@@ -49,13 +50,30 @@ class Job:
     def name(self) -> str:
         return self._file.job.name
 
-    def submit(self, name: str | None = None) -> Run:
-        """Start a run, called `name` if that is given, and return at once. It outlives this process."""
-        return Run(local.start(self._file, name))
+    def submit(
+        self,
+        name: str | None = None,
+        *,
+        on: str = "local",
+        namespace: str | None = None,
+        context: str | None = None,
+    ) -> Run:
+        """Start a run, called `name` if that is given, and return at once. It outlives this process.
 
-    def run(self, name: str | None = None, *, quiet: bool = False) -> Run:
+        `on="kubernetes"` sends it to a cluster: the kubeconfig's, the job's or the one given here.
+        """
+        if on == "local":
+            return Run(local.start(self._file, name))
+        if on != "kubernetes":
+            raise JobError(f"on={on!r}: expected 'local' or 'kubernetes'")
+        from oarlock.engines.kubernetes import client
+
+        api = client.api_for(self._file.job, context, namespace)
+        return Run(client.start(self._file, name, api))
+
+    def run(self, name: str | None = None, *, quiet: bool = False, on: str = "local") -> Run:
         """Start a run and wait for it, its output on stdout; raises RunFailed. Ctrl-C stops it."""
-        run = self.submit(name)
+        run = self.submit(name, on=on)
         try:
             if not quiet:
                 run._show()
@@ -84,15 +102,21 @@ class Run:
         return self._record.path
 
     def state(self) -> RunState:
+        """What is known now; of a run on a cluster, what the cluster says now."""
+        if self._record.is_remote:
+            from oarlock.engines.kubernetes import client
+
+            client.refresh(self._record)
         return self._record.state()
 
     def wait(self, timeout: float | None = None) -> RunState:
         """The state once it has ended; raises TimeoutError."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        while self._record.is_held():
-            if deadline is not None and time.monotonic() > deadline:
-                raise TimeoutError(f"{self.name} has not ended after {timeout:g} s")
-            time.sleep(_POLL)
+        with self._observed() as goes_on:
+            while goes_on():
+                if deadline is not None and time.monotonic() > deadline:
+                    raise TimeoutError(f"{self.name} has not ended after {timeout:g} s")
+                time.sleep(_POLL)
         return self.state()
 
     def result(self, timeout: float | None = None) -> RunState:
@@ -104,12 +128,28 @@ class Run:
 
     def cancel(self) -> None:
         """Ask it to stop; `wait` says when it has."""
-        local.stop(self._record)
+        if self._record.is_remote:
+            from oarlock.engines.kubernetes import client
+
+            client.ask_to_stop(self._record)
+        else:
+            local.stop(self._record)
 
     def logs(self) -> Iterator[LogLine]:
         """What its tasks have written, all generations, and what they write until it ends."""
         for _, lines in Watch(self._record).follow():
             yield from lines
+
+    @contextmanager
+    def _observed(self) -> Iterator[Callable[[], bool]]:
+        """Whether it goes on; a cluster's run is watched meanwhile."""
+        if not self._record.is_remote:
+            yield self._record.is_held
+            return
+        from oarlock.engines.kubernetes import client
+
+        with client.watching(self._record) as goes_on:
+            yield goes_on
 
     def _show(self) -> None:
         from oarlock.cli.plain import Plain  # only here: a program that submits needs no command line

@@ -57,10 +57,12 @@ def load(
     overrides: Mapping[str, Any] | None = None,
     sets: Sequence[str] = (),
     cwd: Path | None = None,
+    is_here: bool = True,
 ) -> JobFile:
     """The job that TARGET (a program, a job file, a folder, None for the current folder) and flags describe.
 
-    `overrides` maps dotted paths to values (None: not given); `sets` holds `path=value` texts.
+    `overrides` maps dotted paths to values (None: not given); `sets` holds `path=value` texts. `is_here` says
+    whether it is to run on this machine.
     """
     here = Path(os.path.normpath((cwd or Path.cwd()).absolute()))
     changes = [*_from_flags(overrides or {}), *map(_from_set, sets)]
@@ -68,7 +70,7 @@ def load(
     data = _merge(found, changes)
     try:
         job = parse(data)
-        job = runnable.check(job, found.folder)
+        job = runnable.check(job, found.folder, is_here)
     except FieldError as problem:
         raise JobError(_located(problem, found.source, changes)) from None
     if job.program is not None and data.get("pip") is None:

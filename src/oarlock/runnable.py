@@ -17,21 +17,22 @@ from oarlock.job import WAYS, FieldError, Job
 from oarlock.reading.wording import nearest, show
 
 
-def check(job: Job, folder: Path) -> Job:
-    """The job, its program's path relative to the folder; raises FieldError if there is nothing to run."""
+def check(job: Job, folder: Path, is_here: bool = True) -> Job:
+    """The job, its program's path relative to the folder; raises FieldError if there is nothing to run.
+    One that does not run here may have its command in an image."""
     try:
-        return _check(job, folder)
+        return _check(job, folder, is_here)
     except OSError as problem:  # a name too long, a loop of links
         way = next(name for name in WAYS if getattr(job, name) is not None)
         raise FieldError((way,), f"cannot be looked at: {problem.strerror or problem}") from None
 
 
-def _check(job: Job, folder: Path) -> Job:
+def _check(job: Job, folder: Path, is_here: bool) -> Job:
     if job.program is not None:
         return msgspec.structs.replace(job, program=_inside(job.program, folder))
     if job.module is not None:
         _check_module(job.module, folder)
-    if job.command is not None:
+    if job.command is not None and (is_here or job.command[0].startswith("./")):
         _check_command(job.command[0], folder, job.env.get("PATH"))
     return job
 

@@ -9,6 +9,7 @@ import pytest
 
 from oarlock import runs
 from oarlock.agent import lines
+from oarlock.agent.spec import Program, Spec
 from oarlock.engines.kubernetes.ledger import Ledger
 from oarlock.engines.kubernetes.podlog import Position
 
@@ -21,6 +22,8 @@ def run(tmp_path: Path) -> runs.RunFolder:
     folder.mkdir()
     first = {"t": 10.0, "kind": "run", "job": "one", "engine": "kubernetes", "tasks": ["worker-0"]}
     (folder / "events.jsonl").write_text(json.dumps(first) + "\n")
+    spec = Spec("one", str(folder), ".", Program("program", "train.py"), {"worker": 1}, {})
+    (folder / "agent.json").write_text(spec.to_json())
     return runs.RunFolder(folder)
 
 

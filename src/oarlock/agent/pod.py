@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
+import signal
 import socket
 import sys
 import tarfile
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +27,10 @@ from typing import IO, Any, cast
 
 from oarlock import events
 from oarlock.agent import life, packages, processes
+from oarlock.agent.link import Link
+from oarlock.agent.loop import Loop
 from oarlock.agent.record import Echo, Record
-from oarlock.agent.spec import Spec
+from oarlock.agent.spec import Seat, Spec
 from oarlock.cluster import form
 
 ROOT = Path("/oarlock")
@@ -33,6 +38,7 @@ CODE = ROOT / "code"
 WORK = ROOT / "work"
 PORT = 7077  # the coordinator's
 _LAST_WORDS = Path("/dev/termination-log")
+_PREEMPTED = 143  # the run goes on without this pod
 _LAST_WORDS_LIMIT = 4000  # bytes; Kubernetes keeps 4,096
 
 
@@ -67,7 +73,7 @@ def _lead(spec: Spec, role: str, index: int) -> int:
     is_over = record.state.is_final
     if not is_over:
         record.emit("agent", pid=os.getpid(), host=os.environ.get("HOSTNAME") or socket.gethostname())
-    failed = None if is_over else packages.install(spec.pip, WORK, spec.env)
+    failed = None if is_over else packages.install(spec, WORK)
     code = life.lead(spec, record, spec.seat_of(role, index), failed)
     if not record.state.is_final:
         return code
@@ -76,14 +82,43 @@ def _lead(spec: Spec, role: str, index: int) -> int:
 
 
 def _follow(spec: Spec, role: str, index: int, address: str) -> int:
-    problem = packages.install(spec.pip, WORK, spec.env)
-    if problem is not None:
-        return _fail(problem)
     host, port = address.rsplit(":", 1)
-    record = Record(Path(spec.folder), events.RunState(spec.run), Echo(leads=False))
     seat = spec.seat_of(role, index)
+    failed = packages.install(spec, WORK)
+    if failed is not None:
+        return _give_notice(spec, seat, (host, int(port)), failed)
+    record = Record(Path(spec.folder), events.RunState(spec.run), Echo(leads=False))
     departure = life.follow(spec, record, seat, (host, int(port)), spec.bind)
     return 0 if departure.is_over else departure.code
+
+
+def _give_notice(spec: Spec, seat: Seat, leader: tuple[str, int], why: str) -> int:
+    """This pod cannot run anything: the leader is to hear it and to end the run. Who only ended with an error
+    would be started again, and fail again, for ever."""
+    _fail(why)
+    loop = Loop()
+    codes: list[int] = []
+
+    def on_joined() -> None:
+        text = f"{seat.name}: {why}"
+        link.send({"events": [{"t": time.time(), "kind": "never_ready", "text": text}]})
+
+    def on_wish(wish: dict[str, Any]) -> None:
+        if wish["do"] == "over":
+            codes.append(_PREEMPTED if wish.get("replaced") else 0)
+
+    def leave(*_: Any) -> None:
+        codes.append(_PREEMPTED)
+
+    hello = {"name": seat.name, "uid": secrets.token_hex(8), "born": time.time(), "host": spec.bind}
+    link = Link(loop, leader, life.read_token(spec), hello, on_wish, on_joined, leave, leave)
+    loop.on_signals([signal.SIGTERM, signal.SIGINT], leave)
+    loop.after("fence", spec.limits.rendezvous, leave)  # until it is first heard of
+    link.start()
+    while not codes:
+        loop.turn()
+    link.close()
+    return codes[0]
 
 
 def _claim_folder(spec: Spec) -> None:

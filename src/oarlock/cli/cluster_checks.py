@@ -134,13 +134,17 @@ def _limits(ranges: list[Object] | None) -> Finding:
 
 def _pod_security(level: str | None) -> Finding:
     if level is None:
-        return finding("Pod Security", "unknown", "cannot tell: it is told to nobody, and a dry run is refused")
+        return finding(
+            "Pod Security", "unknown", "cannot tell: it is told to nobody, and a dry run is refused"
+        )
     return finding("Pod Security", "ok", f"{level}; pods of Oarlock's pass restricted")
 
 
 def _storage(has_default: bool | None) -> Finding:
     if has_default is None:
-        return finding("storage class", "unknown", "cannot tell whether there is a default: you may not list them")
+        return finding(
+            "storage class", "unknown", "cannot tell whether there is a default: you may not list them"
+        )
     if has_default:
         return finding("storage class", "ok", "there is a default")
     fix = "name one: --set kubernetes.claim.storage_class=..."

@@ -2,22 +2,55 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import click
 
 from oarlock import runs
-from oarlock.errors import OarlockError
+from oarlock.errors import OarlockError, UnknownRun
 
 
 def find(name: str | None) -> runs.RunFolder:
     """By its name, the latest without one. A cluster that does not answer is said, and no more."""
-    run = runs.find(name)
+    try:
+        run = runs.find(name)
+    except UnknownRun:
+        run = _sent_from_elsewhere(name)
     _refresh(run)
     return run
 
 
 def refresh_all() -> None:
-    for run in runs.all_runs():
+    """And say which runs there are that were sent from elsewhere."""
+    known = runs.all_runs()
+    for run in known:
         _refresh(run)
+    if _has_kubeconfig():
+        from oarlock.engines.kubernetes import client
+
+        try:
+            others = client.others([run.name for run in known])
+        except OarlockError:
+            return  # said already, or no cluster at all
+        if others:
+            some = ", ".join(others[:5]) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
+            click.echo(f"sent from elsewhere: {some}; `oarlock attach NAME` watches one", err=True)
+
+
+def _sent_from_elsewhere(name: str | None) -> runs.RunFolder:
+    """By somebody else, or from another machine: its record is made here."""
+    if name is not None and _has_kubeconfig():
+        from oarlock.engines.kubernetes import client
+
+        found = client.adopt(name)
+        if found is not None:
+            return found
+    return runs.find(name)  # and its error
+
+
+def _has_kubeconfig() -> bool:
+    return "KUBECONFIG" in os.environ or Path("~/.kube/config").expanduser().exists()
 
 
 def _refresh(run: runs.RunFolder) -> None:

@@ -29,15 +29,18 @@ def lines(run: RunFolder, state: RunState) -> list[str]:
         return _failure(run, state)
     reason = f": {state.reason}" if state.reason else ""
     if state.state == "lost":
-        return [f"{run.name} was lost{reason}", f"more: {run.path / 'agent.log'}"]
+        more = [] if run.is_remote else [f"more: {run.path / 'agent.log'}"]
+        return [f"{run.name} was lost{reason}", *more]
     return [f"{run.name} {state.state}{_after(state)}{reason}"]
 
 
 def next_command(run: RunFolder, state: RunState) -> str:
     if state.failure is not None:
         return f"oarlock logs --failed {run.name}"
-    if state.state in ("stopped", "lost"):
+    if state.state == "stopped" or (state.state == "lost" and not run.is_remote):
         return f"oarlock run --resume {run.name}"
+    if state.state == "succeeded" and run.is_remote:
+        return f"oarlock pull {run.name}"
     return f"oarlock logs {run.name}"
 
 

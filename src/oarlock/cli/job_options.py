@@ -45,8 +45,8 @@ def cluster_options(verb: F) -> F:
     return verb
 
 
-def load(given: Mapping[str, Any]) -> jobfile.JobFile:
-    """The job that the options describe."""
+def load(given: Mapping[str, Any], *, is_here: bool = True) -> jobfile.JobFile:
+    """The job that the options describe. `is_here`: it is to run on this machine, and what it starts is here."""
     target, args = given["target"], given["args"]
     if given["module"] is not None and target is not None:
         target, args = None, (target, *args)
@@ -62,7 +62,7 @@ def load(given: Mapping[str, Any]) -> jobfile.JobFile:
         "kubernetes.context": given.get("context"),
         **dict(map(_variable, given["variables"])),
     }
-    return jobfile.load(target, overrides=overrides, sets=given["sets"], cwd=Path.cwd())
+    return jobfile.load(target, overrides=overrides, sets=given["sets"], cwd=Path.cwd(), is_here=is_here)
 
 
 def run_name(job: str, name: str | None) -> str:

@@ -30,12 +30,12 @@ def verb(as_json: bool, **given: Any) -> int:
     """
     from oarlock.engines.kubernetes import packing, plan
 
-    jobfile = load(given)
+    jobfile = load(given, is_here=False)
     job = jobfile.job
     name = run_name(job.name, given["name"]) if given["name"] else f"{job.name}-xxxx"
     parcel = packing.pack(jobfile, name)
     told = plan.describe(parcel, jobfile.folder)
-    cluster, why = _ask(parcel, told["claims"])
+    cluster, why = _ask(parcel, told)
     is_fine = cluster is None or not cluster["problems"]
     if as_json:
         print_json({**told, "cluster": cluster, "unreachable": why, "ok": is_fine})
@@ -50,14 +50,14 @@ def verb(as_json: bool, **given: Any) -> int:
     return 0 if is_fine else 1
 
 
-def _ask(parcel: Parcel, claims: list[dict[str, Any]]) -> tuple[dict[str, Any] | None, str | None]:
+def _ask(parcel: Parcel, told: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
     from oarlock.engines.kubernetes import plan
     from oarlock.engines.kubernetes.api import Api
     from oarlock.errors import OarlockError
 
     settings = parcel.job.kubernetes
     try:
-        return plan.ask(Api(settings.context, settings.namespace), parcel, claims), None
+        return plan.ask(Api(settings.context, settings.namespace), parcel, told), None
     except OarlockError as problem:
         return None, str(problem)
 
@@ -109,9 +109,8 @@ def _print_cluster(cluster: dict[str, Any]) -> None:
     elif not cluster["unknown"]:
         click.echo("  no quota concerns it")
     if cluster["problems"]:
-        click.echo()
-        for problem in cluster["problems"]:
-            click.secho(problem, fg="red")
+        is_refused = any(one["refusal"] for one in cluster["admission"])
+        click.secho(f"\nit {'would be refused' if is_refused else 'does not fit'}", fg="red")
 
 
 def _claim(claim: dict[str, Any]) -> str:

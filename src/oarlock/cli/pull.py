@@ -67,10 +67,19 @@ def _tell_local(run: runs.RunFolder, as_json: bool) -> int:
     folders = shape.folders(run)
     if as_json:
         kept = {kind: folders[kind] for kind in ("model", "checkpoints", "logs", "data") if kind in folders}
-        told = {"run": run.name, "folder": str(run.path), "from": None, "folders": kept, "files": 0, "bytes": 0}
+        told = {
+            "run": run.name,
+            "folder": str(run.path),
+            "from": None,
+            "folders": kept,
+            "files": 0,
+            "bytes": 0,
+        }
         print_json({**told, "seconds": 0.0, "absent": [], "elsewhere": {}, "changed": [], "skipped": []})
         return 0
-    click.echo(f"{run.name} ran on this machine: its model is already here, in {folders.get('model', run.path)}")
+    click.echo(
+        f"{run.name} ran on this machine: its model is already here, in {folders.get('model', run.path)}"
+    )
     return 0
 
 

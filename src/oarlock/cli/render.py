@@ -23,7 +23,7 @@ def verb(as_json: bool, **given: Any) -> None:
     """
     from oarlock.engines.kubernetes import manifests
 
-    jobfile = load(given)
+    jobfile = load(given, is_here=False)
     rendered = manifests.render(jobfile, run_name(jobfile.job.name, given["name"]))
     if as_json:
         print_json({"apiVersion": "v1", "kind": "List", "items": rendered.objects})

@@ -7,7 +7,6 @@ server says whether its nodes can pull an image.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
@@ -148,7 +147,7 @@ def has_default_class(api: Api) -> bool | None:
     return any((one["metadata"].get("annotations") or {}).get(_IS_DEFAULT) == "true" for one in classes)
 
 
-def listed(api: Api, kind: str) -> Sequence[Object] | None:
+def listed(api: Api, kind: str) -> list[Object] | None:
     """All of a kind, None where that is not for this user to see."""
     try:
         return api.all(kind)

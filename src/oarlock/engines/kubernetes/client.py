@@ -6,15 +6,16 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from oarlock import runs
 from oarlock.agent.control import UnreachableError
 from oarlock.agent.spec import Spec
 from oarlock.engines.kubernetes import diagnose, ending, exec, submit
 from oarlock.engines.kubernetes.api import Api, ApiError, Object
-from oarlock.engines.kubernetes.labels import LEAD, selecting
+from oarlock.engines.kubernetes.labels import LEAD, MANAGED, RUN, selecting
 from oarlock.engines.kubernetes.ledger import Ledger
 from oarlock.engines.kubernetes.mirror import Mirror
 from oarlock.errors import OarlockError
@@ -38,6 +39,30 @@ def start(jobfile: JobFile, name: str | None, api: Api) -> RunFolder:
         return submit.start(jobfile, name, api)
 
 
+def adopt(name: str) -> RunFolder | None:
+    """A record of a run that was sent from elsewhere, if the current context's namespace has it."""
+    try:
+        api = Api()
+        leads = api.all("Job", f"{selecting(name)},{LEAD}=true")
+        if not leads:
+            return None
+        code = api.get("ConfigMap", f"{name}-code-0")["data"]
+    except OarlockError:
+        return None
+    created = submit.seconds(leads[0]["metadata"]["creationTimestamp"])
+
+    def fill(draft: RunFolder) -> None:
+        submit.fill(draft, code["job.yaml"], Spec.from_json(code["spec.json"]), api, created)
+
+    return runs.create(Spec.from_json(code["spec.json"]).job, fill, name)
+
+
+def others(known: Collection[str]) -> list[str]:
+    """Runs in the current context's namespace that have no record here."""
+    leads = Api().all("Job", f"{MANAGED}=oarlock,{LEAD}=true")
+    return sorted({lead["metadata"]["labels"][RUN] for lead in leads} - set(known))
+
+
 def resume(run: RunFolder) -> None:
     """Go on with a run that was stopped."""
     state = run.state()
@@ -48,6 +73,11 @@ def resume(run: RunFolder) -> None:
     with told():
         ending.resume(api_of(run), run.name)
     reopen(run)
+
+
+def ask_to_stop(run: RunFolder) -> None:
+    with told():
+        ending.stop(api_of(run), run.name)
 
 
 def stop(run: RunFolder, *, now: bool, patience: float) -> None:

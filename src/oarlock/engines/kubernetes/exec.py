@@ -48,7 +48,7 @@ class Command:
         self.stderr = bytearray()
 
     def output(self) -> Iterator[bytes]:
-        """What it writes to stdout, as it comes. Whoever stops reading leaves the command without a reader."""
+        """What it writes to stdout, as it comes. Who stops reading leaves it without a reader."""
         params: dict[str, Any] = {
             "command": self._words,
             "container": CONTAINER,

@@ -47,7 +47,7 @@ class Room:
 def rooms(
     quotas: Iterable[Object], pods: Sequence[tuple[Object, int]], others: Iterable[Object]
 ) -> list[Room]:
-    """What the run needs of each quota. `pods` are one of each group, and how many of it; `others` the rest."""
+    """What the run needs of each quota. `pods` are one of each group, and how many there are."""
     counted = list(others)
     found = []
     for quota in quotas:
@@ -105,7 +105,7 @@ def add(first: Mapping[str, Decimal], second: Mapping[str, Decimal], times: int 
 
 
 def _totals(spec: Object) -> tuple[Usage, Usage]:
-    """Requests and limits of a pod: its containers together, or its largest init container if that is more."""
+    """Requests and limits of a pod: its containers together, or an init container that needs more."""
     found: list[Usage] = []
     for kind in ("requests", "limits"):
         total: Usage = {}

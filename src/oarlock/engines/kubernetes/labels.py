@@ -8,6 +8,7 @@ RUN = "oarlock.dev/run"
 ROLE = "oarlock.dev/role"
 LEAD = "oarlock.dev/lead"
 STOPPED = "oarlock.dev/stopped"  # an annotation: who stopped it meant to
+RESULT = "oarlock.dev/result"  # an annotation: how the run ended
 COMPLETE = "oarlock.dev/complete"  # an annotation: all of the run was created
 INDEX = "batch.kubernetes.io/job-completion-index"
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from oarlock import events
 from oarlock.agent import lines
+from oarlock.agent.spec import Spec
 from oarlock.engines.kubernetes.podlog import Position
 from oarlock.runs import RunFolder
 
@@ -34,6 +35,7 @@ class Ledger:
         self._waiting: dict[str, list[str]] = {}  # lines by file, until the next commit
         self._roll_back()
         self.state = events.fold(run.name, run.events())
+        self.machines = Spec.from_json((run.path / "agent.json").read_text()).machines
 
     def take(self, uid: str, pod: str, stamp: str, text: str) -> None:
         """One line of a pod's log."""

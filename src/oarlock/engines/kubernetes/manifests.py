@@ -65,9 +65,9 @@ def _preface(rendered: Rendered) -> str:
     kubectl += f" -n {settings.namespace}" if settings.namespace else ""
     apply = "apply -f" if rendered.fits_annotations else "apply --server-side -f"
     lines = [
-        f"Run {run} of job {parcel.job.name}, by Oarlock {__version__}. It trains as soon as it is applied, and",
-        "supervises itself. Keep this file to yourself: the Secret in it holds the run's token, made for this",
-        "rendering, and whoever has it can take part in the run. For another run, render again.",
+        f"Run {run} of job {parcel.job.name}, by Oarlock {__version__}. It trains as soon as it is applied,",
+        "and supervises itself. Keep this file to yourself: the Secret in it holds the run's token, made for",
+        "this rendering, and whoever has it can take part in the run. For another run, render again.",
         "",
         f"start    {kubectl} {apply} FILE",
         f"follow   {kubectl} logs -f job/{parcel.name_of(parcel.leader)}   # once its pod runs",

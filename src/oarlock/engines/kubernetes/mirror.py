@@ -19,7 +19,7 @@ from typing import Any
 
 from oarlock.engines.kubernetes import diagnose, podlog, submit
 from oarlock.engines.kubernetes.api import Api, ApiError, Object
-from oarlock.engines.kubernetes.labels import INDEX, LEAD, STOPPED, selecting
+from oarlock.engines.kubernetes.labels import INDEX, LEAD, RESULT, STOPPED, selecting
 from oarlock.engines.kubernetes.ledger import Ledger
 from oarlock.engines.kubernetes.podlog import Position
 from oarlock.errors import OarlockError
@@ -269,6 +269,11 @@ class Mirror:
         self._tell_problems(self.watcher.pods)
 
     def _tell_problems(self, pods: dict[str, Object]) -> None:
+        """Asks nothing as long as every pod is there and well."""
+        well = [pod for pod in pods.values() if _is_well(pod)]
+        if len(well) == len(pods) >= self.ledger.machines:
+            self._tell([])
+            return
         try:
             self._tell(diagnose.look(self.api, self.run.name, list(pods.values())))
         except ApiError:
@@ -296,8 +301,18 @@ class Mirror:
             self._take(self.lines.get_nowait())
         if self.ledger.state.is_over:
             self.ledger.seal()
+            self._mark()
         else:
             self.ledger.commit()
+
+    def _mark(self) -> None:
+        """For those who look with kubectl: pods cannot fail a Job, so that of a failed run is Complete. To
+        make it Failed (backoffLimit: 0) would delete the leader's pod, with its log and its last words."""
+        try:
+            change = {"metadata": {"annotations": {RESULT: self.ledger.state.state}}}
+            self.api.patch("Job", f"{self.run.name}-lead", change)
+        except ApiError:
+            pass  # gone, or not ours to change
 
 
 def _chosen(pods: dict[str, Object]) -> list[str]:
@@ -310,6 +325,14 @@ def _chosen(pods: dict[str, Object]) -> list[str]:
     return sorted((uid for uid in pods if "oarlock.dev/role" in pods[uid]["metadata"]["labels"]), key=order)[
         :_MOST
     ]
+
+
+def _is_well(pod: Object) -> bool:
+    status = pod.get("status", {})
+    if "deletionTimestamp" in pod["metadata"]:
+        return False
+    ready = any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions") or [])
+    return status.get("phase") == "Succeeded" or (status.get("phase") == "Running" and ready)
 
 
 def _is_alive(pod: Object) -> bool:

@@ -145,13 +145,9 @@ def _claim(parcel: Parcel, name: str, asked: Any) -> Object:
     }
     if asked.storage_class is not None:
         described["storageClassName"] = asked.storage_class
-    labels = {**parcel.job.kubernetes.labels, MANAGED: "oarlock", JOB: parcel.job.name}
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name, "labels": labels},
-        "spec": described,
-    }
+    head = _head(parcel, "v1", "PersistentVolumeClaim", name)
+    del head["metadata"]["labels"][RUN]
+    return {**head, "spec": described}
 
 
 def _text(data: bytes) -> str:

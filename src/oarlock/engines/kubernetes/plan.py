@@ -39,10 +39,13 @@ def describe(parcel: Parcel, folder: Path) -> dict[str, Any]:
     }
 
 
-def ask(api: Api, parcel: Parcel, claims: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the cluster says. Brings the claims up to date; raises ApiError where it does not answer at all."""
+def ask(api: Api, parcel: Parcel, told: dict[str, Any]) -> dict[str, Any]:
+    """What the cluster says, and `told` without what is there already. Raises ApiError if nobody answers."""
+    claims = told["claims"]
     answered = [_try_pod(api, parcel, group) for group in parcel.groups]
     _look_up(api, claims)
+    there = {f"PersistentVolumeClaim/{claim['name']}" for claim in claims if claim["state"] == "exists"}
+    told["objects"] = [name for name in told["objects"] if name not in there]
     new = [claim for claim in objects.claims(parcel) if _is_new(claim, claims)]
     refused = [one["refusal"] for _, one in answered]
     others = [_try(api, manifest) for manifest in (objects.job(parcel, parcel.leader), *new)]

@@ -156,10 +156,16 @@ def _volumes(parcel: Parcel, group: Group) -> list[Object]:
         else:
             source = {"claimName": volume_claim(job, name), "readOnly": volume.read_only}
             found.append({"name": name, "persistentVolumeClaim": source})
-    for secret, use in settings.secrets.items():
+    for number, (secret, use) in enumerate(settings.secrets.items()):
         if use.path and _concerns(use.roles, group):
-            found.append({"name": f"secret-{secret}", "secret": {"secretName": secret, "defaultMode": mode}})
+            source = {"secretName": secret, "defaultMode": mode}
+            found.append({"name": _secret_volume(number), "secret": source})
     return found
+
+
+def _secret_volume(number: int) -> str:
+    """Not after the secret: that may have dots, and be called as a volume of the user's."""
+    return f"oarlock-secret-{number}"
 
 
 def _store(parcel: Parcel, group: Group) -> Object:
@@ -185,8 +191,8 @@ def _mounts(parcel: Parcel, group: Group) -> list[Object]:
         if _concerns(volume.roles, group)
     ]
     found += [
-        {"name": f"secret-{secret}", "mountPath": use.path, "readOnly": True}
-        for secret, use in settings.secrets.items()
+        {"name": _secret_volume(number), "mountPath": use.path, "readOnly": True}
+        for number, use in enumerate(settings.secrets.values())
         if use.path and _concerns(use.roles, group)
     ]
     return found

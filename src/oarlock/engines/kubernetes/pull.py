@@ -55,12 +55,29 @@ def fetch(api: Api, run: RunFolder, names: Sequence[str], to: Path, show: Show, 
     taken = [to / name for name in names if _is_taken(to / name)]
     if taken and not replaces:
         raise OarlockError(f"{taken[0]} is there already: choose another --to, or --force to replace it")
+    is_new = not to.exists()
     to.mkdir(parents=True, exist_ok=True)
+    try:
+        pulled = _fetch(api, run, names, wanted, to, show)
+    except BaseException as problem:
+        if is_new:
+            to.rmdir()
+        if isinstance(problem, ApiError) and problem.status == 0:
+            raise OarlockError(
+                f"the pull was cut: {problem}; nothing in {to} was changed, try again"
+            ) from None
+        raise
+    pulled.elsewhere = elsewhere
+    pulled.absent = [name for name in names if name not in elsewhere and name not in pulled.folders]
+    return pulled
+
+
+def _fetch(
+    api: Api, run: RunFolder, names: Sequence[str], wanted: list[tuple[str, str]], to: Path, show: Show
+) -> Pulled:
     with tempfile.TemporaryDirectory(dir=to, prefix=".pull-") as beside:
         place = Path(beside) / "new"
         pulled = _receive_somehow(api, run, wanted, place, show) if wanted else Pulled("")
-        pulled.elsewhere = elsewhere
-        pulled.absent = [name for name in names if name not in elsewhere and not _is_taken(place / name)]
         for name in names:
             if _is_taken(place / name):
                 _put(place / name, to / name, Path(beside))
@@ -172,6 +189,12 @@ def _is_taken(path: Path) -> bool:
 
 def _put(new: Path, final: Path, beside: Path) -> None:
     """By renaming: whoever looks sees the old folder or the new one."""
+    old = beside / f"old-{final.name}"
     if final.exists() or final.is_symlink():
-        final.rename(beside / f"old-{final.name}")
-    new.rename(final)
+        final.rename(old)
+    try:
+        new.rename(final)
+    except OSError:
+        if old.exists():
+            old.rename(final)
+        raise

@@ -1,7 +1,8 @@
 """A pod that does nothing but mount the claims of a run that has ended, so that they can be read.
 
 It is as harmless as one can be: read-only, without a token, with a deadline of its own for the case that
-nobody comes back to delete it. It carries the run's label, so that `delete` finds it, and belongs to its leading Job.
+nobody comes back to delete it. It carries the run's label, so that `delete` finds it, and belongs to its
+leading Job.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ def mounted(api: Api, run: RunFolder) -> Iterator[str]:
     manifest = _manifest(run.name, job.name, template["spec"])
     if not manifest["spec"]["volumes"]:
         raise OarlockError(f"{run.name} has ended and kept nothing: its job has no claim")
-    _share_node(api, manifest["spec"])
+    _require(api, claims := _claims(manifest["spec"]))
+    _share_node(api, manifest["spec"], claims)
     name = manifest["metadata"]["name"]
     try:
         api.create(objects.owned(manifest, lead) if lead else manifest)
@@ -109,16 +111,24 @@ def _manifest(run: str, job: str, spec: Object) -> Object:
     }
 
 
-def _share_node(api: Api, spec: Object) -> None:
+def _claims(spec: Object) -> set[str]:
+    volumes = spec.get("volumes") or []
+    return {one["persistentVolumeClaim"]["claimName"] for one in volumes if "persistentVolumeClaim" in one}
+
+
+def _require(api: Api, claims: set[str]) -> None:
+    """A pod would wait for one that is gone."""
+    for name in sorted(claims):
+        if api.find("PersistentVolumeClaim", name) is None:
+            raise OarlockError(
+                f"claim {name} is gone from namespace {api.namespace}, and what it held with it"
+            )
+
+
+def _share_node(api: Api, spec: Object, claims: set[str]) -> None:
     """A claim that only one node may mount, and that another run of the job uses: go to that node."""
-    claims = {one["persistentVolumeClaim"]["claimName"] for one in spec["volumes"]}
     for pod in api.all("Pod", fields="status.phase=Running"):
-        used = {
-            one["persistentVolumeClaim"]["claimName"]
-            for one in pod["spec"].get("volumes") or []
-            if "persistentVolumeClaim" in one
-        }
-        if used & claims:
+        if _claims(pod["spec"]) & claims:
             term = {"key": "metadata.name", "operator": "In", "values": [pod["spec"]["nodeName"]]}
             required = {"nodeSelectorTerms": [{"matchFields": [term]}]}
             spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}

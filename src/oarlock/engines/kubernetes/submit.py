@@ -13,17 +13,21 @@ the leader gives up after limits.rendezvous.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterable
 from datetime import datetime
 
+import yaml
+
 from oarlock import cluster, events, runs
-from oarlock.engines import specs
+from oarlock.agent.spec import Spec
 from oarlock.engines.kubernetes import objects, packing, pods
 from oarlock.engines.kubernetes.api import Api, ApiError, Object
 from oarlock.engines.kubernetes.labels import COMPLETE, LEAD, MANAGED, selecting
 from oarlock.engines.kubernetes.parcel import Parcel
 from oarlock.errors import JobError
+from oarlock.job import to_data
 from oarlock.jobfile import JobFile
 
 _STALE = 300.0  # seconds; a submission takes less than one
@@ -79,7 +83,7 @@ def clear_stale(api: Api) -> None:
         if (
             job["spec"].get("suspend")
             and COMPLETE not in metadata.get("annotations", {})
-            and time.time() - _seconds(metadata["creationTimestamp"]) > _STALE
+            and time.time() - seconds(metadata["creationTimestamp"]) > _STALE
         ):
             api.delete("Job", metadata["name"])
 
@@ -121,22 +125,24 @@ def _pod(parcel: Parcel, template: Object) -> Object:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
 
 
-def _fill(draft: runs.RunFolder, jobfile: JobFile, api: Api) -> None:
-    job = jobfile.job
-    header = f"# {jobfile.source or job.name}, as it was sent from {jobfile.folder}\n"
-    import yaml
-
-    from oarlock.job import to_data
-
-    (draft.path / "job.yaml").write_text(header + yaml.safe_dump(to_data(job), sort_keys=False))
-    spec = packing.spec_for(job, jobfile.folder, draft.name)
+def fill(draft: runs.RunFolder, written: str, spec: Spec, api: Api, created: float) -> None:
+    """The record of a run on a cluster, before anything is known of it."""
+    job = draft.path / "job.yaml"
+    job.write_text(written)
+    os.utime(job, (created, created))
     (draft.path / "agent.json").write_text(spec.to_json())
     place = {"namespace": api.namespace, "context": api.context, "server": api.server}
     (draft.path / "cluster.json").write_text(json.dumps(place))
-    tasks = [task.name for task in cluster.form(specs.sizes(job))]
-    event = {"t": time.time(), "kind": "run", "job": job.name, "engine": "kubernetes", "tasks": tasks}
+    tasks = [task.name for task in cluster.form(spec.sizes)]
+    event = {"t": created, "kind": "run", "job": spec.job, "engine": "kubernetes", "tasks": tasks}
     (draft.path / "events.jsonl").write_text(events.encode(event) + "\n")
 
 
-def _seconds(stamp: str) -> float:
+def _fill(draft: runs.RunFolder, jobfile: JobFile, api: Api) -> None:
+    header = f"# {jobfile.source or jobfile.job.name}, as it was sent from {jobfile.folder}\n"
+    written = header + yaml.safe_dump(to_data(jobfile.job), sort_keys=False)
+    fill(draft, written, packing.spec_for(jobfile.job, jobfile.folder, draft.name), api, time.time())
+
+
+def seconds(stamp: str) -> float:
     return datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()

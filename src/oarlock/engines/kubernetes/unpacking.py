@@ -62,7 +62,7 @@ def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> int
 
 
 def _link(place: Path, links: list[tuple[Path, str]]) -> None:
-    """Last of all, so that nothing is written through one; and none may lead out, not even by way of others."""
+    """Last of all, so that nothing is written through one; none may lead out, not even by way of others."""
     for path, target in links:
         path.parent.mkdir(parents=True, exist_ok=True)
         if Path(target).is_absolute():
