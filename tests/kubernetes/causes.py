@@ -91,6 +91,8 @@ def namespace(admin: Api, api: Api, *rules: Object) -> Iterator[Api]:
     try:
         yield there
     finally:
+        # Its Jobs first: the pods of one that still wants them would keep the namespace for ever.
+        there.delete_all("Job", "")
         there.close()
         admin.http.delete(f"api/v1/namespaces/{name}")
 

@@ -9,9 +9,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from clusters import Cluster
 
 from oarlock.engines.kubernetes import ending
 from oarlock.engines.kubernetes.api import Api
@@ -25,22 +25,6 @@ HOW = (
     "and name its file in OARLOCK_TEST_KUBECONFIG"
 )
 _WAIT = 170.0  # seconds for another test run to end
-
-
-class Cluster(NamedTuple):
-    user: Path  # the kubeconfig of one with the role edit
-    admin: Path
-    script: Path | None = None  # breaks the cluster on request, where it is our own
-
-    @property
-    def folder(self) -> Path:
-        """The other users' files are there."""
-        return self.user.parent
-
-    def do(self, *words: str) -> None:
-        """A fault, or its end: `stop-api`, `cut-node 2`."""
-        assert self.script is not None
-        subprocess.run([self.script, *words], check=True, capture_output=True, timeout=120)
 
 
 @pytest.fixture(scope="session")

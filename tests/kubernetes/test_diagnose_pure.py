@@ -80,7 +80,8 @@ def test_a_claim_that_another_node_has() -> None:
         ),
         (
             'Usage of EmptyDir volume "oarlock-work" exceeds the limit "1Gi".',
-            'worker-0: was evicted from node node-7: Usage of EmptyDir volume "oarlock-work" exceeds the limit "1Gi".',
+            "worker-0: was evicted from node node-7: "
+            'Usage of EmptyDir volume "oarlock-work" exceeds the limit "1Gi".',
             "keep less in its folders, or allow more",
         ),
     ],
@@ -210,7 +211,8 @@ def test_a_submission_that_died_half_way() -> None:
             ApiError(
                 403,
                 "Forbidden",
-                'pods is forbidden: User "u" cannot list resource "pods" in API group "" in the namespace "n"',
+                'pods is forbidden: User "u" cannot list resource "pods" in API group "" in the '
+                'namespace "n"',
             ),
             "you may not list pods in namespace n",
             "ask its administrator for the role view",

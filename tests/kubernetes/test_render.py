@@ -56,7 +56,9 @@ def cleared(api: Api) -> Iterator[None]:
 def test_it_needs_no_cluster(oarlock: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     write(tmp_path / "train.py", "print('hello')")
-    done = oarlock("render", "-n", "2", "--name", "tool-a", "--namespace", "here", "--json", "train.py", "--a")
+    done = oarlock(
+        "render", "-n", "2", "--name", "tool-a", "--namespace", "here", "--json", "train.py", "--a"
+    )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert (told["apiVersion"], told["kind"]) == ("v1", "List")

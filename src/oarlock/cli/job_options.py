@@ -46,7 +46,7 @@ def cluster_options(verb: F) -> F:
 
 
 def load(given: Mapping[str, Any], *, is_here: bool = True) -> jobfile.JobFile:
-    """The job that the options describe. `is_here`: it is to run on this machine, and what it starts is here."""
+    """The job that the options describe. `is_here`: what it starts must be on this machine."""
     target, args = given["target"], given["args"]
     if given["module"] is not None and target is not None:
         target, args = None, (target, *args)

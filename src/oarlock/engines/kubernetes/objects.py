@@ -16,7 +16,7 @@ from typing import Any
 
 from oarlock.engines.kubernetes import pods
 from oarlock.engines.kubernetes.groups import Group
-from oarlock.engines.kubernetes.labels import JOB, LEAD, MANAGED, RUN
+from oarlock.engines.kubernetes.labels import LEAD, RUN
 from oarlock.engines.kubernetes.parcel import Parcel
 from oarlock.engines.kubernetes.pods import PORT
 

@@ -32,7 +32,7 @@ KINDS = {
 }
 DEFAULT = ("model", "leader")
 
-_ENDING = 5.0  # seconds in which a leader that hangs up may turn out to have ended
+_ENDING = 2.0  # seconds in which a leader that hangs up may turn out to have ended
 
 Show = Callable[[int, int], None]  # bytes so far, of how many
 

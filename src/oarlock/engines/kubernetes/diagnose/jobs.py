@@ -96,6 +96,3 @@ def _without_pods(job: Object, evidence: Evidence) -> Iterator[Finding]:
     if refused:
         said, fix = refusal(refused[0], labels_of(job["spec"]["template"]).get(ROLE, ""))
         yield from (Finding(Weight.REFUSED, task, said, fix) for task in lacking)
-    elif job.get("status", {}).get("failed"):
-        said = "its pod was deleted or lost; Kubernetes starts another after 10 s, and longer each time"
-        yield from (Finding(Weight.GONE, task, said, "wait") for task in lacking)

