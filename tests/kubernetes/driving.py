@@ -6,7 +6,6 @@ import os
 import secrets
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,10 +70,12 @@ class Started:
 class Driver:
     """Writes jobs, starts them, and deletes all of it in the end."""
 
-    def __init__(self, folder: Path, kubeconfig: Path) -> None:
+    def __init__(self, folder: Path, kubeconfig: Path, api: Api) -> None:
         self.folder = folder
         self.kubeconfig = kubeconfig
+        self.api = api
         self.started: list[Started] = []
+        self.made: list[tuple[str, str]] = []  # kind and name
 
     def env(self, kubeconfig: Path) -> dict[str, str]:
         home = self.folder / f"home-{kubeconfig.stem}"  # a user's own
@@ -97,6 +98,20 @@ class Driver:
         self.started.append(started)
         return started
 
+    def make(self, kind: str, name: str = "", **content: Any) -> str:
+        """Something of the user's own, and its name."""
+        name = name or f"prog-{secrets.token_hex(3)}"
+        self.api.create({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **content})
+        self.made.append((kind, name))
+        return name
+
+    def secret(self, values: dict[str, str], name: str = "") -> str:
+        return self.make("Secret", name, stringData=values)
+
+    def claim(self, access: str = "ReadWriteOnce") -> str:
+        asked = {"accessModes": [access], "resources": {"requests": {"storage": "10Mi"}}}
+        return self.make("PersistentVolumeClaim", spec=asked)
+
     def call(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [str(SCRIPT), *words],
@@ -115,6 +130,8 @@ class Driver:
                 started.process.communicate()
         deleting = [(started, self._delete(started)) for started in self.started]
         failed = [started for started, process in deleting if process.communicate() and process.returncode]
+        for kind, name in self.made:
+            self.api.delete(kind, name)
         told = [self._delete(started).communicate()[1] for started in failed]
         problems = [text for text in told if "oarlock: " in text and "there is no run" not in text]
         assert not problems, problems
@@ -127,8 +144,8 @@ class Driver:
 
 
 @contextmanager
-def driving(folder: Path, kubeconfig: Path) -> Iterator[Driver]:
-    driver = Driver(folder, kubeconfig)
+def driving(folder: Path, kubeconfig: Path, api: Api) -> Iterator[Driver]:
+    driver = Driver(folder, kubeconfig, api)
     try:
         yield driver
     finally:
@@ -148,22 +165,26 @@ def nodes_of(api: Api, run: str) -> set[str]:
 def running(api: Api, run: str, count: int) -> dict[str, Object]:
     """The run's pods, once so many have an address and run."""
 
-    def look() -> dict[str, Object] | None:
+    def look() -> dict[str, Object]:
         found = pods_of(api, run)
         up = [pod for pod in found.values() if pod["status"]["phase"] == "Running"]
-        return found if len(up) == count else None
+        return found if len(up) == count else {}
 
-    return eventually(look, f"{count} running pods of {run}") or {}
+    return eventually(look, f"{count} running pods of {run}")
 
 
-def wait_ended(api: Api, run: str, seconds: float = 60) -> dict[str, Object]:
-    """The run's pods, once none of them is running or waiting."""
-    began = time.monotonic()
+def jobs_of(api: Api, run: str) -> dict[str, Object]:
+    """By their group: lead, worker, worker-2, ps."""
+    jobs = api.all("Job", selecting(run))
+    return {job["metadata"]["name"].removeprefix(f"{run}-"): job for job in jobs}
 
-    def look() -> dict[str, Object] | None:
-        found = pods_of(api, run)
-        return (
-            found if {pod["status"]["phase"] for pod in found.values()} <= {"Succeeded", "Failed"} else None
-        )
 
-    return eventually(look, f"end of all pods of {run} (asked at {began:.0f})", seconds) or {}
+def all_complete(api: Api, run: str, seconds: float = 60) -> dict[str, Object]:
+    """The run's Jobs, once each of them has come to its end with all of its pods."""
+
+    def look() -> dict[str, Object]:
+        found = jobs_of(api, run)
+        is_done = all(job["status"].get("succeeded") == job["spec"]["completions"] for job in found.values())
+        return found if is_done else {}
+
+    return eventually(look, f"end of every Job of {run}", seconds)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from kubernetes.conftest import Cluster
-from kubernetes.driving import Started, driving, nodes_of, pods_of
+from kubernetes.driving import Started, all_complete, driving, nodes_of, pods_of
 
 from oarlock.engines.kubernetes.api import Api
 
@@ -25,8 +25,10 @@ SERVED = dict.fromkeys(("chief", "worker", "ps", "evaluator"), SMALL)
 
 
 @pytest.fixture(scope="module")
-def runs(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Started]]:
-    with driving(tmp_path_factory.mktemp("programs"), cluster.user) as driver:
+def runs(
+    cluster: Cluster, api: Api, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Started]]:
+    with driving(tmp_path_factory.mktemp("programs"), cluster.user, api) as driver:
         started = {}
         for path in sorted(PROGRAMS.glob("*.py")):
             roles = SERVED if path.stem == "parameter_servers" else PAIR
@@ -65,9 +67,9 @@ def test_parameter_servers_are_stopped_when_the_chief_is_done(runs: dict[str, St
     run = runs["parameter_servers"].succeed()
     assert run.lines["chief-0"][-1] == "counted to 20 on /job:ps", run.told
     assert run.lines["evaluator-0"] == ["the evaluator sees chief ps worker"]
-    pods = pods_of(api, run.name)
-    assert sorted(pods) == ["evaluator-0", "lead-0", "ps-0", "worker-0"]
     assert len(nodes_of(api, run.name)) == 2
+    jobs = all_complete(api, run.name)
+    assert sorted(jobs) == ["evaluator", "lead", "ps", "worker"]
 
 
 def test_a_program_that_fails_gives_its_code_and_its_last_words_last(runs: dict[str, Started]) -> None:

@@ -142,3 +142,13 @@ def test_stacks_come_from_every_pod(oarlock: Command, api: Api, program: Path, e
     for answer in answers:
         assert any("/train.py" in frame for frame in answer["stack"])
         assert not any("/oarlock/work/agent" in frame for frame in answer["stack"])
+
+
+def test_a_task_that_runs_out_of_memory_is_told_so(oarlock: Command, tmp_path: Path, ended: list[str]) -> None:
+    ended.append("live-memory")
+    program = tmp_path / "train.py"
+    program.write_text("hog = [bytearray(b'x' * 50_000_000) for _ in range(20)]\n")
+    words = ("run", "--on", "kubernetes", "--name", "live-memory", *SMALL, "--set", "limits.restarts=0")
+    done = oarlock(*words, str(program))
+    assert done.returncode == 137
+    assert "worker-0: killed because memory ran out: use smaller batches" in done.stderr

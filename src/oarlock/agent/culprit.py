@@ -41,6 +41,9 @@ def _reason(outcome: Outcome) -> str:
         return f"{outcome.error.get('type')}: {outcome.error.get('message')}"
     if outcome.is_alive or outcome.ours:
         return "it made no progress"
+    if outcome.starved:
+        role = outcome.name.rpartition("-")[0]
+        return f"killed because memory ran out: use smaller batches, or on a cluster more roles.{role}.memory"
     if outcome.signal is not None:
         return f"killed by {signal.Signals(outcome.signal).name}"
     return f"exit code {outcome.code}"

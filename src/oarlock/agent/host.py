@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from oarlock.agent import defaults, ports
+from oarlock.agent import defaults, memory, ports
 from oarlock.agent.loop import Loop
 from oarlock.agent.member import Member
 from oarlock.agent.record import Record
@@ -60,6 +60,7 @@ class Host:
         self.ending: str | None = None  # which end the members have been asked for
         self.members: dict[str, Member] = {}
         self.showing = Showing(loop)
+        self.starved = memory.kills()
         self.offer = ports.free_ports(sum(slots.values()), spec.bind)
         self.zygote = ZygoteProcess(spec)
 
@@ -270,10 +271,18 @@ class Host:
                         self._on_events(member)  # its last words may still be on the line
                     member.status, member.ours = status, ours
                     ended.append(member)
+        self._notice_memory(ended)
         for member in ended:
             self._tell_exit(member)
         self.tell(None)  # of all at once: who died together is judged together
         self._finish_clearing()
+
+    def _notice_memory(self, ended: Sequence[Member]) -> None:
+        killed = [member for member in ended if member.signal == signal.SIGKILL and not member.ours]
+        if killed and (count := memory.kills()) > self.starved:
+            self.starved = count
+            for member in killed:
+                member.starved = True
 
     def _tell_exit(self, member: Member) -> None:
         if member.report is not None:  # its last one is never thinned out

@@ -28,6 +28,7 @@ class Member:
         self.ours = False  # we signalled it: however it ended, that was not a failure
         self.error: dict[str, Any] | None = None  # the exception it reported
         self.failed_at: float | None = None
+        self.starved = False  # killed for memory
         self.report: dict[str, Any] | None = None  # the newest, with all it ever said
         self.told_at = float("-inf")
         self.log = log
@@ -72,6 +73,7 @@ class Member:
             ours=self.ours,
             error=self.error,
             failed_at=self.failed_at,
+            starved=self.starved,
         )
 
     def read_output(self, most: int = 64) -> bool:

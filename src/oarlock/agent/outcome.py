@@ -16,6 +16,7 @@ class Outcome:
     ours: bool = False  # we ended it: not a failure
     error: dict[str, Any] | None = None  # the exception it reported
     failed_at: float | None = None
+    starved: bool = False  # the kernel killed it for memory
 
     @property
     def is_alive(self) -> bool:

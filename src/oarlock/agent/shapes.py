@@ -18,6 +18,7 @@ _OUTCOME = {
     "ours": bool,
     "error": (dict, type(None)),
     "failed_at": (*_NUMBER, type(None)),
+    "starved": bool,
 }
 _EVENTS: dict[str, dict[str, Any]] = {
     "ready": {},

@@ -28,7 +28,7 @@ VERBS = {
     "delete": "Delete runs and everything they kept.",
     "events": "Print what happened in a run.",
     "plan": "Show what a run would create on a cluster, and whether it fits.",
-    "render": "Print a run's objects as YAML that `kubectl apply` takes and that trains.",
+    "render": "Print a run as YAML that `kubectl apply` takes and that trains.",
     "pull": "Bring what a run on a cluster has made to this machine.",
     "init": "Write a commented job.yaml for a program.",
     "schema": "Print the JSON schema of a job file.",

@@ -16,7 +16,7 @@ from oarlock.cli.output import print_json
 @cluster_options
 @json_option("a JSON List of the objects")
 def verb(as_json: bool, **given: Any) -> None:
-    """Print a run's objects as YAML that `kubectl apply` takes and that trains.
+    """Print a run as YAML that `kubectl apply` takes and that trains.
 
     Needs no cluster, and Oarlock is not needed again: the run supervises itself. Each rendering is a new run
     with a token of its own. Options come before TARGET: all that follows it, or --, goes to the program.

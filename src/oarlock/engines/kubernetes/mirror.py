@@ -31,6 +31,7 @@ _TURN = 0.1  # seconds between two commits
 _LOOK = 1.0  # seconds between two looks at what is wrong
 _FAREWELL = 8.0  # seconds after the verdict for the pods' last lines
 _CHECK = 3.0  # seconds between two looks at the Jobs
+_AWAY = 3.0  # seconds without an answer that are worth a word
 _REFUSED = 30.0  # seconds for which a server that comes up may refuse what it later allows
 _BATCH = 5000
 
@@ -261,10 +262,11 @@ class Mirror:
         error = self.watcher.problem
         if error is not None:
             waited = time.monotonic() - self.watcher.since
+            told = diagnose.explain(error)
             if not error.is_transient and (error.status == 401 or waited > _REFUSED):
-                told = diagnose.explain(error)
                 raise OarlockError(f"{told.what}; {told.fix}")
-            self._tell([diagnose.explain(error)])
+            if error.is_transient and waited > _AWAY:
+                self._tell([told])
             return
         self._tell_problems(self.watcher.pods)
 
