@@ -83,7 +83,7 @@ class Driver:
 
     def job(self, program: str, name: str = "", **fields: Any) -> Path:
         """A folder with a program and a job file. Its name is the job's: claims are called after it."""
-        folder = self.folder / (name or f"prog-{secrets.token_hex(3)}")
+        folder = self.folder / (name or unused())
         folder.mkdir()
         (folder / "train.py").write_text(program)
         (folder / "job.yaml").write_text(
@@ -100,7 +100,7 @@ class Driver:
 
     def make(self, kind: str, name: str = "", **content: Any) -> str:
         """Something of the user's own, and its name."""
-        name = name or f"prog-{secrets.token_hex(3)}"
+        name = name or unused()
         self.api.create({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **content})
         self.made.append((kind, name))
         return name
@@ -150,6 +150,11 @@ def driving(folder: Path, kubeconfig: Path, api: Api) -> Iterator[Driver]:
         yield driver
     finally:
         driver.close()
+
+
+def unused() -> str:
+    """A name that nobody else has."""
+    return f"prog-{secrets.token_hex(3)}"
 
 
 def pods_of(api: Api, run: str) -> dict[str, Object]:

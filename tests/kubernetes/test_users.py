@@ -1,0 +1,124 @@
+"""Who may do what: `edit` can do everything, `view` is told exactly what it lacks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from clusters import Cluster
+from waiting import eventually
+
+from oarlock import runs
+from oarlock.engines.kubernetes.api import Api
+from oarlock.engines.kubernetes.labels import selecting
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+SMALL = ("--set", "roles.worker.cpu=100m", "--set", "roles.worker.memory=200Mi", "-n", "2")
+
+STEPS = """
+import time, oarlock
+for number in range(600):
+    oarlock.current().report(step=number + 1)
+    print("line", number)
+    time.sleep(0.1)
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    folder = tmp_path / "program"
+    folder.mkdir()
+    (folder / "train.py").write_text(STEPS)
+    return folder / "train.py"
+
+
+def as_user(cluster: Cluster, user: str, home: Path) -> dict[str, str]:
+    """The environment of somebody else, on another machine."""
+    config = str(cluster.folder / f"{user}.kubeconfig")
+    return {**os.environ, "KUBECONFIG": config, "OARLOCK_HOME": str(home)}
+
+
+def test_view_is_told_which_permission_is_missing(
+    oarlock: Command, api: Api, cluster: Cluster, program: Path, tmp_path: Path
+) -> None:
+    before = len(api.all("Job"))
+    viewer = as_user(cluster, "view", tmp_path / "viewer")
+    done = oarlock("run", "--on", "kubernetes", str(program), env=viewer)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[0].startswith("oarlock: you may not create pods in namespace team")
+    assert "role edit" in done.stderr
+    assert len(api.all("Job")) == before
+    assert not any((tmp_path / "viewer" / "runs").iterdir())
+
+
+def test_view_can_watch_a_run_but_not_touch_it(
+    oarlock: Command, api: Api, cluster: Cluster, program: Path, tmp_path: Path, ended: list[str]
+) -> None:
+    ended.append("live-watched")
+    assert (
+        oarlock("run", "--on", "kubernetes", "-d", "--name", "live-watched", *SMALL, str(program)).returncode
+        == 0
+    )
+    viewer = as_user(cluster, "view", tmp_path / "viewer")
+    eventually(
+        lambda: "worker-1 | line 3" in oarlock("logs", "live-watched", env=viewer).stdout,
+        "lines of both workers",
+    )
+    assert "running" in oarlock("status", "live-watched", env=viewer).stdout
+    for verb, lacking in (("stop", "patch jobs.batch"), ("delete", "delete")):
+        done = oarlock(verb, *(("--force",) if verb == "delete" else ()), "live-watched", env=viewer)
+        assert done.returncode == 1, done.stdout
+        assert f"you may not {lacking}" in done.stderr
+    done = oarlock("stacks", "live-watched", env=viewer)
+    assert done.returncode == 1
+    assert "pods/exec" in done.stderr
+    assert len(api.all("Pod", selecting("live-watched"))) == 2
+
+
+def test_another_editor_takes_a_run_over_from_another_machine(
+    oarlock: Command, api: Api, cluster: Cluster, program: Path, tmp_path: Path, ended: list[str]
+) -> None:
+    ended.append("live-shared")
+    assert (
+        oarlock("run", "--on", "kubernetes", "-d", "--name", "live-shared", *SMALL, str(program)).returncode
+        == 0
+    )
+    other = as_user(cluster, "edit2", tmp_path / "other")
+    assert "live-shared" in oarlock("ps", "--refresh", env=other).stderr
+    done = oarlock("stop", "--now", "live-shared", env=other)
+    assert done.returncode == 0, done.stderr
+    assert oarlock("status", "live-shared").stdout.startswith("live-shared stopped")
+    assert oarlock("delete", "live-shared", env=other).returncode == 0
+    assert not api.all("Job", selecting("live-shared"))
+    gone = oarlock("status", "live-shared")
+    assert runs.find("live-shared").state().state == "stopped", gone.stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"KUBECONFIG": "/nowhere/config"}, "KUBECONFIG"),
+        ({"token": "wrong"}, "credentials"),
+        ({"server": "https://127.0.0.1:1"}, "API server"),
+    ],
+)
+def test_a_cluster_that_cannot_be_used_is_one_line(
+    change: dict[str, str], told: str, oarlock: Command, cluster: Cluster, program: Path, tmp_path: Path
+) -> None:
+    config = json.loads(cluster.user.read_text())
+    if "token" in change:
+        config["users"][0]["user"]["token"] = change["token"]
+    if "server" in change:
+        config["clusters"][0]["cluster"]["server"] = change["server"]
+    path = tmp_path / "config"
+    path.write_text(json.dumps(config))
+    env = {**os.environ, "KUBECONFIG": change.get("KUBECONFIG", str(path))}
+    done = oarlock("run", "--on", "kubernetes", str(program), env=env)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert told in done.stderr
+    assert not done.stdout
