@@ -24,7 +24,7 @@ HOW = (
     "no cluster for the Kubernetes tests: start one (kind create cluster, minikube start) "
     "and name its file in OARLOCK_TEST_KUBECONFIG"
 )
-_WAIT = 170.0  # seconds for another test run to end
+_WAIT = 900.0  # seconds for another test run to end
 
 
 @pytest.fixture(scope="session")
@@ -83,7 +83,7 @@ def _take(lock: int) -> None:
     deadline = time.monotonic() + _WAIT
     while True:
         try:
-            return fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > deadline:
                 pytest.fail("another test run uses the cluster")

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 from waiting import eventually
 
+from oarlock.engines.kubernetes import ending
 from oarlock.engines.kubernetes.api import Api, Object
 from oarlock.engines.kubernetes.labels import selecting
 
@@ -75,6 +76,7 @@ class Driver:
         self.kubeconfig = kubeconfig
         self.api = api
         self.started: list[Started] = []
+        self.jobs: list[str] = []
         self.made: list[tuple[str, str]] = []  # kind and name
 
     def env(self, kubeconfig: Path) -> dict[str, str]:
@@ -85,6 +87,7 @@ class Driver:
         """A folder with a program and a job file. Its name is the job's: claims are called after it."""
         folder = self.folder / (name or unused())
         folder.mkdir()
+        self.jobs.append(folder.name)
         (folder / "train.py").write_text(program)
         (folder / "job.yaml").write_text(
             yaml.safe_dump({"name": folder.name, "program": "train.py", **fields})
@@ -123,21 +126,23 @@ class Driver:
         )
 
     def close(self) -> None:
-        """All at once; then those whose claim was still in use by another."""
+        """All at once; claims last, for runs of one job share them."""
         for started in self.started:
             if started.process.poll() is None:
                 started.process.kill()
                 started.process.communicate()
-        deleting = [(started, self._delete(started)) for started in self.started]
-        failed = [started for started, process in deleting if process.communicate() and process.returncode]
+        deleting = [self._delete(started) for started in self.started]
+        told = [process.communicate()[1] for process in deleting]
         for kind, name in self.made:
             self.api.delete(kind, name)
-        told = [self._delete(started).communicate()[1] for started in failed]
+        for job in self.jobs:
+            for claim in ending.claims_of(self.api, job):
+                self.api.delete("PersistentVolumeClaim", claim)
         problems = [text for text in told if "oarlock: " in text and "there is no run" not in text]
         assert not problems, problems
 
     def _delete(self, started: Started) -> subprocess.Popen[str]:
-        words = [str(SCRIPT), "delete", "--force", "--volumes", started.name]
+        words = [str(SCRIPT), "delete", "--force", started.name]
         return subprocess.Popen(
             words, env=started.env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )

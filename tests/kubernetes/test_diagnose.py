@@ -533,11 +533,18 @@ def test_a_lost_node_is_told(cluster: Cluster, place: Api, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_an_api_server_that_is_away_is_told(cluster: Cluster, api: Api, place: Api) -> None:
-    with _broken(cluster, ["stop-api"], ["start-api"]), pytest.raises(ApiError) as refused:
-        diagnose.look(place, "diag-any")
+def test_an_api_server_that_is_away_is_told(cluster: Cluster, api: Api) -> None:
+    away = "the cluster's API server cannot be reached: "
+    api.all("Job")
+    with _broken(cluster, ["stop-api"], ["start-api"]):
+        with pytest.raises(ApiError) as ended:
+            diagnose.look(api, "diag-any")
+        with pytest.raises(ApiError) as refused:
+            diagnose.look(api, "diag-any")
+    told_first = {away + "it ended the connection", away + "connection refused"}
+    assert diagnose.explain(ended.value).what in told_first
     problem = diagnose.explain(refused.value)
-    assert problem.what == "the cluster's API server cannot be reached: connection refused"
+    assert problem.what == away + "connection refused"
     assert problem.fix.endswith("a run that is there goes on meanwhile")
     until("the API server", lambda: _answers(api))
 

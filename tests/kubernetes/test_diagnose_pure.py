@@ -198,6 +198,13 @@ def test_a_submission_that_died_half_way() -> None:
             "check network and VPN",
         ),
         (
+            ApiError(
+                0, "Unreachable", "the API server does not answer (Server disconnected without sending)"
+            ),
+            "the cluster's API server cannot be reached: it ended the connection",
+            "check network and VPN",
+        ),
+        (
             ApiError(401, "Unauthorized", "exec: aws: command not found"),
             "no credentials for the cluster: exec: aws: command not found",
             "log in to the cluster again",

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from kubernetes.conftest import Cluster
+from clusters import Cluster
 from kubernetes.driving import SMALL, Driver, all_complete, driving, pods_of
 
 from oarlock.engines.kubernetes.api import Api

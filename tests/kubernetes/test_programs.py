@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from kubernetes.conftest import Cluster
+from clusters import Cluster
 from kubernetes.driving import Started, all_complete, driving, nodes_of, pods_of
 
 from oarlock.engines.kubernetes.api import Api

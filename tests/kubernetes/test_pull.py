@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import random
 import signal
@@ -11,7 +12,6 @@ import subprocess
 import sys
 import tarfile
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from cli.small_programs import SCRIPT, eventually, write
+from cli.terminals import Terminal
 
 from oarlock import jobfile
 from oarlock.engines.kubernetes import exec, storepod, submit, unpacking
@@ -194,6 +195,18 @@ def test_what_is_there_is_replaced_only_where_it_is_ours_or_told_to(
     for _ in range(2):
         assert oarlock("pull", running.name, "--what", "model").returncode == 0
     assert not list(running.path.glob(".pull-*"))
+
+
+def test_progress_is_one_line_of_a_terminal_and_leaves_it(running: RunFolder, tmp_path: Path) -> None:
+    terminal = Terminal([str(SCRIPT), "pull", running.name, "--what", "model", "--to", "seen"], tmp_path)
+    try:
+        assert terminal.end() == 0
+    finally:
+        terminal.close()
+    assert "\rwaiting for a pod" in terminal.shown
+    assert " of 5.0 MB" in terminal.shown
+    left = [line.rpartition("\r")[2] for line in terminal.shown.replace("\r\n", "\n").splitlines()]
+    assert left[0].startswith("model ")
 
 
 def test_what_there_is_not_is_told(oarlock: Any, running: RunFolder, tmp_path: Path) -> None:
@@ -410,11 +423,11 @@ def test_files_that_change_while_they_are_read_are_told(tmp_path: Path) -> None:
         assert sender.stdout is not None
         assert sender.stderr is not None
         assert json.loads(sender.stderr.readline())["total"] == 30_000_002
-        (source / "c-going").unlink()  # it waits for us to read
+        first = sender.stdout.read(1 << 16)  # of the large one; then it waits for us to read on
+        (source / "c-going").unlink()
         (source / "a-large").write_bytes(b"short")
-        time.sleep(0.05)
-        pieces = iter(lambda: sender.stdout.read(1 << 16), b"")  # type: ignore[union-attr]
-        files, size = unpacking.unpack(pieces, tmp_path / "target")
+        rest = iter(lambda: sender.stdout.read(1 << 16), b"")  # type: ignore[union-attr]
+        files, size = unpacking.unpack(itertools.chain([first], rest), tmp_path / "target")
         told = json.loads(sender.stderr.read())
     assert (files, told["files"]) == (2, 2)
     assert told["changed"] == ["model/a-large", "model/c-going"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes.conftest import Cluster
+from clusters import Cluster
 from kubernetes.driving import SMALL, Driver, Started, all_complete, driving, jobs_of, pods_of, unused
 
 from oarlock import job as jobs

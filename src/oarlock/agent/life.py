@@ -78,7 +78,8 @@ def lead(spec: Spec, record: Record, seat: Seat, failed: str | None = None) -> i
         loop.turn()
     crew.dismiss()
     host.close()
-    loop.after("farewell", _FAREWELL, lambda: None)
+    if not conductor.is_moving:  # else they stay, for who takes over
+        loop.after("farewell", _FAREWELL, lambda: None)
     if spec.is_replaced and not conductor.is_moving:
         conductor.informed.add(seat.name)
         loop.after("latecomers", _LATECOMERS, lambda: None)

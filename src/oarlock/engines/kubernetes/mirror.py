@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from oarlock.engines.kubernetes import diagnose, podlog, submit
+from oarlock.engines.kubernetes import diagnose, podlog, replacing, submit
 from oarlock.engines.kubernetes.api import Api, ApiError, Object
 from oarlock.engines.kubernetes.labels import INDEX, LEAD, RESULT, STOPPED, selecting
 from oarlock.engines.kubernetes.ledger import Ledger
@@ -126,6 +126,7 @@ class Mirror:
         self.verdict_at: float | None = None
         self._looked = self._checked = 0.0
         self._is_repaired = False
+        self._replaced: set[str] = set()
 
     def catch_up(self) -> None:
         """What there is now, and no more. Raises ApiError."""
@@ -151,6 +152,7 @@ class Mirror:
                 if now - self._checked >= _CHECK or self.verdict_at is not None:
                     self._checked = now
                     self._check()
+                self._replace_lost()
                 if now - self._looked >= _LOOK:
                     self._looked = now
                     self._look()
@@ -254,6 +256,18 @@ class Mirror:
 
     def _lose(self, reason: str) -> None:
         self.ledger.end("lost", 1, reason=reason)
+
+    def _replace_lost(self) -> None:
+        """Kubernetes would wait 10 s and longer before it starts another pod in a lost one's place, or for
+        ever for a node that is gone. Without its finalizer the pod is forgotten, and replaced at once."""
+        for uid, pod in self.watcher.pods.items():
+            if uid in self._replaced or not replacing.is_lost(pod):
+                continue
+            self._replaced.add(uid)
+            try:
+                replacing.forget(self.api, pod)
+            except ApiError:
+                pass  # not allowed, or gone: it takes longer
 
     def _look(self) -> None:
         """What is wrong, if anything is. Said once, and taken back when it is over."""

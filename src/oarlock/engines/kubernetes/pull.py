@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -61,7 +62,8 @@ def fetch(api: Api, run: RunFolder, names: Sequence[str], to: Path, show: Show, 
         pulled = _fetch(api, run, names, wanted, to, show)
     except BaseException as problem:
         if is_new:
-            to.rmdir()
+            with suppress(OSError):  # somebody else has put something there
+                to.rmdir()
         if isinstance(problem, ApiError) and problem.status == 0:
             raise OarlockError(
                 f"the pull was cut: {problem}; nothing in {to} was changed, try again"

@@ -47,6 +47,8 @@ def _away(message: str) -> Problem:
         why = "connection refused"
     elif "timed out" in told or "timeout" in told:
         why = "no answer in time"
+    elif "disconnected" in told or "reset by peer" in told or "eof" in told:
+        why = "it ended the connection"
     else:
         why = cut(re.sub(r"^the API server does not answer \((.*)\)$", r"\1", message), 100)
     return problem(

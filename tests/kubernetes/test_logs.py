@@ -1,0 +1,105 @@
+"""Every line exactly once: through kubelets and API servers that restart, and clients that are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from clusters import Cluster
+from waiting import eventually
+
+from oarlock import runs
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+OARLOCK = Path(sys.executable).with_name("oarlock")
+COUNT = 1500
+LINES = f"""
+import time
+for number in range({COUNT}):
+    print("line", number, "\\u2713 \\t end")
+    time.sleep(0.015)
+"""
+
+pytestmark = pytest.mark.slow
+
+
+class Reader:
+    """`oarlock logs -f`, its output in a file."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        self.path = path
+        with path.open("wb") as out:
+            self.process = subprocess.Popen(
+                [OARLOCK, "logs", "-f", name], stdout=out, stderr=subprocess.STDOUT
+            )
+
+    def lines(self, task: str) -> list[str]:
+        said = self.path.read_text().splitlines()
+        return [line.partition(" | ")[2] for line in said if line.startswith(f"{task} | ")]
+
+    def has(self, number: int) -> bool:
+        return any(line.startswith(f"line {number} ") for line in self.lines("worker-1"))
+
+
+@pytest.fixture
+def reader_of(tmp_path: Path) -> Iterator[Callable[[str, str], Reader]]:
+    made: list[Reader] = []
+
+    def start(name: str, file: str) -> Reader:
+        made.append(Reader(name, tmp_path / file))
+        return made[-1]
+
+    yield start
+    for reader in made:
+        reader.process.kill()
+        reader.process.wait()
+
+
+def test_each_line_comes_once_whatever_restarts(
+    oarlock: Command,
+    cluster: Cluster,
+    tmp_path: Path,
+    ended: list[str],
+    reader_of: Callable[[str, str], Reader],
+) -> None:
+    ended.append("live-lines")
+    program = tmp_path / "train.py"
+    program.write_text(LINES)
+    words = ("--set", "roles.worker.cpu=100m", "--set", "roles.worker.memory=200Mi", "-n", "2")
+    assert (
+        oarlock("run", "--on", "kubernetes", "-d", "--name", "live-lines", *words, str(program)).returncode
+        == 0
+    )
+    writer, beside = reader_of("live-lines", "first"), reader_of("live-lines", "second")
+    eventually(lambda: writer.has(50) and beside.has(50), "line 50")
+
+    # One of the two writes the record and the other reads along; whichever it is, it is killed.
+    os.kill(writer.process.pid, signal.SIGKILL)
+    third = reader_of("live-lines", "third")
+    eventually(lambda: beside.has(250) and third.has(250), "line 250 after a client was killed")
+    cluster.do("restart-kubelet", "1")
+    cluster.do("restart-kubelet", "2")
+    eventually(lambda: beside.has(500), "line 500 after the kubelets restarted")
+    cluster.do("stop-api")
+    try:
+        assert "last seen" in oarlock("ps").stdout or "ago" in oarlock("ps").stdout
+    finally:
+        cluster.do("start-api")
+    eventually(lambda: beside.has(1000), "line 1000 after the API server was away")
+
+    for reader in (beside, third):
+        assert reader.process.wait(90) == 0, reader.path.read_text()[-2000:]
+        for task in ("worker-0", "worker-1"):
+            assert reader.lines(task) == [f"line {number} \u2713 \t end" for number in range(COUNT)]
+    assert oarlock("status", "live-lines").stdout.startswith("live-lines succeeded")
+    record = runs.find("live-lines").path
+    for task in ("worker-0", "worker-1"):
+        kept = (record / "logs" / "1" / f"{task}.log").read_text().splitlines()
+        assert [line.split(" ", 1)[1] for line in kept] == [
+            f"line {number} \u2713 \t end" for number in range(COUNT)
+        ]
