@@ -12,6 +12,7 @@ RunState is the one thing that every view of a run shows: `ps`, `status`, the li
     error       task, type, message, where  the exception a task died of
     restart     task, reason, left          a generation failed and the next one follows (forgiven: nobody's
                                             failure; alone: only this task starts again)
+    scale       workers                     another number of them is wanted from now on
     checkpoint  seconds, task?, step?       a checkpoint was saved; the steps stood still for so long
     note        text                        something worth a line
     problem     text?, fix?                 what keeps a cluster run from going on; neither: no longer
@@ -119,6 +120,7 @@ class RunState:
     code: int | None = None
     reason: str | None = None
     failure: Failure | None = None
+    workers: int | None = None  # as wanted by `scale`
     problem: str | None = None  # of the cluster's, now, with what to do about it
     tasks: dict[str, TaskState] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -218,6 +220,9 @@ class RunState:
 
     def _on_note(self, event: Event) -> None:
         self.notes = [*self.notes[-19:], str(event.get("text", ""))]
+
+    def _on_scale(self, event: Event) -> None:
+        self.workers = event.get("workers")
 
     def _on_problem(self, event: Event) -> None:
         told = [str(event[key]) for key in ("text", "fix") if event.get(key)]

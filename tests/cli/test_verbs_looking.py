@@ -14,7 +14,7 @@ from oarlock import __version__, runs
 
 STATE = {
     *("run", "job", "engine", "state", "created", "started", "ended", "updated", "generation", "restarts"),
-    *("agent", "code", "reason", "failure", "problem", "tasks", "notes", "time", "folders"),
+    *("agent", "code", "reason", "failure", "workers", "problem", "tasks", "notes", "time", "folders"),
 }
 TIME = {"total", "start", "rendezvous", "step", "checkpoint", "lost", "waiting", "goodput"}
 TASK = {"name", "state", "pid", "code", "starts", "step", "total", "rate", "reported", "metrics", "eta"}

@@ -86,7 +86,7 @@ class Reader:
         else:
             done = self.run(line, home)
             code, said, complaint = done.returncode, done.stdout, done.stderr
-        told = re.match(r"exit code (\d+)", command.remark)
+        told = re.search(r"exit code (\d+)", command.remark)
         assert code == (int(told[1]) if told else 0), f"{line}: {code}\n{said[-3000:]}\n{complaint[-3000:]}"
         if re.fullmatch(r"\w+", command.remark):
             assert said.strip() == command.remark, line

@@ -205,7 +205,7 @@ def test_progress_is_one_line_of_a_terminal_and_leaves_it(running: RunFolder, tm
         terminal.close()
     assert "\rwaiting for a pod" in terminal.shown
     assert " of 5.0 MB" in terminal.shown
-    left = [line.rpartition("\r")[2] for line in terminal.shown.replace("\r\n", "\n").splitlines()]
+    left = [line.rpartition("\r")[2] for line in terminal.shown.replace("\r\n", "\n").split("\n")]
     assert left[0].startswith("model ")
 
 

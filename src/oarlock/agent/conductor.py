@@ -40,6 +40,8 @@ class Conductor:
         self.phase = "gathering"
         self.agents: dict[str, Agent] = {}
         self.want = dict(spec.sizes)
+        if spec.is_replaced and record.state.workers is not None:  # as the one before us was told
+            self.want["worker"] = record.state.workers * spec.processes_of("worker")
         self.generation = record.state.generation
         self.tasks: tuple[Task, ...] = ()
         self.places: dict[str, list[str]] = {}
@@ -127,9 +129,14 @@ class Conductor:
         if wanted != self.want:
             self.want = wanted
             noun = "worker" if workers == 1 else "workers"
-            self.record.emit("note", text=f"scaling to {workers} {noun}")
+            self.record.emit("scale", workers=workers)
             self._resize(f"scaled to {workers} {noun}")
         return None
+
+    @property
+    def members(self) -> int:
+        """How many machines are wanted where every member has its own."""
+        return sum(count // self.spec.processes_of(role) for role, count in self.want.items())
 
     @property
     def formation(self) -> Message:

@@ -84,7 +84,7 @@ def lead(spec: Spec, record: Record, seat: Seat, failed: str | None = None) -> i
         conductor.informed.add(seat.name)
         loop.after("latecomers", _LATECOMERS, lambda: None)
     while (coordinator.members and loop.expects("farewell")) or (
-        len(conductor.informed) < spec.members and loop.expects("latecomers")
+        len(conductor.informed) < conductor.members and loop.expects("latecomers")
     ):
         loop.turn()
     coordinator.close()

@@ -72,11 +72,6 @@ class Spec:
         """Where every member has a machine of its own."""
         return Seat(f"{role}-{index}", {role: self.processes_of(role)})
 
-    @property
-    def members(self) -> int:
-        """How many machines there are if every member has its own."""
-        return sum(count // self.processes_of(role) for role, count in self.sizes.items())
-
     def name_of(self, machine: int) -> str:
         return f"machine-{machine}"
 

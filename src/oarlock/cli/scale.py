@@ -7,8 +7,8 @@ import time
 import click
 
 from oarlock import runs
-from oarlock.cli import shape
-from oarlock.cli.asking import ask
+from oarlock.cli import current, shape
+from oarlock.cli.asking import ask, kept_fresh
 from oarlock.cli.options import json_option, run_names
 from oarlock.cli.output import plural, print_json
 from oarlock.errors import OarlockError
@@ -27,9 +27,16 @@ def verb(words: tuple[str, ...], as_json: bool) -> None:
     Its tasks are ended and a generation with N workers starts, from the last checkpoint. It costs no restart.
     """
     name, workers = _parse(words)
-    run = runs.find(name)
-    answer = ask(run, {"ask": "scale", "workers": workers})
-    state = _until_formed(run, workers, answer["tasks"], answer["generation"])
+    run = current.find(name)
+    if run.is_remote:
+        from oarlock.engines.kubernetes import client
+
+        client.check_scale(run, workers)
+    with kept_fresh(run):
+        answer = ask(run, {"ask": "scale", "workers": workers})
+        if run.is_remote:
+            client.scale(run, workers)
+        state = _until_formed(run, workers, answer["tasks"], answer["generation"])
     if as_json:
         print_json(shape.of_run(run, state))
         return
@@ -51,7 +58,7 @@ def _until_formed(run: runs.RunFolder, workers: int, tasks: int, generation: int
     state, happened = RunState(run.name), Tail(run.path / "events.jsonl")
     wanted, deadline = plural(workers, "worker"), time.monotonic() + _PATIENCE
     while True:
-        is_held = run.is_held()  # before the look: what was written by then is seen
+        is_held = run.is_running()  # before the look: what was written by then is seen
         for line in happened.lines():
             event = decode(line.decode(errors="replace"))
             if event is not None:

@@ -16,7 +16,7 @@ _PARTS = {"lost": "lost work"}
 def notable(event: Event, state: RunState) -> str | None:
     """The short line that a watcher should see for an event, if any."""
     kind = event["kind"]
-    if kind in ("generation", "restart", "note", "problem", "stop") or (
+    if kind in ("generation", "restart", "scale", "note", "problem", "stop") or (
         kind == "ready" and event.get("modules")
     ):
         return describe(event)
@@ -147,6 +147,7 @@ _TELLERS: dict[str, Callable[[Event], str]] = {
     "report": _report,
     "error": _error,
     "restart": _restart,
+    "scale": lambda event: f"scaling to {plural(event.get('workers', 0), 'worker')}",
     "checkpoint": _checkpoint,
     "note": lambda event: first_line(str(event.get("text"))),
     "problem": _problem,

@@ -98,7 +98,11 @@ class Api:
 
     def create_warned(self, manifest: Object, *, dry_run: bool = False) -> tuple[Object, list[str]]:
         """The object as the server keeps it, and what it warned of (Pod Security says so only there)."""
-        params = {"fieldManager": _MANAGER, **({"dryRun": "All"} if dry_run else {})}
+        params = {
+            "fieldManager": _MANAGER,
+            "fieldValidation": "Strict",
+            **({"dryRun": "All"} if dry_run else {}),
+        }
         answer = self._send("POST", self._path(manifest["kind"]), params=params, body=manifest)
         warned = [_unquoted(text) for text in answer.headers.get_list("Warning")]
         return _object(answer), warned

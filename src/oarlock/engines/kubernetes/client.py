@@ -18,7 +18,7 @@ from oarlock.engines.kubernetes.api import Api, ApiError, Object
 from oarlock.engines.kubernetes.labels import LEAD, MANAGED, RUN, selecting
 from oarlock.engines.kubernetes.ledger import Ledger
 from oarlock.engines.kubernetes.mirror import Mirror
-from oarlock.errors import OarlockError
+from oarlock.errors import JobError, OarlockError
 from oarlock.job import Job
 from oarlock.jobfile import JobFile
 from oarlock.runs import RunFolder
@@ -112,6 +112,43 @@ def ask(run: RunFolder, question: dict[str, Any]) -> dict[str, Any]:
 
 def _is_running(pod: Object) -> bool:
     return bool(pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"])
+
+
+def check_scale(run: RunFolder, workers: int) -> None:
+    """Raises JobError where a cluster's run cannot have that many."""
+    with told():
+        _worker_job(run, api_of(run), workers)
+
+
+def scale(run: RunFolder, workers: int) -> None:
+    """As many pods as there are to be workers: the highest indexes go first, new ones come last."""
+    api = api_of(run)
+    with told():
+        job, count = _worker_job(run, api, workers)
+        if job is not None:
+            # With no completions left a Job is complete, and could never grow again.
+            change = {"parallelism": count, **({"completions": count} if count else {})}
+            api.patch("Job", job, {"spec": change})
+
+
+def _worker_job(run: RunFolder, api: Api, workers: int) -> tuple[str | None, int]:
+    """The Job of all workers but a leading one, and how many it is to have."""
+    jobs = [
+        job
+        for job in submit.jobs_of(api, run.name)
+        if job["metadata"]["name"].startswith(f"{run.name}-worker")
+    ]
+    if len(jobs) > 1:
+        raise JobError(f"{run.name} has workers of several kinds: which of them is not for `scale` to choose")
+    leads = not Spec.from_json((run.path / "agent.json").read_text()).sizes.get("chief")
+    count = workers - leads
+    if not jobs and count:
+        raise JobError(
+            f"{run.name} was started with one worker, and has no Job for more; start it with min..max"
+        )
+    if not jobs:
+        return None, 0
+    return jobs[0]["metadata"]["name"], count
 
 
 def delete(run: RunFolder, *, now: bool, volumes: bool) -> list[str]:

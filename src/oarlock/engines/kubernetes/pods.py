@@ -228,15 +228,16 @@ def _quick(condition: str) -> Object:
 
 
 def _merged(ours: Any, theirs: Any) -> Any:
-    """The user's part into ours: mappings are merged, lists of named things by name, other lists added to."""
+    """The user's part into ours: mappings are merged, lists of named things by name, lists of other mappings
+    are added to, all else is replaced."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         return {
             **ours,
             **{key: _merged(ours[key], one) if key in ours else one for key, one in theirs.items()},
         }
-    if isinstance(ours, list) and isinstance(theirs, list):
+    if isinstance(ours, list) and isinstance(theirs, list) and all(isinstance(one, dict) for one in ours):
         named = {one["name"]: one for one in theirs if isinstance(one, dict) and "name" in one}
-        known = [one.get("name") if isinstance(one, dict) else None for one in ours]
+        known = [one.get("name") for one in ours]
         merged = [
             _merged(one, named[name]) if name in named else one for one, name in zip(ours, known, strict=True)
         ]

@@ -27,6 +27,7 @@ HELPER = "oarlock.dev/helper"  # a pod that is no task: what it is there for
 
 _DEADLINE = 3600  # seconds; a pull takes less
 _PATIENCE = 120.0
+_FAREWELL = 10.0
 _POLL = 0.2
 _SLEEP = (
     f"import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit()); time.sleep({_DEADLINE})"
@@ -60,10 +61,7 @@ def mounted(api: Api, run: RunFolder) -> Iterator[str]:
         _wait(api, name)
         yield name
     finally:
-        try:
-            api.delete("Pod", name, grace=0)
-        except ApiError:
-            pass  # nobody answers; its deadline ends it, and `delete` finds it
+        _delete(api, name)
 
 
 def _job(run: RunFolder) -> Job:
@@ -144,6 +142,18 @@ def _wait(api: Api, name: str) -> None:
         if pod["status"].get("phase") in ("Failed", "Succeeded") or time.monotonic() > deadline:
             raise OarlockError(f"the pod that mounts its claim does not start: {_why(pod)}")
         time.sleep(_POLL)
+
+
+def _delete(api: Api, name: str) -> None:
+    """Tried for a while: an API server that is away comes back. After that its deadline ends the pod."""
+    until = time.monotonic() + _FAREWELL
+    while True:
+        try:
+            return api.delete("Pod", name, grace=0)
+        except ApiError as error:
+            if not error.is_transient or time.monotonic() > until:
+                return None
+            time.sleep(_POLL)
 
 
 def is_up(pod: Object) -> bool:
