@@ -53,9 +53,11 @@ def admin(cluster: Cluster) -> Iterator[Api]:
 
 
 @pytest.fixture(autouse=True)
-def surroundings(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(cluster.user))
+def surroundings(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home of its own; who uses the cluster is the user with the role `edit`."""
     monkeypatch.setenv("OARLOCK_HOME", str(tmp_path / "home"))
+    if "cluster" in request.fixturenames:
+        monkeypatch.setenv("KUBECONFIG", str(request.getfixturevalue("cluster").user))
 
 
 @pytest.fixture

@@ -144,7 +144,9 @@ def test_stacks_come_from_every_pod(oarlock: Command, api: Api, program: Path, e
         assert not any("/oarlock/work/agent" in frame for frame in answer["stack"])
 
 
-def test_a_task_that_runs_out_of_memory_is_told_so(oarlock: Command, tmp_path: Path, ended: list[str]) -> None:
+def test_a_task_that_runs_out_of_memory_is_told_so(
+    oarlock: Command, tmp_path: Path, ended: list[str]
+) -> None:
     ended.append("live-memory")
     program = tmp_path / "train.py"
     program.write_text("hog = [bytearray(b'x' * 50_000_000) for _ in range(20)]\n")

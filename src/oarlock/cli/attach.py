@@ -18,6 +18,6 @@ def verb(name: str | None, as_json: bool) -> int:
 
     Ctrl-C leaves it alone and running. The exit code is the run's, or 0 after Ctrl-C.
     """
-    run = current.find(name)
+    run = current.find(name, with_logs=True)
     with Interrupts() as interrupts:
         return attached.visit(Watch(run), interrupts, as_json)

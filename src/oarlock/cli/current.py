@@ -11,13 +11,13 @@ from oarlock import runs
 from oarlock.errors import OarlockError, UnknownRun
 
 
-def find(name: str | None) -> runs.RunFolder:
+def find(name: str | None, *, with_logs: bool = False) -> runs.RunFolder:
     """By its name, the latest without one. A cluster that does not answer is said, and no more."""
     try:
         run = runs.find(name)
     except UnknownRun:
         run = _sent_from_elsewhere(name)
-    _refresh(run)
+    _refresh(run, with_logs)
     return run
 
 
@@ -53,13 +53,13 @@ def _has_kubeconfig() -> bool:
     return "KUBECONFIG" in os.environ or Path("~/.kube/config").expanduser().exists()
 
 
-def _refresh(run: runs.RunFolder) -> None:
+def _refresh(run: runs.RunFolder, with_logs: bool = False) -> None:
     if not run.is_remote or run.state().is_over:
         return
     from oarlock.engines.kubernetes import client
 
     try:
-        client.refresh(run)
+        client.refresh(run, with_logs=with_logs)
     except OarlockError as problem:
         click.echo(f"oarlock: {problem}", err=True)
         click.echo(f"oarlock: {run.name} is shown as it was last seen", err=True)

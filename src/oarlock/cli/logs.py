@@ -54,7 +54,7 @@ def verb(
     _exclude({"--generation": generation, "--previous": previous})
     _exclude({"--task": tasks, "--failed": failed, "--first-error": first_error})
     _exclude({"--follow": follow, "--first-error": first_error})
-    run = current.find(name)
+    run = current.find(name, with_logs=True)
     choice = logfiles.choose(
         run,
         tasks=tasks,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 
 import click
 
@@ -11,6 +12,7 @@ from oarlock.cli.options import json_option, run_argument
 from oarlock.cli.output import duration, hint, plural, print_json, print_table
 from oarlock.events import RunState, TaskState
 
+_MOST = 30  # tasks that are listed
 _HEADER = ("TASK", "STATE", "STEP", "RATE", "ETA", "STARTS", "CODE", "PROCESS", "METRICS")
 
 
@@ -26,7 +28,7 @@ def verb(name: str | None, as_json: bool) -> None:
         return
     _print_heading(state)
     click.echo()
-    print_table(_HEADER, [_row(task) for task in state.tasks.values()])
+    _print_tasks(list(state.tasks.values()))
     if state.problem is not None:
         _print_block("problem", state.problem.split("; ", 1))
     if state.failure is not None:
@@ -39,6 +41,21 @@ def verb(name: str | None, as_json: bool) -> None:
         if state.is_final or state.state == "lost"
         else f"oarlock attach {run.name}"
     )
+
+
+def _print_tasks(tasks: list[TaskState]) -> None:
+    """All of a few; of many how many are in which state, the leader, and those that stand out."""
+    if len(tasks) <= _MOST:
+        print_table(_HEADER, [_row(task) for task in tasks])
+        return
+    counts = Counter(task.state for task in tasks)
+    usual = counts.most_common(1)[0][0]
+    odd = [task for task in tasks[1:] if task.state != usual]
+    shown = [tasks[0], *odd[: _MOST - 1]]
+    click.echo(", ".join(f"{count} {state}" for state, count in counts.most_common()))
+    print_table(_HEADER, [_row(task) for task in shown])
+    if len(odd) >= _MOST:
+        click.echo(f"and {len(odd) - _MOST + 1} more that are not {usual}")
 
 
 def _print_heading(state: RunState) -> None:

@@ -122,13 +122,19 @@ class Api:
     def all(self, kind: str, labels: str = "", fields: str = "") -> list[Object]:
         return self.all_with_version(kind, labels, fields)[0]
 
+    def some(self, kind: str, labels: str, fields: str = "", most: int = _PAGE) -> list[Object]:
+        """The first ones."""
+        params = {"limit": str(most), "labelSelector": labels, "fieldSelector": fields}
+        page = _object(self._send("GET", self._path(kind), params=params))
+        return [_slim(found) for found in page["items"]]
+
     def all_with_version(self, kind: str, labels: str = "", fields: str = "") -> tuple[list[Object], str]:
         """All of them, page by page, and the version from which to watch."""
         found: list[Object] = []
         params = {"limit": str(_PAGE), "labelSelector": labels, "fieldSelector": fields}
         while True:
             page = _object(self._send("GET", self._path(kind), params=params))
-            found += page["items"]
+            found += map(_slim, page["items"])
             metadata = page["metadata"]
             if not metadata.get("continue"):
                 return found, str(metadata["resourceVersion"])
@@ -178,7 +184,8 @@ class Api:
         with self.stream(self._path(kind), params) as answer:
             for line in answer.iter_lines():
                 if line:
-                    yield json.loads(line)
+                    change = json.loads(line)
+                    yield {**change, "object": _slim(change["object"])}
 
     def log(self, pod: str, **params: str) -> Iterator[bytes]:
         """The lines of a pod's log, without their ends."""
@@ -297,6 +304,14 @@ def _check(answer: httpx.Response, doing: str) -> None:
 def _object(answer: httpx.Response) -> Object:
     told: Object = answer.json()
     return told
+
+
+def _slim(found: Object) -> Object:
+    """Without who changed what when, which is most of an object and of no use here."""
+    metadata = found.get("metadata", {})
+    if "managedFields" not in metadata:
+        return found
+    return {**found, "metadata": {key: value for key, value in metadata.items() if key != "managedFields"}}
 
 
 def _unquoted(warning: str) -> str:

@@ -101,7 +101,12 @@ def ask(run: RunFolder, question: dict[str, Any]) -> dict[str, Any]:
         if not found:
             raise UnreachableError("its leading pod is not running")
         words = ["python3", "-c", _ASK, json.dumps(question)]
-        code, said, complaint = exec.run(api, found[-1]["metadata"]["name"], words)
+        try:
+            code, said, complaint = exec.run(api, found[-1]["metadata"]["name"], words)
+        except ApiError as error:
+            if error.is_transient:
+                raise UnreachableError(str(error)) from None  # its pod may be on its way out
+            raise
     if code:
         raise UnreachableError(complaint.decode(errors="replace").strip().rpartition("\n")[2])
     answer: dict[str, Any] = json.loads(said)
@@ -198,8 +203,9 @@ def told() -> Iterator[None]:
         raise OarlockError(f"{problem.what}; {problem.fix}") from None
 
 
-def refresh(run: RunFolder) -> None:
-    """Bring the record up to what the cluster says now. A record that somebody else writes is fresh."""
+def refresh(run: RunFolder, *, with_logs: bool = False) -> None:
+    """Bring the record up to what the cluster says now: its events, or the tasks' lines too. A record that
+    somebody else writes is fresh."""
     if run.state().is_over:
         return
     try:
@@ -208,7 +214,7 @@ def refresh(run: RunFolder) -> None:
         return
     try:
         with told():
-            Mirror(run, api_of(run)).catch_up()
+            Mirror(run, api_of(run)).catch_up(with_logs=with_logs)
     finally:
         os.close(held)
 

@@ -70,6 +70,8 @@ class Command:
         except WebSocketUpgradeError as problem:
             raise self._refusal(problem.response.status_code) from None
         except (HTTPXWSException, httpx.HTTPError, OSError) as problem:
+            if self.code >= 0:
+                return  # it has ended, and how is known: only the farewell failed
             told = str(problem) or type(problem).__name__
             raise ApiError(
                 0, "Unreachable", f"the connection to the pod was cut ({told})", self.doing

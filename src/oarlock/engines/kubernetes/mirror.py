@@ -34,6 +34,8 @@ _CHECK = 3.0  # seconds between two looks at the Jobs
 _AWAY = 3.0  # seconds without an answer that are worth a word
 _REFUSED = 30.0  # seconds for which a server that comes up may refuse what it later allows
 _BATCH = 5000
+_MANY = 500  # pods: of more only those that wait or failed are looked at
+_FEW = 100
 
 Line = tuple[str, str, str, str]  # uid, pod, stamp, text
 
@@ -128,17 +130,38 @@ class Mirror:
         self._is_repaired = False
         self._replaced: set[str] = set()
 
-    def catch_up(self) -> None:
-        """What there is now, and no more. Raises ApiError."""
-        found, _ = self.api.all_with_version("Pod", selecting(self.run.name))
-        pods = {pod["metadata"]["uid"]: pod for pod in found}
+    def catch_up(self, *, with_logs: bool) -> None:
+        """What there is now, and no more: as many calls for 5,000 pods as for two. Raises ApiError."""
+        jobs = self._jobs()
+        labels = selecting(self.run.name)
+        pods = self._read_logs(labels if with_logs else f"{labels},{LEAD}=true")
+        self._conclude(jobs, pods)
+        if not self.ledger.state.is_over:
+            self._tell(self._look_once(jobs))
+        elif not with_logs:
+            self._read_logs(labels)  # while they are there
+        self._finish()
+
+    def _read_logs(self, labels: str) -> dict[str, Object]:
+        pods = {pod["metadata"]["uid"]: pod for pod in self.api.some("Pod", labels)}
         for uid in _chosen(pods):
             if podlog.has_started(pods[uid]):
                 self._read_now(pods[uid])
-        self._conclude(self._jobs(), pods)
-        if not self.ledger.state.is_over:
-            self._tell_problems(pods)
-        self._finish()
+        return pods
+
+    def _look_once(self, jobs: list[Object]) -> list[diagnose.Problem]:
+        """Pods that are well need no look, and their Jobs count them."""
+        wanted = sum(job["spec"].get("parallelism", 0) for job in jobs)
+        statuses = [job.get("status", {}) for job in jobs]
+        if sum(one.get("ready", 0) for one in statuses) == wanted and not any(map(_is_leaving, statuses)):
+            return []
+        labels = selecting(self.run.name)
+        if wanted <= _MANY:
+            pods = self.api.some("Pod", labels)
+        else:
+            pods = [*self.api.some("Pod", labels, "status.phase=Failed", _FEW)]
+            pods += self.api.some("Pod", labels, "status.phase=Pending", _FEW)
+        return diagnose.look(self.api, self.run.name, pods, jobs)
 
     def follow(self, stop: threading.Event) -> None:
         """Until the run is over, or nobody wants to see it. Raises OarlockError when it cannot go on."""
@@ -341,6 +364,10 @@ def _chosen(pods: dict[str, Object]) -> list[str]:
     return sorted((uid for uid in pods if "oarlock.dev/role" in pods[uid]["metadata"]["labels"]), key=order)[
         :_MOST
     ]
+
+
+def _is_leaving(status: Object) -> bool:
+    return bool(status.get("terminating"))
 
 
 def _is_well(pod: Object) -> bool:

@@ -56,12 +56,18 @@ def mounted(api: Api, run: RunFolder) -> Iterator[str]:
     _require(api, claims := _claims(manifest["spec"]))
     _share_node(api, manifest["spec"], claims)
     name = manifest["metadata"]["name"]
+    is_refused = False
     try:
-        api.create(objects.owned(manifest, lead) if lead else manifest)
+        try:
+            api.create(objects.owned(manifest, lead) if lead else manifest)
+        except ApiError as error:
+            is_refused = not error.is_transient  # else it may be there, and only the answer got lost
+            raise
         _wait(api, name)
         yield name
     finally:
-        _delete(api, name)
+        if not is_refused:
+            _delete(api, name)
 
 
 def _job(run: RunFolder) -> Job:
@@ -145,14 +151,14 @@ def _wait(api: Api, name: str) -> None:
 
 
 def _delete(api: Api, name: str) -> None:
-    """Tried for a while: an API server that is away comes back. After that its deadline ends the pod."""
+    """Tried for a while: an API server that is away comes back, and one that comes up refuses at first. After
+    that its deadline ends the pod."""
     until = time.monotonic() + _FAREWELL
-    while True:
+    while time.monotonic() < until:
         try:
-            return api.delete("Pod", name, grace=0)
-        except ApiError as error:
-            if not error.is_transient or time.monotonic() > until:
-                return None
+            api.delete("Pod", name, grace=0)
+            return
+        except ApiError:
             time.sleep(_POLL)
 
 

@@ -36,7 +36,7 @@ def explain(error: ApiError) -> Problem:
 
 def _away(message: str) -> Problem:
     told = message.lower()
-    if "certificate" in told or "ssl" in told or "tls" in told:
+    if "certificate" in told:
         return problem(
             "the API server's certificate is not the one that the kubeconfig expects",
             "get a new kubeconfig for this cluster, or check that a proxy is not in between",
