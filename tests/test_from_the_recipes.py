@@ -196,10 +196,8 @@ def _shape(objects: list[dict[str, Any]]) -> Shape:
             [container] = one["spec"]["template"]["spec"]["containers"]
             groups[name.rpartition("-")[2]] = count
             gpus += count * int(container["resources"]["limits"].get("nvidia.com/gpu", 0))
-            others = [
-                mount for mount in container["volumeMounts"] if not mount["name"].startswith("oarlock-")
-            ]
-            mounts |= {mount["mountPath"] for mount in others}
+            paths = {mount["mountPath"] for mount in container["volumeMounts"]}
+            mounts |= {path for path in paths if not path.startswith(("/oarlock/", "/tmp", "/dev/shm"))}
     return Shape(groups, claims, mounts, gpus)
 
 

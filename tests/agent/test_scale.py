@@ -35,7 +35,7 @@ def test_the_gang_grows_when_the_new_machine_is_there(leader: Leader) -> None:
     one = Member(leader, "machine-1")
     assert one.until_run()["generation"] == 1
     assert scale(leader, 3) == {"ok": True, "tasks": 3, "generation": 1}
-    assert leader.state().notes[-1] == "scaling to 3 workers"
+    assert leader.state().workers == 3
     two = Member(leader, "machine-2")
     two.until(lambda member: member.wishes, "seat")
     clear(one)

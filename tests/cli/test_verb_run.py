@@ -244,7 +244,8 @@ def test_a_mistake_is_one_line_and_nothing_is_created(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--on", "kubernetes", "train.py"], "comes with the Kubernetes engine, not in this version"),
+        (["--on", "kubernetes", "--machines", "2", "train.py"], "on Kubernetes every member has its own"),
+        (["--namespace", "team", "train.py"], "--namespace and --context go with --on kubernetes"),
         (["-d", "-f", "train.py"], "--detach and --follow exclude each other"),
         (["--resume", "x", "-n", "2"], "leave out --workers"),
         (["--resume", "x", "train.py"], "leave out TARGET"),
