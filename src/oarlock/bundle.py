@@ -29,9 +29,11 @@ LIMIT = 8 * 1024 * 1024  # compressed
 
 # What travels of Oarlock itself: files, and rooms with every module in them.
 TRAVELS = ("__init__.py", "cluster.py", "contract.py", "events.py", "accounting.py", "agent/", "training/")
-# Unpacked first, so that every later process finds the modules compiled.
-BOOT = """import sys, zipfile
+# Unpacked first, so that every later process finds the modules compiled. The first process of a pod has no
+# default signals: one that is asked to leave before its loop runs would be waited for through its grace.
+BOOT = """import os, signal, sys, zipfile
 
+signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
 place = "/oarlock/work/agent"
 with zipfile.ZipFile(sys.argv[0]) as archive:
     archive.extractall(place)

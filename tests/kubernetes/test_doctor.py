@@ -32,7 +32,7 @@ def findings(done: Any) -> dict[str, dict[str, str]]:
     return {check["name"]: check for check in json.loads(done.stdout)["checks"]}
 
 
-def test_an_editor_can_do_everything(oarlock: Any) -> None:
+def test_an_editor_can_do_everything(oarlock: Any, cluster: Any) -> None:
     done = oarlock("doctor", "--on", "kubernetes", "--image", "busybox:1", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     told = json.loads(done.stdout)
@@ -47,7 +47,7 @@ def test_an_editor_can_do_everything(oarlock: Any) -> None:
     assert found["image"]["detail"].startswith("busybox:1: cannot tell: ")
 
 
-def test_it_is_told_line_by_line(oarlock: Any) -> None:
+def test_it_is_told_line_by_line(oarlock: Any, cluster: Any) -> None:
     done = oarlock("doctor", "--on", "kubernetes")
     lines = done.stdout.splitlines()
     assert len(lines) == 1 + len(NAMES)
@@ -162,7 +162,7 @@ def test_without_a_cluster_it_is_one_line(
     assert said in lines[1]
 
 
-def test_a_context_that_is_not_there_is_one_line(oarlock: Any) -> None:
+def test_a_context_that_is_not_there_is_one_line(oarlock: Any, cluster: Any) -> None:
     done = oarlock("doctor", "--on", "kubernetes", "--context", "nowhere", "--json")
     assert done.returncode == 1
     assert [check["name"] for check in json.loads(done.stdout)["checks"]] == ["cluster"]

@@ -25,7 +25,7 @@ HIGH = {"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> None:
+def program(cluster: Any, tmp_path: Path) -> None:
     write(tmp_path / "train.py", "print('hello')\n")
     (tmp_path / "notes.txt").write_text("x" * 5000)
 

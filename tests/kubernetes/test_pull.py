@@ -346,6 +346,15 @@ def test_exec_brings_bytes_as_they_are(running: RunFolder, api: Api) -> None:
     assert exec.run(api, pod, ["python3", "-c", "print(1)"]) == (0, b"1\n", b"")
 
 
+def test_exec_leaves_other_connections_alone(running: RunFolder, api: Api) -> None:
+    """A thread that still reads from a closed socket would read from the next one with its number."""
+    pod = _leader(api, running)
+    for _ in range(40):
+        assert exec.run(api, pod, ["true"])[0] == 0
+        with pytest.raises(ApiError, match="not found"):
+            api.get("Pod", "tool-nobody")
+
+
 def test_exec_says_why_not(running: RunFolder, api: Api) -> None:
     with pytest.raises(ApiError, match='"nosuch": executable file not found'):
         exec.run(api, _leader(api, running), ["nosuch"])

@@ -23,9 +23,12 @@ def find(name: str | None, *, with_logs: bool = False) -> runs.RunFolder:
 
 def refresh_all() -> None:
     """And say which runs there are that were sent from elsewhere."""
+    for run in runs.all_runs():
+        try:
+            _refresh(run)
+        except UnknownRun as gone:
+            click.echo(f"oarlock: {gone}", err=True)
     known = runs.all_runs()
-    for run in known:
-        _refresh(run)
     if _has_kubeconfig():
         from oarlock.engines.kubernetes import client
 
@@ -60,6 +63,8 @@ def _refresh(run: runs.RunFolder, with_logs: bool = False) -> None:
 
     try:
         client.refresh(run, with_logs=with_logs)
+    except UnknownRun:
+        raise  # half sent by a client that died, and removed
     except OarlockError as problem:
         click.echo(f"oarlock: {problem}", err=True)
         click.echo(f"oarlock: {run.name} is shown as it was last seen", err=True)

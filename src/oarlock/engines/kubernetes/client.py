@@ -13,12 +13,12 @@ from typing import Any
 from oarlock import runs
 from oarlock.agent.control import UnreachableError
 from oarlock.agent.spec import Spec
-from oarlock.engines.kubernetes import diagnose, ending, exec, submit
+from oarlock.engines.kubernetes import diagnose, ending, exec, repairing, submit
 from oarlock.engines.kubernetes.api import Api, ApiError, Object
 from oarlock.engines.kubernetes.labels import LEAD, MANAGED, RUN, selecting
 from oarlock.engines.kubernetes.ledger import Ledger
 from oarlock.engines.kubernetes.mirror import Mirror
-from oarlock.errors import JobError, OarlockError
+from oarlock.errors import JobError, OarlockError, UnknownRun
 from oarlock.job import Job
 from oarlock.jobfile import JobFile
 from oarlock.runs import RunFolder
@@ -36,6 +36,9 @@ def api_for(job: Job, context: str | None = None, namespace: str | None = None) 
 
 def start(jobfile: JobFile, name: str | None, api: Api) -> RunFolder:
     with told():
+        for known in runs.all_runs():
+            if known.is_remote and (known.path / submit.UNSENT).exists():
+                repairing.settle(known, api_of(known))
         return submit.start(jobfile, name, api)
 
 
@@ -131,9 +134,7 @@ def scale(run: RunFolder, workers: int) -> None:
     with told():
         job, count = _worker_job(run, api, workers)
         if job is not None:
-            # With no completions left a Job is complete, and could never grow again.
-            change = {"parallelism": count, **({"completions": count} if count else {})}
-            api.patch("Job", job, {"spec": change})
+            ending.scale(api, job, count)
 
 
 def _worker_job(run: RunFolder, api: Api, workers: int) -> tuple[str | None, int]:
@@ -208,6 +209,9 @@ def refresh(run: RunFolder, *, with_logs: bool = False) -> None:
     somebody else writes is fresh."""
     if run.state().is_over:
         return
+    with told():
+        if not repairing.settle(run, api_of(run)):
+            raise UnknownRun(f"{run.name} was never sent completely, and has been removed")
     try:
         held = run.hold(seconds=0)
     except OarlockError:

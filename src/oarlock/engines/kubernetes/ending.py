@@ -41,6 +41,12 @@ def resume(api: Api, run: str) -> None:
         api.patch("Job", job["metadata"]["name"], change)
 
 
+def scale(api: Api, job: str, count: int) -> None:
+    """With no completions left a Job is complete, and could never grow again."""
+    change = {"parallelism": count, **({"completions": count} if count else {})}
+    api.patch("Job", job, {"spec": change})
+
+
 def delete(api: Api, run: str, *, now: bool, patience: float) -> None:
     """Everything but the claims, and wait until none of it is left. Raises OarlockError if some is."""
     labels = selecting(run)

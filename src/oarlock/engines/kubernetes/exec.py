@@ -2,11 +2,11 @@
 
 The server speaks v5.channel.k8s.io: the first byte of a message is its channel, the rest is data, and
 the last message of all, on the error channel, is how the command ended. A connection that ends without it
-was cut. Bytes arrive as they are, about 80 MB/s (two shared cores).
+was cut. Bytes arrive as they are, about 100 MB/s (two shared cores).
 
-The websocket is wsproto's, read by whoever asks: httpx2's own session (2.16) reads in a thread that it leaves
-behind when it closes the socket, and that thread then reads from whichever connection gets the same number next.
-Seen as WRONG_VERSION_NUMBER in one of 30 requests after an exec.
+The websocket is wsproto's, read by whoever asks. httpx2's own session (2.16, lightkube's exec too) reads in a
+thread that it leaves behind when it closes the socket, and that thread goes on reading from whichever
+connection gets the same descriptor next: one of 30 requests then failed with WRONG_VERSION_NUMBER.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from oarlock.engines.kubernetes import diagnose, podlog, replacing, submit
+from oarlock.engines.kubernetes import diagnose, podlog, repairing, replacing, submit
 from oarlock.engines.kubernetes.api import Api, ApiError, Object
 from oarlock.engines.kubernetes.labels import INDEX, LEAD, RESULT, STOPPED, selecting
 from oarlock.engines.kubernetes.ledger import Ledger
@@ -233,7 +233,7 @@ class Mirror:
     def _jobs(self) -> list[Object]:
         jobs = submit.jobs_of(self.api, self.run.name)
         if not self._is_repaired:
-            submit.repair(self.api, self.run.name, jobs)
+            repairing.repair(self.api, jobs, self.ledger.state.workers)
             self._is_repaired = True
         return jobs
 

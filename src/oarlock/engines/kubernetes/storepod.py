@@ -1,8 +1,8 @@
-"""A pod that does nothing but mount the claims of a run that has ended, so that they can be read.
+"""A pod beside a run's claims, to read them: for `pull` when the run has ended, for others any time.
 
-It is as harmless as one can be: read-only, without a token, with a deadline of its own for the case that
-nobody comes back to delete it. It carries the run's label, so that `delete` finds it, and belongs to its
-leading Job.
+It is as harmless as one can be: read-only unless asked, without a token, with a deadline of its own for the
+case that nobody comes back to delete it. It carries the run's label, so that `delete` finds it, but no role:
+it is no member. It belongs to the leading Job.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
 from oarlock.engines.kubernetes import groups, images, objects, pods
 from oarlock.engines.kubernetes.api import Api, ApiError, Object
-from oarlock.engines.kubernetes.labels import JOB, of_run
+from oarlock.engines.kubernetes.labels import JOB, LEAD, of_run, selecting
 from oarlock.engines.kubernetes.parcel import Parcel
 from oarlock.errors import OarlockError
 from oarlock.job import Job, parse
@@ -29,6 +30,7 @@ _DEADLINE = 3600  # seconds; a pull takes less
 _PATIENCE = 120.0
 _FAREWELL = 10.0
 _POLL = 0.2
+_ALIVE = "status.phase!=Succeeded,status.phase!=Failed"
 _SLEEP = (
     f"import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit()); time.sleep({_DEADLINE})"
 )
@@ -44,30 +46,53 @@ _KEPT = (
 )
 
 
+@dataclass(frozen=True)
+class Purpose:
+    name: str  # in the pod's name and label
+    command: tuple[str, ...]
+    is_writable: bool = False
+    image: str | None = None  # the leader's own where there is none
+    memory: tuple[str, str] = ("64Mi", "256Mi")  # asked for, and allowed
+
+
+PULL = Purpose("pull", ("python3", "-c", _SLEEP))
+
+
+@dataclass(frozen=True)
+class Prepared:
+    pod: Object
+    owner: Object | None  # the leading Job, if the cluster still has it
+
+    def owned(self, manifest: Object) -> Object:
+        return objects.owned(manifest, self.owner) if self.owner else manifest
+
+
 @contextmanager
 def mounted(api: Api, run: RunFolder) -> Iterator[str]:
     """The name of a running pod with the run's claims at their places; deleted again, whatever happens."""
-    lead = api.find("Job", f"{run.name}-lead")
-    job = _job(run)
-    template = lead["spec"]["template"] if lead else _template(run.name, job)
-    manifest = _manifest(run.name, job.name, template["spec"])
-    if not manifest["spec"]["volumes"]:
-        raise OarlockError(f"{run.name} has ended and kept nothing: its job has no claim")
-    _require(api, claims := _claims(manifest["spec"]))
-    _share_node(api, manifest["spec"], claims)
-    name = manifest["metadata"]["name"]
-    is_refused = False
+    prepared = prepare(api, run, PULL)
+    prepared.pod["spec"]["activeDeadlineSeconds"] = _DEADLINE
+    name = prepared.pod["metadata"]["name"]
     try:
-        try:
-            api.create(objects.owned(manifest, lead) if lead else manifest)
-        except ApiError as error:
-            is_refused = not error.is_transient  # else it may be there, and only the answer got lost
-            raise
+        api.create(prepared.owned(prepared.pod))
         _wait(api, name)
         yield name
     finally:
-        if not is_refused:
-            _delete(api, name)
+        delete(api, "Pod", name)
+
+
+def prepare(api: Api, run: RunFolder, purpose: Purpose) -> Prepared:
+    """The pod's manifest, for a node where the claims can be mounted. Creates nothing."""
+    lead = api.find("Job", f"{run.name}-lead")
+    job = _job(run)
+    template = lead["spec"]["template"] if lead else _template(run.name, job)
+    pod = _manifest(run.name, job.name, template["spec"], purpose)
+    claims = claims_of(pod["spec"])
+    if not claims:
+        raise OarlockError(f"{run.name} keeps nothing that a pod could mount: its job has no claim")
+    _require(api, claims)
+    _share_node(api, run.name, pod["spec"], claims)
+    return Prepared(pod, lead)
 
 
 def _job(run: RunFolder) -> Job:
@@ -83,39 +108,46 @@ def _template(run: str, job: Job) -> Object:
     return pods.template(parcel, found[0], None)
 
 
-def _manifest(run: str, job: str, spec: Object) -> Object:
+def _manifest(run: str, job: str, spec: Object, purpose: Purpose) -> Object:
     volumes = [one for one in spec["volumes"] if "persistentVolumeClaim" in one]
     names = [one["name"] for one in volumes]
     theirs = next(one for one in spec["containers"] if one["name"] == pods.CONTAINER)
+    mounts = [one for one in theirs["volumeMounts"] if one["name"] in names]
+    if not purpose.is_writable:
+        mounts = [{**one, "readOnly": True} for one in mounts]
+    asked, allowed = purpose.memory
     container: Object = {
         "name": pods.CONTAINER,
-        "image": theirs["image"],
-        "command": ["python3", "-c", _SLEEP],
-        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
+        "image": purpose.image or theirs["image"],
+        "command": list(purpose.command),
+        "workingDir": "/tmp",
+        "env": [{"name": "HOME", "value": "/tmp"}],
+        "resources": {"requests": {"cpu": "50m", "memory": asked}, "limits": {"memory": allowed}},
         "securityContext": theirs["securityContext"],
-        "volumeMounts": [{**one, "readOnly": True} for one in theirs["volumeMounts"] if one["name"] in names],
+        "volumeMounts": [*mounts, {"name": "oarlock-tmp", "mountPath": "/tmp"}],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
     }
-    if theirs.get("imagePullPolicy"):
+    if theirs.get("imagePullPolicy") and not purpose.image:
         container["imagePullPolicy"] = theirs["imagePullPolicy"]
     letters = "".join(random.SystemRandom().choices("bcdfghjkmnpqrstvwxz", k=4))
+    labels = {**of_run(run), JOB: job, HELPER: purpose.name}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": f"{run}-pull-{letters}", "labels": {**of_run(run), JOB: job, HELPER: "pull"}},
+        "metadata": {"name": f"{run}-{purpose.name}-{letters}", "labels": labels},
         "spec": {
             **{key: spec[key] for key in _KEPT if spec.get(key)},
             "restartPolicy": "Never",
-            "activeDeadlineSeconds": _DEADLINE,
             "terminationGracePeriodSeconds": 1,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "containers": [container],
-            "volumes": volumes,
+            "volumes": [*volumes, {"name": "oarlock-tmp", "emptyDir": {}}],
         },
     }
 
 
-def _claims(spec: Object) -> set[str]:
+def claims_of(spec: Object) -> set[str]:
     volumes = spec.get("volumes") or []
     return {one["persistentVolumeClaim"]["claimName"] for one in volumes if "persistentVolumeClaim" in one}
 
@@ -129,14 +161,24 @@ def _require(api: Api, claims: set[str]) -> None:
             )
 
 
-def _share_node(api: Api, spec: Object, claims: set[str]) -> None:
-    """A claim that only one node may mount, and that another run of the job uses: go to that node."""
-    for pod in api.all("Pod", fields="status.phase=Running"):
-        if _claims(pod["spec"]) & claims:
-            term = {"key": "metadata.name", "operator": "In", "values": [pod["spec"]["nodeName"]]}
-            required = {"nodeSelectorTerms": [{"matchFields": [term]}]}
-            spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-            return
+def _share_node(api: Api, run: str, spec: Object, claims: set[str]) -> None:
+    """A claim that only one node may mount, and that the leader or another run of the job uses: go to that
+    node. What the leader tolerates there, admission may have added: a device's taint, say."""
+    user = _user(api, claims, f"{selecting(run)},{LEAD}=true") or _user(api, claims)
+    if user is None:
+        return
+    term = {"key": "metadata.name", "operator": "In", "values": [user["spec"]["nodeName"]]}
+    required = {"nodeSelectorTerms": [{"matchFields": [term]}]}
+    spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    spec["tolerations"] = user["spec"].get("tolerations") or []
+
+
+def _user(api: Api, claims: set[str], labels: str = "") -> Object | None:
+    """A pod that has one of the claims on its node."""
+    found = api.all("Pod", labels, _ALIVE)
+    return next(
+        (pod for pod in found if pod["spec"].get("nodeName") and claims_of(pod["spec"]) & claims), None
+    )
 
 
 def _wait(api: Api, name: str) -> None:
@@ -146,11 +188,11 @@ def _wait(api: Api, name: str) -> None:
         if is_up(pod):
             return
         if pod["status"].get("phase") in ("Failed", "Succeeded") or time.monotonic() > deadline:
-            raise OarlockError(f"the pod that mounts its claim does not start: {_why(pod)}")
+            raise OarlockError(f"the pod that mounts its claim does not start: {why(pod)}")
         time.sleep(_POLL)
 
 
-def _delete(api: Api, name: str) -> None:
+def delete(api: Api, kind: str, name: str) -> None:
     """Tried for a while: an API server that is away comes back, and one that comes up refuses at first. After
     that its deadline ends the pod."""
     until = time.monotonic() + _FAREWELL
@@ -170,7 +212,7 @@ def is_up(pod: Object) -> bool:
     )
 
 
-def _why(pod: Object) -> str:
+def why(pod: Object) -> str:
     status: dict[str, Any] = pod["status"]
     for one in status.get("containerStatuses") or []:
         for state in one.get("state", {}).values():

@@ -5,9 +5,9 @@
     3  ConfigMaps, Secret, Service, NetworkPolicy, claims; the other Jobs, suspended
     4  the leading Job is resumed and marked as complete, then the others
 
-Until 4 nothing runs, and what is there is cleared by the next submission. A client that dies within 4
-leaves a leader that waits for the others; whoever looks at the run next resumes them, and if nobody does
-the leader gives up after limits.rendezvous.
+Until 4 nothing runs, and what is there is cleared by the next command (`repairing`). A client that dies
+within 4 leaves a leader that waits for the others; whoever looks at the run next resumes them, and if
+nobody does the leader gives up after limits.rendezvous.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable
 from datetime import datetime
 
 import yaml
@@ -32,15 +31,23 @@ from oarlock.jobfile import JobFile
 
 _STALE = 300.0  # seconds; a submission takes less than one
 _TRIES = 5
+UNSENT = "unsent"  # a file in the record, until all of the run has been created
 
 
 def start(jobfile: JobFile, name: str | None, api: Api) -> runs.RunFolder:
     """The record, then the objects; without the objects there is no record."""
     clear_stale(api)
+    held: list[int] = []
+
+    def fill(draft: runs.RunFolder) -> None:
+        _fill(draft, jobfile, api)
+        held.append(draft.hold())  # a record that is half sent and held by nobody is a dead client's
+
     for _ in range(_TRIES):
-        run = runs.create(jobfile.job.name, lambda draft: _fill(draft, jobfile, api), name)
+        run = runs.create(jobfile.job.name, fill, name)
         try:
             submit(api, packing.pack(jobfile, run.name))
+            (run.path / UNSENT).unlink()
             return run
         except ApiError as error:
             run.delete()
@@ -53,6 +60,8 @@ def start(jobfile: JobFile, name: str | None, api: Api) -> runs.RunFolder:
         except BaseException:
             run.delete()
             raise
+        finally:
+            os.close(held.pop())
     raise JobError(f"no free name for a run of {jobfile.job.name} in namespace {api.namespace}")
 
 
@@ -86,17 +95,6 @@ def clear_stale(api: Api) -> None:
             and time.time() - seconds(metadata["creationTimestamp"]) > _STALE
         ):
             api.delete("Job", metadata["name"])
-
-
-def repair(api: Api, run: str, jobs: Iterable[Object]) -> None:
-    """Resume what a client that died in the middle of resuming has left suspended."""
-    found = list(jobs)
-    lead = next((job for job in found if job["metadata"]["labels"].get(LEAD)), None)
-    if lead is None or lead["spec"].get("suspend") or COMPLETE not in lead["metadata"].get("annotations", {}):
-        return
-    for job in found:
-        if job["spec"].get("suspend") and COMPLETE not in job["metadata"].get("annotations", {}):
-            resume(api, job["metadata"]["name"])
 
 
 def jobs_of(api: Api, run: str) -> list[Object]:
@@ -140,6 +138,7 @@ def fill(draft: runs.RunFolder, written: str, spec: Spec, api: Api, created: flo
 
 def _fill(draft: runs.RunFolder, jobfile: JobFile, api: Api) -> None:
     header = f"# {jobfile.source or jobfile.job.name}, as it was sent from {jobfile.folder}\n"
+    (draft.path / UNSENT).touch()
     written = header + yaml.safe_dump(to_data(jobfile.job), sort_keys=False)
     fill(draft, written, packing.spec_for(jobfile.job, jobfile.folder, draft.name), api, time.time())
 

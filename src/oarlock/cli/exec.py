@@ -1,0 +1,112 @@
+"""`oarlock exec`: a command where a task of a run is, and as the task is."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+
+from oarlock import cluster, contract, runs
+from oarlock.agent.spec import Spec
+from oarlock.cli import known, talking
+from oarlock.cli.leaving import leaving_in_order
+from oarlock.cli.options import json_option, run_argument
+from oarlock.cli.with_command import WithCommand
+from oarlock.engines import entering
+from oarlock.errors import JobError, OarlockError
+from oarlock.events import RunState, TaskState
+
+
+@click.command("exec", cls=WithCommand)
+@run_argument
+@click.option("--task", "wanted", metavar="TASK", help="Whose. Default: the leader's.")
+@json_option("code, stdout and stderr of COMMAND as JSON")
+def verb(name: str | None, wanted: str | None, as_json: bool, words: tuple[str, ...]) -> int:
+    """Run a command where a task of a run is: in its pod, in its folder.
+
+    It has the task's variables, but for the addresses of the gang. The exit code is the command's.
+    """
+    run = known.find(name)
+    if not words:
+        raise click.UsageError(f"no command; `oarlock exec {run.name} -- nvidia-smi` runs one")
+    spec = Spec.from_json((run.path / "agent.json").read_text())
+    if run.is_remote:
+        return _in_pod(run, spec, wanted, as_json, words)
+    task = _task(run.state(), wanted)
+    if not Path(spec.cwd).is_dir():
+        raise OarlockError(f"the program's folder {spec.cwd} is gone")
+    order = _order(run.state(), spec, task, words)
+    if as_json:
+        return talking.here_as_json([sys.executable, "-c", _script(), json.dumps(order)])
+    return entering.enter(order)
+
+
+def _in_pod(
+    run: runs.RunFolder, spec: Spec, wanted: str | None, as_json: bool, words: tuple[str, ...]
+) -> int:
+    from oarlock.engines.kubernetes import client, seats
+
+    with leaving_in_order(), client.told():
+        client.refresh(run)
+        state = run.state()
+        task = _task(state, wanted)
+        api = client.api_of(run)
+        pod = seats.pod_of(api, spec, task.name)
+        order = _order(state, spec, task, words)
+        order["env"]["TERM"] = talking.term()
+        inside = ["python3", "-c", _script(), json.dumps(order)]
+        return talking.in_pod(api, pod, inside, as_json=as_json, types=False)
+
+
+def _script() -> str:
+    return Path(entering.__file__).read_text()
+
+
+def _task(state: RunState, wanted: str | None) -> TaskState:
+    if wanted is not None and wanted not in state.tasks:
+        raise JobError(f"{state.run} has no task {wanted}; it has {', '.join(state.tasks)}")
+    found = state.leader if wanted is None else state.tasks[wanted]
+    if found is None:
+        raise OarlockError(f"{state.run} has no task yet")
+    return found
+
+
+def _order(state: RunState, spec: Spec, task: TaskState, words: tuple[str, ...]) -> dict[str, Any]:
+    order: dict[str, Any] = {"words": list(words), "cwd": spec.cwd, "env": {}, "pid": None}
+    if task.state != "running" or state.is_over:
+        is_how = state.state if state.is_over else task.state
+        click.echo(f"oarlock: {task.name} is not running ({is_how}): without its variables", err=True)
+        return order
+    return {**order, "env": _variables(state, spec, task.name), "pid": task.pid}
+
+
+def _variables(state: RunState, spec: Spec, name: str) -> dict[str, str]:
+    """What the contract gives the task, as far as it can be told from the record: not where the others are
+    reached, and not who shares a machine with it. A program that is forked sets them after its start, so
+    that /proc does not show them."""
+    tasks = cluster.form(Counter(one.rpartition("-")[0] for one in state.tasks))
+    task = next(one for one in tasks if one.name == name)
+    folders = dict(spec.folders)
+    if not task.is_leader:
+        folders["model"] = f"{spec.folder}/scratch/{name}/model"
+    names = [one.name for one in tasks]
+
+    def guess(address: str, machines: list[list[str]]) -> dict[str, str]:
+        gang = contract.Gang(
+            run=spec.run,
+            generation=state.generation,
+            tasks=tasks,
+            addresses=dict.fromkeys(names, address),
+            restarts=state.restarts,
+            max_restarts=spec.limits.restarts,
+            seed=spec.seed,
+            machines=machines,
+        )
+        return contract.environment(gang, task, folders)
+
+    one, other = guess("one:1", [names]), guess("other:2", [[single] for single in names])
+    return {**spec.env, **{key: value for key, value in one.items() if other.get(key) == value}}

@@ -1,0 +1,131 @@
+"""`oarlock tensorboard`: what a run writes to LOG_DIR, in a browser."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+
+from oarlock import runs
+from oarlock.agent.spec import Spec
+from oarlock.cli import known
+from oarlock.cli.leaving import leaving_in_order
+from oarlock.cli.options import json_option, run_argument
+from oarlock.cli.output import print_json_line
+from oarlock.engines import board
+from oarlock.errors import OarlockError
+
+_PATIENCE = 120.0  # seconds for it to answer
+_POLL = 0.2
+_LOOK = 2.0  # seconds between two looks whether it is still there
+_FAREWELL = 5.0
+
+Look = Callable[[], None]  # raises OarlockError when it is gone
+
+
+@click.command("tensorboard")
+@run_argument
+@click.option("--port", type=click.IntRange(1, 65535), metavar="N", help="Of this machine. Default: 6006.")
+@click.option("--image", metavar="IMAGE", help="On a cluster: one that has it. Default: the leader's.")
+@json_option("its url as JSON, on the first line")
+def verb(name: str | None, port: int | None, image: str | None, as_json: bool) -> int:
+    """Show what a run writes to LOG_DIR in TensorBoard, until Ctrl-C.
+
+    A local run's on this machine; a cluster's in a pod beside its claim, which goes again, with a port
+    of this machine that leads to it.
+    """
+    run = known.find(name)
+    if image and not run.is_remote:
+        raise click.UsageError(f"{run.name} ran on this machine; --image is for a run on a cluster")
+    folder = Spec.from_json((run.path / "agent.json").read_text()).folders["logs"]
+    showing = _on_cluster(run, folder, port, image) if run.is_remote else _here(folder, port)
+    with leaving_in_order():
+        try:
+            with showing as (shown, look):
+                _wait(shown, look)
+                _tell(run.name, f"http://127.0.0.1:{shown}/", as_json)
+                while True:
+                    time.sleep(_LOOK)
+                    look()
+        except KeyboardInterrupt:
+            return 0
+
+
+def _wait(port: int, look: Look) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while not board.answers(port):
+        look()
+        if time.monotonic() > deadline:
+            raise OarlockError(f"TensorBoard does not answer after {_PATIENCE:g} s")
+        time.sleep(_POLL)
+
+
+def _tell(name: str, url: str, as_json: bool) -> None:
+    if as_json:
+        print_json_line({"url": url})
+    else:
+        click.echo(f"{name}: {url}   Ctrl-C ends it")
+    sys.stdout.flush()
+
+
+@contextmanager
+def _here(folder: str, port: int | None) -> Iterator[tuple[int, Look]]:
+    if importlib.util.find_spec("tensorboard") is None:
+        raise OarlockError(f"TensorBoard is not installed: {sys.executable} -m pip install tensorboard")
+    with board.listener(port) as free:
+        chosen = int(free.getsockname()[1])
+    with tempfile.TemporaryFile() as said:
+        words = board.words(sys.executable, folder, chosen)
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+
+        def look() -> None:
+            if process.poll() is not None:
+                said.seek(0)
+                lines = said.read().decode(errors="replace").strip().splitlines() or ["it said nothing"]
+                raise OarlockError(f"TensorBoard has ended (exit code {process.returncode}): {lines[-1]}")
+
+        try:
+            yield chosen, look
+        finally:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_FAREWELL)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def _on_cluster(
+    run: runs.RunFolder, folder: str, port: int | None, image: str | None
+) -> Iterator[tuple[int, Look]]:
+    from oarlock.engines.kubernetes import client, forwarding, inspecting
+    from oarlock.engines.kubernetes.storepod import Purpose
+
+    words = board.words("python3", folder, board.PORT)
+    purpose = Purpose("tensorboard", tuple(words), image=image, memory=("256Mi", "2Gi"))
+    with client.told(), board.listener(port) as here:
+        api = client.api_of(run)
+        with inspecting.beside(api, run, purpose) as pod:
+
+            def look() -> None:
+                with client.told():
+                    ended = inspecting.why_ended(api, pod)
+                if ended is None:
+                    return
+                missing = "No module named 'tensorboard'" in ended or "No module named tensorboard" in ended
+                fix = "; --image names one that has it" if missing else ""
+                raise OarlockError(f"TensorBoard has ended in its pod: {ended}{fix}")
+
+            with forwarding.forwarded(api, pod, board.PORT, here):
+                yield int(here.getsockname()[1]), look

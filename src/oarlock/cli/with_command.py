@@ -1,0 +1,25 @@
+"""Verbs that end in `-- COMMAND...`, which may have options of its own."""
+
+from __future__ import annotations
+
+import click
+
+
+class WithCommand(click.Command):
+    """All behind the first `--` is the command, in the parameter `words`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        at = args.index("--") if "--" in args else len(args)
+        words = tuple(args[at + 1 :])
+        try:
+            rest = super().parse_args(ctx, args[:at])
+        except click.UsageError as problem:
+            if "extra argument" not in problem.message or at < len(args):
+                raise
+            how = f"a command comes after --: {ctx.command_path} [RUN] -- COMMAND"
+            raise click.UsageError(f"{problem.message}; {how}", ctx) from None
+        ctx.params["words"] = words
+        return rest
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "-- COMMAND..."]

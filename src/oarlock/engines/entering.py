@@ -1,0 +1,48 @@
+"""Becoming a command that runs as a task does: in the program's folder, with the task's variables.
+
+On this machine it is called; into a pod it travels as text (`python3 -c`). So it imports nothing of ours, and
+any Python 3.7 runs it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+# The task's line to its agent is not ours to write on.
+_ITS_OWN = ("OARLOCK_FD",)
+
+
+def enter(order: dict[str, Any]) -> NoReturn:
+    """`words`, `cwd`, `env` and `pid`, whose environment it starts from; None is this process's own."""
+    env = {**variables_of(order["pid"]), **order["env"]}
+    for name in _ITS_OWN:
+        env.pop(name, None)
+    words = order["words"]
+    try:
+        os.chdir(order["cwd"])
+        sys.stdout.flush()
+        os.execvpe(words[0], words, env)
+    except OSError as problem:
+        what = problem.filename or words[0]
+        print(f"oarlock: {what}: {problem.strerror}", file=sys.stderr, flush=True)
+        os._exit(127 if isinstance(problem, FileNotFoundError) else 126)
+
+
+def variables_of(pid: int | None) -> dict[str, str]:
+    """As the process was started with them; what it has set since, nobody else can see."""
+    if pid is None:
+        return dict(os.environ)
+    try:
+        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return dict(os.environ)
+    pairs = [os.fsdecode(entry).partition("=") for entry in entries if b"=" in entry]
+    return {name: value for name, _, value in pairs}
+
+
+if __name__ == "__main__":
+    enter(json.loads(sys.argv[1]))

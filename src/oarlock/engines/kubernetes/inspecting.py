@@ -1,0 +1,97 @@
+"""A pod beside a run's claims for as long as somebody looks, during training too.
+
+It is a Job of its own, whose deadline the client pushes on as long as it lives. A client that is killed, or
+whose connection is lost, leaves a Job whose deadline comes; Kubernetes then removes the pod, and the Job
+itself a few seconds later. A pod alone would stay for ever, as a failed one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from oarlock.engines.kubernetes import storepod
+from oarlock.engines.kubernetes.api import Api, ApiError, Object
+from oarlock.engines.kubernetes.labels import MANAGED
+from oarlock.engines.kubernetes.storepod import HELPER, Purpose
+from oarlock.errors import OarlockError
+from oarlock.runs import RunFolder
+
+LEASE = 600.0  # seconds that a pod outlives a client that is gone
+# Ends at once when it is asked to: a shell that waits for its child is deaf meanwhile, unless it `wait`s.
+IDLE = ("/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done")
+
+_AFTERWARDS = 5  # seconds in which a pod that failed can be asked why
+_PATIENCE = 120.0
+_POLL = 0.1
+
+
+@contextmanager
+def beside(api: Api, run: RunFolder, purpose: Purpose, lease: float = LEASE) -> Iterator[str]:
+    """The name of a running pod with the run's claims at their places; gone again, whatever happens."""
+    prepared = storepod.prepare(api, run, purpose)
+    api.create(prepared.pod, dry_run=True)  # what admission refuses, a Job would say to nobody
+    job = _job(prepared.pod, lease)
+    name = job["metadata"]["name"]
+    over = threading.Event()
+    renewing = threading.Thread(target=_renew, args=(api, name, lease, over), daemon=True)
+    try:
+        api.create(prepared.owned(job))
+        renewing.start()
+        yield _wait(api, name)
+    finally:
+        over.set()
+        storepod.delete(api, "Job", name)
+
+
+def why_ended(api: Api, pod: str) -> str | None:
+    """Why it is there no more; None while it runs."""
+    found = api.find("Pod", pod)
+    if found is None:
+        return "it was deleted"
+    return None if storepod.is_up(found) else storepod.why(found)
+
+
+def _job(pod: Object, lease: float) -> Object:
+    """Without the run's label: `stop` would suspend it, and resume it later. Its pod has it."""
+    labels = {MANAGED: "oarlock", HELPER: pod["metadata"]["labels"][HELPER]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": pod["metadata"]["name"], "labels": labels},
+        "spec": {
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": round(lease),
+            "ttlSecondsAfterFinished": _AFTERWARDS,
+            "template": {"metadata": {"labels": pod["metadata"]["labels"]}, "spec": pod["spec"]},
+        },
+    }
+
+
+def _renew(api: Api, job: str, lease: float, over: threading.Event) -> None:
+    """The deadline counts from the Job's start, of which we know only that it was not before now."""
+    began = time.monotonic()
+    while not over.wait(lease / 3):
+        deadline = round(time.monotonic() - began + lease)
+        try:
+            api.patch("Job", job, {"spec": {"activeDeadlineSeconds": deadline}})
+        except ApiError as error:
+            if error.status == 404:
+                return
+
+
+def _wait(api: Api, job: str) -> str:
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        found = api.all("Pod", f"batch.kubernetes.io/job-name={job}")
+        for pod in found:
+            if storepod.is_up(pod):
+                return str(pod["metadata"]["name"])
+            if pod["status"].get("phase") in ("Failed", "Succeeded"):
+                raise OarlockError(f"the pod beside its claim has ended: {storepod.why(pod)}")
+        if time.monotonic() > deadline:
+            reason = storepod.why(found[0]) if found else "the cluster makes none"
+            raise OarlockError(f"the pod beside its claim does not start: {reason}")
+        time.sleep(_POLL)

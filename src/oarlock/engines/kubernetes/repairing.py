@@ -1,0 +1,68 @@
+"""Finishing what a client that died in the middle had begun: to send, to stop or to scale a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from oarlock.engines.kubernetes import ending, submit
+from oarlock.engines.kubernetes.api import Api, Object
+from oarlock.engines.kubernetes.labels import COMPLETE, LEAD, ROLE, STOPPED
+from oarlock.errors import OarlockError
+from oarlock.runs import RunFolder
+
+_GOING = 60.0  # seconds for what is half there to go
+
+
+def repair(api: Api, jobs: Sequence[Object], workers: int | None) -> None:
+    """`workers` is how many the leader was last asked to have, if it was."""
+    lead = next((job for job in jobs if LEAD in job["metadata"]["labels"]), None)
+    if lead is None or COMPLETE not in _notes(lead):
+        return
+    is_stopped = STOPPED in _notes(lead)
+    for job in jobs:
+        name, is_suspended = job["metadata"]["name"], bool(job["spec"].get("suspend"))
+        if is_stopped and not is_suspended:
+            api.patch("Job", name, {"spec": {"suspend": True}})
+        elif not is_stopped and is_suspended and not lead["spec"].get("suspend"):
+            submit.resume(api, name)
+    if workers is not None and not is_stopped:
+        _match_workers(api, lead, jobs, workers)
+
+
+def _match_workers(api: Api, lead: Object, jobs: Sequence[Object], workers: int) -> None:
+    followers = [job for job in jobs if job is not lead and _role(job) == "worker"]
+    count = workers - (_role(lead) == "worker")
+    if len(followers) == 1 and followers[0]["spec"].get("parallelism") != count:
+        ending.scale(api, followers[0]["metadata"]["name"], count)
+
+
+def settle(run: RunFolder, api: Api) -> bool:
+    """Whether the run is really there. One whose client died while sending it is gone on with if all of it
+    was created, and removed, with its record, if not."""
+    if not (run.path / submit.UNSENT).exists():
+        return True
+    try:
+        held = run.hold(seconds=0)
+    except OarlockError:
+        return True  # it is being sent right now
+    try:
+        jobs = submit.jobs_of(api, run.name)
+        lead = next((job for job in jobs if LEAD in job["metadata"]["labels"]), None)
+        if lead is not None and COMPLETE in _notes(lead):
+            repair(api, jobs, None)
+            (run.path / submit.UNSENT).unlink()
+            return True
+        ending.delete(api, run.name, now=True, patience=_GOING)
+        run.delete()
+        return False
+    finally:
+        os.close(held)
+
+
+def _notes(job: Object) -> Object:
+    return job["metadata"].get("annotations") or {}
+
+
+def _role(job: Object) -> str:
+    return str(job["spec"]["template"]["metadata"]["labels"].get(ROLE, ""))

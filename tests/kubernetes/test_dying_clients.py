@@ -1,0 +1,112 @@
+"""The client may die at any call: there is a complete run, or the next command leaves nothing of it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from waiting import eventually
+
+from oarlock import runs
+from oarlock.engines.kubernetes import ending
+from oarlock.engines.kubernetes.api import Api
+from oarlock.engines.kubernetes.labels import selecting
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+DYING = Path(__file__).with_name("dying.py")
+SMALL = ("--set", "roles.worker.cpu=100m", "--set", "roles.worker.memory=100Mi", "-n", "2")
+SMALL = (*SMALL, "--set", "kubernetes.claim=none")
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    folder = tmp_path / "program"
+    folder.mkdir()
+    (folder / "train.py").write_text("import time\ntime.sleep(0.5)\nprint('done')\n")
+    return folder / "train.py"
+
+
+def dying(calls: int, *words: str) -> int:
+    """How the client ended that could make so many calls."""
+    done = subprocess.run(
+        [sys.executable, str(DYING), str(calls), *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    return done.returncode
+
+
+def test_sending_a_run(oarlock: Command, home: Path, api: Api, program: Path, ended: list[str]) -> None:
+    outcomes = []
+    for calls in range(40):
+        name = f"live-send-{calls}"
+        ended.append(name)
+        code = dying(calls, "run", "--on", "kubernetes", "-d", "--name", name, *SMALL, str(program))
+        oarlock("ps", "--refresh")
+        if name in [run.name for run in runs.all_runs()]:
+            done = oarlock("attach", name)
+            assert done.returncode == 0, (calls, done.stdout + done.stderr)
+            assert oarlock("delete", name).returncode == 0
+            outcomes.append("complete")
+        else:
+            outcomes.append("nothing")
+        assert ending.remaining(api, name) == [], calls
+        if code == 0:
+            break
+    else:
+        raise AssertionError("a submission takes more calls than that?")
+    assert outcomes == sorted(outcomes, reverse=True)  # nothing up to some call, complete from there on
+    assert outcomes.count("nothing") >= 8
+    assert outcomes.count("complete") >= 2
+
+
+def test_deleting_a_run(oarlock: Command, home: Path, api: Api, program: Path, ended: list[str]) -> None:
+    """From the first delete on Kubernetes removes all that the leading Job owns, with nobody's help."""
+    for calls in range(60):
+        name = f"live-del-{calls}"
+        ended.append(name)
+        words = ("run", "--on", "kubernetes", "-d", "--name", name, *SMALL, str(program))
+        assert oarlock(*words).returncode == 0
+        code = dying(calls, "delete", "--force", name)
+        jobs = api.all("Job", selecting(name))
+        if jobs and not any("deletionTimestamp" in job["metadata"] for job in jobs):
+            done = oarlock("attach", name)  # nothing has happened to it
+            assert done.returncode == 0, (calls, done.stdout + done.stderr)
+            assert oarlock("delete", name).returncode == 0
+        else:
+            eventually(
+                lambda name=name: not ending.remaining(api, name), f"end of {name}, left to Kubernetes"
+            )
+        if code == 0:
+            break
+    else:
+        raise AssertionError("a deletion takes more calls than that?")
+    assert calls >= 6
+
+
+def test_stopping_and_resuming_a_run(
+    oarlock: Command, home: Path, api: Api, program: Path, ended: list[str]
+) -> None:
+    """Stopped half-way is stopped by the next look, and can be resumed."""
+    program.write_text("import time\ntime.sleep(60)\n")
+    ended.append("live-halt")
+    assert (
+        oarlock("run", "--on", "kubernetes", "-d", "--name", "live-halt", *SMALL, str(program)).returncode
+        == 0
+    )
+    eventually(lambda: "running" in oarlock("status", "live-halt").stdout.split("\n")[0], "running tasks")
+    for calls in range(3, 40):
+        assert dying(calls, "stop", "live-halt") == -signal.SIGKILL
+        jobs = api.all("Job", selecting("live-halt"))
+        if any(job["spec"].get("suspend") for job in jobs):
+            break
+    assert not all(job["spec"].get("suspend") for job in jobs)  # one of two
+    eventually(lambda: "live-halt stopped" in oarlock("status", "live-halt").stdout, "stopped run")
+    assert all(job["spec"]["suspend"] for job in api.all("Job", selecting("live-halt")))
