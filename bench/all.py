@@ -11,6 +11,8 @@ from __future__ import annotations
 import client
 import gang
 import kills
+import kubernetes_scale
+import launch_kubernetes
 import launch_tensorflow
 import launch_torch
 import memory
@@ -18,7 +20,11 @@ import steps
 from question import main
 
 QUESTIONS = [
-    module.QUESTION for module in (launch_torch, launch_tensorflow, steps, kills, gang, client, memory)
+    module.QUESTION
+    for module in (
+        *(launch_torch, launch_tensorflow, steps, kills, gang, client, memory),
+        *(launch_kubernetes, kubernetes_scale),
+    )
 ]
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ the one that KUBECONFIG names.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import tempfile
 import time
@@ -19,17 +18,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from arena import BIN, PROGRAMS, MeasurementError
+from clusters import environment, kubectl
 from question import Question, Row, Target, main, progress
 
 _PROGRAM = PROGRAMS / "tensorflow_first_step.py"
 _MANIFESTS = Path(__file__).parent / "kubernetes"
-_SHARED = Path(__file__).parents[2] / "shared" / "kube" / "cluster"
 _ENOUGH = 180.0
 _POLL = 0.05
 
 
 def measure(repeats: int) -> list[Row]:
-    environment = _cluster()
+    env = environment()
     sides: dict[str, Callable[[dict[str, str]], float]] = {
         "ours": _ours,
         "addresses": _addresses,
@@ -39,31 +38,12 @@ def measure(repeats: int) -> list[Row]:
     for turn in range(repeats):
         for name, launch in sides.items():
             progress(f"launch {turn + 1} of {repeats}: {name}")
-            taken[name].append(launch(environment))
+            taken[name].append(launch(env))
     what = "2 pods on 2 nodes"
     return [
         Row(what, "s", taken["ours"], taken["headless"], "Indexed Job, headless names", Target(0.15)),
         Row(what, "s", taken["ours"], taken["addresses"], "Indexed Job, addresses given", Target(1.1)),
     ]
-
-
-def _cluster() -> dict[str, str]:
-    if _SHARED.exists():
-        subprocess.run(
-            [_SHARED, "up", "--venv", str(BIN.parent)],
-            check=True,
-            stdout=subprocess.DEVNULL,
-            cwd=BIN.parents[1],
-        )
-        found = Path("/tmp/oarlock-kube")
-        return {
-            **os.environ,
-            "KUBECONFIG": str(found / "edit.kubeconfig"),
-            "PATH": f"{found / 'bin'}:{os.environ['PATH']}",
-        }
-    if "KUBECONFIG" not in os.environ:
-        raise MeasurementError("no cluster: set KUBECONFIG")
-    return dict(os.environ)
 
 
 def _ours(env: dict[str, str]) -> float:
@@ -99,8 +79,8 @@ def _addresses(env: dict[str, str]) -> float:
     def manifest() -> str:
         """The Services first, since their addresses go into the ConfigMap."""
         text = (_MANIFESTS / "addresses.yaml").read_text()
-        _kubectl(env, "apply", "-f", "-", text="---".join(text.split("---")[:2]))
-        addresses = _kubectl(
+        kubectl(env, "apply", "-f", "-", text="---".join(text.split("---")[:2]))
+        addresses = kubectl(
             env, "get", "services", "-l", "bench=addresses", "-o", "jsonpath={.items[*].spec.clusterIP}"
         )
         return "---".join(text.split("---")[2:]).replace("$ADDRESSES", addresses)
@@ -111,8 +91,8 @@ def _addresses(env: dict[str, str]) -> float:
 def _by_hand(env: dict[str, str], name: str, manifest: Callable[[], str]) -> float:
     try:
         began = time.time()
-        _kubectl(env, "create", "configmap", "bench-program", f"--from-file=program.py={_PROGRAM}")
-        _kubectl(env, "apply", "-f", "-", text=manifest())
+        kubectl(env, "create", "configmap", "bench-program", f"--from-file=program.py={_PROGRAM}")
+        kubectl(env, "apply", "-f", "-", text=manifest())
         deadline = time.monotonic() + _ENOUGH
         while "FIRST STEP" not in (said := _log(env, name)):
             if time.monotonic() > deadline:
@@ -120,24 +100,15 @@ def _by_hand(env: dict[str, str], name: str, manifest: Callable[[], str]) -> flo
             time.sleep(_POLL * 10)
         return _first_step(said) - began
     finally:
-        _kubectl(env, "delete", "job,service,configmap", "-l", f"bench={name}", "--wait=true")
-        _kubectl(env, "delete", "configmap", "bench-program", "--ignore-not-found")
-        _kubectl(env, "wait", "pod", "-l", f"bench={name}", "--for=delete", "--timeout=60s")
+        kubectl(env, "delete", "job,service,configmap", "-l", f"bench={name}", "--wait=true")
+        kubectl(env, "delete", "configmap", "bench-program", "--ignore-not-found")
+        kubectl(env, "wait", "pod", "-l", f"bench={name}", "--for=delete", "--timeout=60s")
 
 
 def _log(env: dict[str, str], name: str) -> str:
     selector = f"bench={name},batch.kubernetes.io/job-completion-index=0"
     words = ["kubectl", "logs", "-l", selector, "--tail=-1"]
     return subprocess.run(words, env=env, check=False, capture_output=True, text=True).stdout
-
-
-def _kubectl(env: dict[str, str], *words: str, text: str | None = None) -> str:
-    try:
-        return subprocess.run(
-            ["kubectl", *words], env=env, check=True, capture_output=True, text=True, input=text
-        ).stdout.strip()
-    except subprocess.CalledProcessError as problem:
-        raise MeasurementError(f"kubectl {' '.join(words)}: {problem.stderr}") from None
 
 
 def _first_step(said: str) -> float:
