@@ -33,6 +33,8 @@ FLAGS = {
     "roles.evaluator.replicas": "--evaluator",
     "warm": "--cold",
     "args": "arguments",
+    "kubernetes.namespace": "--namespace",
+    "kubernetes.context": "--context",
 }
 
 

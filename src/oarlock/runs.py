@@ -135,14 +135,14 @@ class RunFolder:
 
 def create(job: str, fill: Callable[[RunFolder], Any], name: str | None = None) -> RunFolder:
     """A new record, complete or not at all: `fill` writes into a folder nobody sees yet."""
-    if name is not None and not re.fullmatch(_NAME, name):
-        raise JobError(f"no name for a run: {name!r}; expected {_NAME_IN_WORDS}")
+    if name is not None:
+        check_name(name)
     root = home() / "runs"
     root.mkdir(parents=True, exist_ok=True)
     for leftover in root.glob(".*.deleted"):
         shutil.rmtree(leftover, ignore_errors=True)
     for _ in range(100):
-        final = root / (name or _new_name(job))
+        final = root / (name or new_name(job))
         if final.exists():
             if name:
                 raise JobError(
@@ -161,7 +161,14 @@ def create(job: str, fill: Callable[[RunFolder], Any], name: str | None = None) 
     raise OarlockError(f"no free name for a run of {job} in {root}")
 
 
-def _new_name(job: str) -> str:
+def check_name(name: str) -> str:
+    """A name that was given; raises JobError if it can be none."""
+    if not re.fullmatch(_NAME, name):
+        raise JobError(f"no name for a run: {name!r}; expected {_NAME_IN_WORDS}")
+    return name
+
+
+def new_name(job: str) -> str:
     return f"{job}-{''.join(random.SystemRandom().choices(_LETTERS, k=4))}"
 
 

@@ -69,7 +69,7 @@ def ended(api: Api) -> Iterator[list[str]]:
         jobs = {found["metadata"]["labels"][JOB] for found in api.all("Job", selecting(name))}
         ending.delete(api, name, now=True, patience=60)
         for job in jobs:
-            if not ending.users_of(api, job, but=name):
+            if not ending.users_of(api, job, but=[name]):
                 ending.delete_claims(api, ending.claims_of(api, job), 60)
 
 

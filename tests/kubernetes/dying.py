@@ -11,7 +11,7 @@ from oarlock.cli import main
 from oarlock.engines.kubernetes.api import Api
 
 _left = int(sys.argv.pop(1))
-_send = Api._send
+_send = Api.send
 
 
 def _dying(self: Api, *words: Any, **named: Any) -> Any:
@@ -22,5 +22,5 @@ def _dying(self: Api, *words: Any, **named: Any) -> Any:
     return _send(self, *words, **named)
 
 
-Api._send = _dying  # type: ignore[method-assign]
+Api.send = _dying  # type: ignore[method-assign]
 main()

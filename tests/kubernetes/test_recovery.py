@@ -154,3 +154,19 @@ def test_a_task_that_runs_out_of_memory_is_told_so(
     done = oarlock(*words, str(program))
     assert done.returncode == 137
     assert "worker-0: killed because memory ran out: use smaller batches" in done.stderr
+
+
+def test_a_side_car_that_never_ends_does_not_keep_the_run(
+    oarlock: Command, api: Api, tmp_path: Path, ended: list[str]
+) -> None:
+    ended.append("live-side-car")
+    program = tmp_path / "train.py"
+    program.write_text("print('done')\n")
+    security = "securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}"
+    side_car = f"{{name: proxy, image: 'python:3.11-slim', command: [sleep, '10000'], {security}}}"
+    pod = ("--set", f"kubernetes.pod.containers=[{side_car}]")
+    words = ("run", "--on", "kubernetes", "--name", "live-side-car", "-n", "2", *SMALL, *pod)
+    done = oarlock(*words, str(program))
+    assert done.returncode == 0, done.stdout + done.stderr
+    eventually(lambda: not api.all("Pod", selecting("live-side-car")), "end of the pods")
+    assert oarlock("status", "live-side-car").stdout.startswith("live-side-car succeeded")

@@ -30,6 +30,7 @@ from oarlock.cluster import Task
 from oarlock.contract import Gang, environment
 
 _LAST_WORDS = 5.0  # seconds for a task that reported its error to end by itself
+_SERVING = 3.0  # seconds for workers that may only serve to end by themselves
 _DUMP = 2.0  # seconds for stacks to arrive in the log before the tasks are killed
 
 Wish = dict[str, Any]
@@ -326,7 +327,11 @@ class Host:
             self._terminate()
         else:
             self._signal([one for one in self._alive() if one.task.role == "ps"], signal.SIGTERM)
-            self.loop.after("grace", self.spec.limits.grace, self._terminate)
+            # Beside parameter servers, workers may be servers as well, and wait for a chief that is done.
+            grace = (
+                min(self.spec.limits.grace, _SERVING) if "ps" in self.spec.sizes else self.spec.limits.grace
+            )
+            self.loop.after("grace", grace, self._terminate)
         self._finish_clearing()
 
     def _terminate(self) -> None:

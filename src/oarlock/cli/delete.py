@@ -36,7 +36,8 @@ def verb(names: tuple[str, ...], finished: bool, force: bool, volumes: bool, as_
         if run.is_remote:
             from oarlock.engines.kubernetes import client
 
-            kept = client.delete(run, now=force, volumes=volumes)
+            together = [one.name for one in chosen]
+            kept = client.delete(run, now=force, volumes=volumes, together=together)
             if kept and not as_json:
                 click.echo(
                     f"kept: {', '.join(kept)}; `oarlock delete --volumes` deletes claims too", err=True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -67,9 +66,7 @@ def load(given: Mapping[str, Any], *, is_here: bool = True) -> jobfile.JobFile:
 
 def run_name(job: str, name: str | None) -> str:
     """The name as it was given, if it can be one, else a new one. Nothing is created."""
-    if name is not None and not re.fullmatch(runs._NAME, name):
-        raise JobError(f"no name for a run: {name!r}; expected {runs._NAME_IN_WORDS}")
-    return name or runs._new_name(job)
+    return runs.new_name(job) if name is None else runs.check_name(name)
 
 
 def _variable(written: str) -> tuple[str, str]:

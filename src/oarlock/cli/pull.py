@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from oarlock import runs
-from oarlock.cli import shape
+from oarlock.cli import current, shape
 from oarlock.cli.options import json_option, run_argument
 from oarlock.cli.output import duration, hint, plural, print_json, size
 
@@ -42,7 +42,7 @@ def verb(name: str | None, folder: Path | None, what: str | None, force: bool, a
     The run may be under way. After it has ended, a small pod mounts its claim for as long as it takes. What
     comes is put into its place only when it is complete.
     """
-    run = runs.find(name)
+    run = current.find(name)
     if not (run.path / "cluster.json").exists():
         return _tell_local(run, as_json)
     from oarlock.engines.kubernetes import client, pull

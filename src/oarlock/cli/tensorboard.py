@@ -116,16 +116,15 @@ def _on_cluster(
     purpose = Purpose("tensorboard", tuple(words), image=image, memory=("256Mi", "2Gi"))
     with client.told(), board.listener(port) as here:
         api = client.api_of(run)
-        with inspecting.beside(api, run, purpose) as pod:
-
-            def look() -> None:
-                with client.told():
-                    ended = inspecting.why_ended(api, pod)
-                if ended is None:
-                    return
-                missing = "No module named 'tensorboard'" in ended or "No module named tensorboard" in ended
-                fix = "; --image names one that has it" if missing else ""
-                raise OarlockError(f"TensorBoard has ended in its pod: {ended}{fix}")
-
-            with forwarding.forwarded(api, pod, board.PORT, here):
-                yield int(here.getsockname()[1]), look
+        try:
+            with (
+                inspecting.beside(api, run, purpose) as pod,
+                forwarding.forwarded(api, pod, board.PORT, here),
+            ):
+                yield int(here.getsockname()[1]), lambda: inspecting.require(api, pod)
+        except OarlockError as problem:
+            if "No module named 'tensorboard'" not in str(problem):
+                raise
+            raise OarlockError(
+                "its image has no TensorBoard; --image names one that has, such as tensorflow/tensorflow"
+            ) from None

@@ -21,14 +21,14 @@ def enter(order: dict[str, Any]) -> NoReturn:
     env = {**variables_of(order["pid"]), **order["env"]}
     for name in _ITS_OWN:
         env.pop(name, None)
-    words = order["words"]
+    words, doing = order["words"], order["cwd"]
     try:
-        os.chdir(order["cwd"])
+        os.chdir(doing)
         sys.stdout.flush()
-        os.execvpe(words[0], words, env)
+        doing = words[0]
+        os.execvpe(doing, words, env)
     except OSError as problem:
-        what = problem.filename or words[0]
-        print(f"oarlock: {what}: {problem.strerror}", file=sys.stderr, flush=True)
+        print(f"oarlock: {doing}: {problem.strerror}", file=sys.stderr, flush=True)
         os._exit(127 if isinstance(problem, FileNotFoundError) else 126)
 
 

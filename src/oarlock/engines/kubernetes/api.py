@@ -103,12 +103,12 @@ class Api:
             "fieldValidation": "Strict",
             **({"dryRun": "All"} if dry_run else {}),
         }
-        answer = self._send("POST", self._path(manifest["kind"]), params=params, body=manifest)
+        answer = self.send("POST", self._path(manifest["kind"]), params=params, body=manifest)
         warned = [_unquoted(text) for text in answer.headers.get_list("Warning")]
         return _object(answer), warned
 
     def get(self, kind: str, name: str) -> Object:
-        return _object(self._send("GET", self._path(kind, name)))
+        return _object(self.send("GET", self._path(kind, name)))
 
     def find(self, kind: str, name: str) -> Object | None:
         """The same, None where there is none."""
@@ -125,7 +125,7 @@ class Api:
     def some(self, kind: str, labels: str, fields: str = "", most: int = _PAGE) -> list[Object]:
         """The first ones."""
         params = {"limit": str(most), "labelSelector": labels, "fieldSelector": fields}
-        page = _object(self._send("GET", self._path(kind), params=params))
+        page = _object(self.send("GET", self._path(kind), params=params))
         return [_slim(found) for found in page["items"]]
 
     def all_with_version(self, kind: str, labels: str = "", fields: str = "") -> tuple[list[Object], str]:
@@ -133,7 +133,7 @@ class Api:
         found: list[Object] = []
         params = {"limit": str(_PAGE), "labelSelector": labels, "fieldSelector": fields}
         while True:
-            page = _object(self._send("GET", self._path(kind), params=params))
+            page = _object(self.send("GET", self._path(kind), params=params))
             found += map(_slim, page["items"])
             metadata = page["metadata"]
             if not metadata.get("continue"):
@@ -143,7 +143,7 @@ class Api:
     def patch(self, kind: str, name: str, change: Object) -> Object:
         """A merge patch."""
         return _object(
-            self._send(
+            self.send(
                 "PATCH",
                 self._path(kind, name),
                 params={"fieldManager": _MANAGER},
@@ -158,7 +158,7 @@ class Api:
         if grace is not None:
             body["gracePeriodSeconds"] = grace
         try:
-            self._send("DELETE", self._path(kind, name), body=body)
+            self.send("DELETE", self._path(kind, name), body=body)
         except ApiError as error:
             if error.status != 404:
                 raise
@@ -170,7 +170,7 @@ class Api:
                 self.delete(kind, service["metadata"]["name"])
             return
         body = {"propagationPolicy": "Background"}
-        self._send("DELETE", self._path(kind), params={"labelSelector": labels}, body=body)
+        self.send("DELETE", self._path(kind), params={"labelSelector": labels}, body=body)
 
     def watch(self, kind: str, labels: str, version: str) -> Iterator[Object]:
         """Changes from `version` on, as they come; ends when the server ends it. Bookmarks included."""
@@ -212,11 +212,11 @@ class Api:
             "spec": {"resourceAttributes": attributes},
         }
         path = "apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-        return bool(_object(self._send("POST", path, body=body))["status"].get("allowed"))
+        return bool(_object(self.send("POST", path, body=body))["status"].get("allowed"))
 
     def raw(self, path: str) -> Object:
         """Any other address of the server, such as `version`."""
-        return _object(self._send("GET", path))
+        return _object(self.send("GET", path))
 
     @contextmanager
     def stream(self, path: str, params: Mapping[str, str]) -> Iterator[httpx.Response]:
@@ -235,7 +235,7 @@ class Api:
         root, plural = _PATHS[kind]
         return f"{root}/namespaces/{self.namespace}/{plural}" + (f"/{name}" if name else "")
 
-    def _send(
+    def send(
         self,
         method: str,
         path: str,
@@ -262,16 +262,15 @@ def _config(context: str | None) -> SingleConfig:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = KubeConfig.from_env()
+            if context is not None and context not in found.contexts:
+                known = ", ".join(sorted(found.contexts)) or "none"
+                raise OarlockError(f"the kubeconfig has no context {context}; it has {known}")
             config = found.get(context)
     except (ConfigError, OSError, ValueError, KeyError, TypeError) as problem:
         told = str(problem).strip() or type(problem).__name__
         raise OarlockError(f"no cluster to talk to: {told}; KUBECONFIG names the file to use") from None
     if config is None:
-        known = ", ".join(sorted(found.contexts)) or "none"
-        wanted = (
-            f"no context {context} in the kubeconfig" if context else "the kubeconfig has no current context"
-        )
-        raise OarlockError(f"{wanted}; it has {known}")
+        raise OarlockError("the kubeconfig has no current context; choose one with --context")
     return config
 
 

@@ -91,7 +91,7 @@ class Greeting(NamedTuple):
 def greet(api: Api) -> Greeting:
     """Version and clock. Raises ApiError; a server that knows nobody here is found out by `who`."""
     before = time.time()
-    answer = api._send("GET", "version")
+    answer = api.send("GET", "version")
     now = (before + time.time()) / 2
     ahead: float | None
     try:
@@ -106,7 +106,7 @@ def who(api: Api) -> str | None:
     """The user's name as the server has it, None where it does not tell. Raises ApiError for a stranger."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     try:
-        answer = api._send("POST", "apis/authentication.k8s.io/v1/selfsubjectreviews", body=body)
+        answer = api.send("POST", "apis/authentication.k8s.io/v1/selfsubjectreviews", body=body)
     except ApiError as error:
         if error.status in (403, 404):
             return None

@@ -157,13 +157,13 @@ def _worker_job(run: RunFolder, api: Api, workers: int) -> tuple[str | None, int
     return jobs[0]["metadata"]["name"], count
 
 
-def delete(run: RunFolder, *, now: bool, volumes: bool) -> list[str]:
-    """All its objects, until they are gone. The claims that were kept."""
+def delete(run: RunFolder, *, now: bool, volumes: bool, together: Collection[str] = ()) -> list[str]:
+    """All its objects, until they are gone. The claims that were kept. `together` are runs that go too."""
     api = api_of(run)
     job = run.state().job
     with told():
         claims = ending.claims_of(api, job)
-        others = ending.users_of(api, job, but=run.name) if volumes and claims else []
+        others = ending.users_of(api, job, but={run.name, *together}) if volumes and claims else []
         if others:
             raise OarlockError(f"claim {claims[0]} is also used by {', '.join(others)}: delete that first")
         ending.delete(api, run.name, now=now, patience=_GOING + (0 if now else _grace(run)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from oarlock.engines.kubernetes import submit
 from oarlock.engines.kubernetes.api import Api, Object
@@ -77,10 +77,10 @@ def claims_of(api: Api, job: str) -> list[str]:
     return [claim["metadata"]["name"] for claim in found]
 
 
-def users_of(api: Api, job: str, but: str) -> list[str]:
+def users_of(api: Api, job: str, but: Collection[str]) -> list[str]:
     """Other runs of the job that are on the cluster."""
     labels = [found["metadata"]["labels"] for found in api.all("Job", f"{MANAGED}=oarlock,{JOB}={job}")]
-    return sorted({one[RUN] for one in labels if RUN in one} - {but})
+    return sorted({one[RUN] for one in labels if RUN in one} - set(but))
 
 
 def delete_claims(api: Api, names: list[str], patience: float) -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from oarlock.engines.kubernetes import storepod
+from oarlock.engines.kubernetes import diagnose, storepod
 from oarlock.engines.kubernetes.api import Api, ApiError, Object
 from oarlock.engines.kubernetes.labels import MANAGED
 from oarlock.engines.kubernetes.storepod import HELPER, Purpose
@@ -26,6 +26,8 @@ IDLE = ("/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; 
 _AFTERWARDS = 5  # seconds in which a pod that failed can be asked why
 _PATIENCE = 120.0
 _POLL = 0.1
+_WHAT = "the pod beside its claim"
+_HOPELESS = ("ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError")
 
 
 @contextmanager
@@ -46,12 +48,13 @@ def beside(api: Api, run: RunFolder, purpose: Purpose, lease: float = LEASE) -> 
         storepod.delete(api, "Job", name)
 
 
-def why_ended(api: Api, pod: str) -> str | None:
-    """Why it is there no more; None while it runs."""
+def require(api: Api, pod: str) -> None:
+    """Raises OarlockError when it runs no more."""
     found = api.find("Pod", pod)
     if found is None:
-        return "it was deleted"
-    return None if storepod.is_up(found) else storepod.why(found)
+        raise OarlockError(f"{_WHAT} was deleted")
+    if not storepod.is_up(found):
+        raise OarlockError(f"{_WHAT} has ended: {_reason(api, found)}")
 
 
 def _job(pod: Object, lease: float) -> Object:
@@ -90,8 +93,21 @@ def _wait(api: Api, job: str) -> str:
             if storepod.is_up(pod):
                 return str(pod["metadata"]["name"])
             if pod["status"].get("phase") in ("Failed", "Succeeded"):
-                raise OarlockError(f"the pod beside its claim has ended: {storepod.why(pod)}")
-        if time.monotonic() > deadline:
-            reason = storepod.why(found[0]) if found else "the cluster makes none"
-            raise OarlockError(f"the pod beside its claim does not start: {reason}")
+                raise OarlockError(f"{_WHAT} has ended: {_reason(api, pod)}")
+        if time.monotonic() > deadline or any(_is_hopeless(pod) for pod in found):
+            reason = _reason(api, found[0]) if found else "the cluster makes none"
+            raise OarlockError(f"{_WHAT} does not start: {reason}")
         time.sleep(_POLL)
+
+
+def _is_hopeless(pod: Object) -> bool:
+    states = [one.get("state", {}) for one in pod["status"].get("containerStatuses") or []]
+    return any(state.get("waiting", {}).get("reason") in _HOPELESS for state in states)
+
+
+def _reason(api: Api, pod: Object) -> str:
+    """In words, where we know them; else the last of the pod's own."""
+    found = diagnose.look(api, pod["metadata"]["name"], [pod], [])
+    if found:
+        return found[0].what.removeprefix(f"{found[0].who}: ")
+    return storepod.why(pod).strip().rpartition("\n")[2]

@@ -22,6 +22,7 @@ from oarlock.engines.kubernetes.api import Api, ApiError, Object
 from oarlock.engines.kubernetes.labels import INDEX, LEAD, RESULT, STOPPED, selecting
 from oarlock.engines.kubernetes.ledger import Ledger
 from oarlock.engines.kubernetes.podlog import Position
+from oarlock.engines.kubernetes.pods import CONTAINER
 from oarlock.errors import OarlockError
 from oarlock.runs import RunFolder
 
@@ -340,9 +341,20 @@ class Mirror:
             self._take(self.lines.get_nowait())
         if self.ledger.state.is_over:
             self.ledger.seal()
+            self._end_side_cars()
             self._mark()
         else:
             self.ledger.commit()
+
+    def _end_side_cars(self) -> None:
+        """Somebody else's containers may be in our pods, and go on for ever: suspended, a Job has no pods."""
+        if not any(_outlives_us(pod) for pod in self.watcher.pods.values()):
+            return
+        try:
+            for job in submit.jobs_of(self.api, self.run.name):
+                self.api.patch("Job", job["metadata"]["name"], {"spec": {"suspend": True}})
+        except ApiError:
+            pass  # not ours to do
 
     def _mark(self) -> None:
         """For those who look with kubectl: pods cannot fail a Job, so that of a failed run is Complete. To
@@ -364,6 +376,14 @@ def _chosen(pods: dict[str, Object]) -> list[str]:
     return sorted((uid for uid in pods if "oarlock.dev/role" in pods[uid]["metadata"]["labels"]), key=order)[
         :_MOST
     ]
+
+
+def _outlives_us(pod: Object) -> bool:
+    """Our container has ended for good, and the pod has not."""
+    status = pod.get("status", {})
+    ours = [one for one in status.get("containerStatuses") or [] if one["name"] == CONTAINER]
+    ended = [one.get("state", {}).get("terminated", {}) for one in ours]
+    return status.get("phase") == "Running" and any(one.get("exitCode") == 0 for one in ended)
 
 
 def _is_leaving(status: Object) -> bool:

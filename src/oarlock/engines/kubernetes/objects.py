@@ -100,7 +100,7 @@ def job(parcel: Parcel, group: Group, *, coordinator: str | None = None, suspend
         # The leader keeps the limit itself, with its reasons; this is for one that cannot.
         spare = limits.grace.seconds + limits.rendezvous.seconds
         described["activeDeadlineSeconds"] = int(limits.runtime.seconds + spare)
-    if group.leads:
+    if group.leads or not suspend:  # the others go with their owner, where they have one
         described["ttlSecondsAfterFinished"] = int(settings.ttl.seconds)
     return {**head, "spec": described}
 

@@ -17,6 +17,8 @@ Object = dict[str, Any]
 PORT = 7077
 ROOT = "/oarlock"
 CONTAINER = "main"
+# No proxy beside us: it would go on after we have ended, and training traffic is none of its business.
+_ALONE = {"sidecar.istio.io/inject": "false", "linkerd.io/inject": "disabled"}
 _LOST = 2  # seconds from a node's loss to its pods' eviction; a stock cluster would wait 300
 _SHM = Size(64 * 1024**2)  # what container engines give
 _SHM_TORCH = Size(1024**3)  # its data loaders pass batches there
@@ -25,9 +27,7 @@ _SHM_TORCH = Size(1024**3)  # its data loaders pass batches there
 def template(parcel: Parcel, group: Group, coordinator: str | None) -> Object:
     settings = parcel.job.kubernetes
     labels = {**parcel.labels, ROLE: group.role, **({LEAD: "true"} if group.leads else {})}
-    metadata: Object = {"labels": labels}
-    if settings.annotations:
-        metadata["annotations"] = dict(settings.annotations)
+    metadata: Object = {"labels": labels, "annotations": {**_ALONE, **settings.annotations}}
     return {"metadata": metadata, "spec": _merged(_spec(parcel, group, coordinator), settings.pod)}
 
 

@@ -198,7 +198,7 @@ def delete(api: Api, kind: str, name: str) -> None:
     until = time.monotonic() + _FAREWELL
     while time.monotonic() < until:
         try:
-            api.delete("Pod", name, grace=0)
+            api.delete(kind, name, grace=0)
             return
         except ApiError:
             time.sleep(_POLL)

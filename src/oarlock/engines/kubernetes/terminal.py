@@ -124,7 +124,7 @@ def _resized(ends: Ends) -> Iterator[int | None]:
     os.set_blocking(write, False)
     handler = signal.signal(signal.SIGWINCH, lambda *_: _wake(write))
     try:
-        tty.setraw(ends.stdin)
+        tty.setraw(ends.stdin, termios.TCSADRAIN)  # what was typed ahead is kept
         yield read
     finally:
         termios.tcsetattr(ends.stdin, termios.TCSADRAIN, before)

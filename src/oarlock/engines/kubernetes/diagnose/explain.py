@@ -75,7 +75,7 @@ def _forbidden(error: ApiError) -> Problem:
     name, _, part = resource.partition("/")
     what = name + (f".{group}" if group else "") + (f"/{part}" if part else "")
     where = f"in namespace {namespace}" if namespace else "in the whole cluster"
-    role = "view" if verb in _READING and name != "secrets" else "edit"
+    role = "view" if verb in _READING and name not in ("secrets", "pods/exec") else "edit"
     fix = (
         f"ask its administrator for the role {role}, or choose a namespace of yours with kubernetes.namespace"
     )
