@@ -24,7 +24,7 @@ HOW = (
     "no cluster for the Kubernetes tests: start one (kind create cluster, minikube start) "
     "and name its file in OARLOCK_TEST_KUBECONFIG"
 )
-_WAIT = 900.0  # seconds for another test run to end
+_WAIT = 150.0  # seconds for another test run to end
 
 
 @pytest.fixture(scope="session")

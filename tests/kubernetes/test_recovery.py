@@ -29,6 +29,17 @@ for step in range(int(sys.argv[1])):
     time.sleep(0.05)
 """
 
+FAILS_ONCE = """
+import os, pathlib, sys, oarlock
+me = oarlock.current()
+left = me.checkpoints / "left"
+if me.rank == 0 and left.exists():
+    print("found what it left in generation", me.generation)
+elif me.rank == 0:
+    left.touch()
+    sys.exit(9)
+"""
+
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
@@ -163,10 +174,39 @@ def test_a_side_car_that_never_ends_does_not_keep_the_run(
     program = tmp_path / "train.py"
     program.write_text("print('done')\n")
     security = "securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}"
-    side_car = f"{{name: proxy, image: 'python:3.11-slim', command: [sleep, '10000'], {security}}}"
+    quit = "'import signal, time; signal.signal(15, lambda *_: exit(0)); time.sleep(9999)'"
+    side_car = f"{{name: proxy, image: 'python:3.11-slim', command: [python3, -c, {quit}], {security}}}"
     pod = ("--set", f"kubernetes.pod.containers=[{side_car}]")
     words = ("run", "--on", "kubernetes", "--name", "live-side-car", "-n", "2", *SMALL, *pod)
     done = oarlock(*words, str(program))
     assert done.returncode == 0, done.stdout + done.stderr
     eventually(lambda: not api.all("Pod", selecting("live-side-car")), "end of the pods")
     assert oarlock("status", "live-side-car").stdout.startswith("live-side-car succeeded")
+
+
+def test_a_failed_run_is_gone_on_with(oarlock: Command, tmp_path: Path, ended: list[str]) -> None:
+    """With the program as it was sent, and what it left in its folders."""
+    ended.append("live-again")
+    program = tmp_path / "program" / "train.py"
+    program.parent.mkdir()
+    program.write_text(FAILS_ONCE)
+    words = (
+        "run",
+        "--on",
+        "kubernetes",
+        "--name",
+        "live-again",
+        "-n",
+        "2",
+        *SMALL,
+        "--set",
+        "limits.restarts=0",
+    )
+    done = oarlock(*words, str(program))
+    assert done.returncode == 9, done.stdout + done.stderr
+    program.write_text("changed since")
+    done = oarlock("run", "--resume", "live-again")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "worker-0 | found what it left in generation 2" in done.stdout
+    state = json.loads(oarlock("status", "--json", "live-again").stdout)
+    assert (state["state"], state["generation"]) == ("succeeded", 2)

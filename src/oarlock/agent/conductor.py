@@ -101,6 +101,8 @@ class Conductor:
         if "task" in event and event["task"] not in self.places.get(agent.name, []):
             return  # of an earlier generation, or not its to speak of
         event = {**event, "t": _not_later(event["t"], time.time())}
+        if kind == "ready" and not self.spec.is_alone:
+            event["on"] = agent.name
         if kind == "report":
             self._on_report(event)
         elif kind == "never_ready":

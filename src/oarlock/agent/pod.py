@@ -48,6 +48,10 @@ def main() -> int:
     role = os.environ.pop("OARLOCK_SEAT_ROLE")
     index = int(os.environ.pop("OARLOCK_SEAT_OFFSET", "0")) + int(os.environ.get("JOB_COMPLETION_INDEX", "0"))
     address = os.environ.pop("OARLOCK_COORDINATOR", "")
+    print(
+        f"oarlock: {role}-{index} of run {spec.run}; lines with ::oarlock are for `oarlock attach`",
+        flush=True,
+    )
     processes.raise_limits()
     processes.adopt_orphans()
     try:
@@ -63,6 +67,7 @@ def main() -> int:
 
 def _lead(spec: Spec, role: str, index: int) -> int:
     folder = Path(spec.folder)
+    is_resumed = _take_resumption(folder, spec.resumed)
     past = _past(folder / "events.jsonl")
     echo = Echo(leads=True)
     record = Record(folder, events.fold(spec.run, past), echo)
@@ -70,7 +75,7 @@ def _lead(spec: Spec, role: str, index: int) -> int:
     if not past:
         tasks = [task.name for task in form(spec.sizes)]
         record.emit("run", job=spec.job, engine="kubernetes", tasks=tasks)
-    is_over = record.state.is_final
+    is_over = record.state.is_final and not is_resumed
     if not is_over:
         record.emit("agent", pid=os.getpid(), host=os.environ.get("HOSTNAME") or socket.gethostname())
     failed = None if is_over else packages.install(spec, WORK)
@@ -132,6 +137,16 @@ def _claim_folder(spec: Spec) -> None:
         folder.rename(aside)
     folder.mkdir(parents=True, exist_ok=True)
     mark.write_text(spec.id)
+
+
+def _take_resumption(folder: Path, count: int) -> bool:
+    """Whether this is the first start since somebody went on with a run that had ended."""
+    mark = folder / "resumed"
+    if count <= (int(mark.read_text()) if mark.exists() else 0):
+        return False
+    (folder / "result.json").unlink(missing_ok=True)
+    mark.write_text(str(count))
+    return True
 
 
 def _past(path: Path) -> list[events.Event]:

@@ -56,6 +56,7 @@ class Spec:
     seed: int = 0
     job: str = ""
     id: str = ""  # tells it from an earlier run of the same name, whose folder may still be there
+    resumed: int = 0  # how often it was gone on with after it had ended
     pip: list[str] = field(default_factory=list)  # for a pod to install before the start
     secret: str = ""  # the file that holds the run's token, if it is not in the folder
     is_replaced: bool = False  # an agent that has to leave is started again elsewhere: that ends no run

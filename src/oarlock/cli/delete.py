@@ -40,7 +40,7 @@ def verb(names: tuple[str, ...], finished: bool, force: bool, volumes: bool, as_
             kept = client.delete(run, now=force, volumes=volumes, together=together)
             if kept and not as_json:
                 click.echo(
-                    f"kept: {', '.join(kept)}; `oarlock delete --volumes` deletes claims too", err=True
+                    f"kept: {', '.join(kept)}; `kubectl delete pvc {kept[0].split()[1]}` deletes it", err=True
                 )
     freed = {run.name: _delete(run) for run in chosen}
     if as_json:

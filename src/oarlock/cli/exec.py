@@ -26,9 +26,10 @@ from oarlock.events import RunState, TaskState
 @click.option("--task", "wanted", metavar="TASK", help="Whose. Default: the leader's.")
 @json_option("code, stdout and stderr of COMMAND as JSON")
 def verb(name: str | None, wanted: str | None, as_json: bool, words: tuple[str, ...]) -> int:
-    """Run a command where a task of a run is: in its pod, in its folder.
+    """Run a command where a task of a run is, and as it is.
 
-    It has the task's variables, but for the addresses of the gang. The exit code is the command's.
+    In its pod and its folder, with the task's variables, but for the addresses of the gang. The exit code is
+    the command's.
     """
     run = known.find(name)
     if not words:

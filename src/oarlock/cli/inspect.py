@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 
 import click
 
@@ -24,10 +23,10 @@ _SHELL = ("/bin/sh", "-c", "command -v bash >/dev/null && exec bash; exec /bin/s
 @click.option("--image", metavar="IMAGE", help="On a cluster: for the shell. Default: the leader's.")
 @json_option("code, stdout and stderr of COMMAND as JSON")
 def verb(name: str | None, write: bool, image: str | None, as_json: bool, words: tuple[str, ...]) -> int:
-    """Open a shell beside what a run has written, while it trains and after.
+    """Open a shell beside what a run has written so far.
 
-    On a cluster a small pod mounts the run's claim on its leader's node, read-only, and goes when the shell
-    ends; the run is not disturbed. With COMMAND that instead of a shell.
+    It may be under way or long over. On a cluster a small pod mounts the run's claim on its leader's node,
+    read-only, and goes when the shell ends; the run is not disturbed. With COMMAND that instead of a shell.
     """
     if as_json and not words:
         raise click.UsageError("--json is for a COMMAND: oarlock inspect [RUN] --json -- ls checkpoints")
@@ -63,5 +62,5 @@ def _on_cluster(
         with inspecting.beside(api, run, purpose) as pod:
             if talking.is_on_terminal() and not words:
                 what = "what you change is changed" if write else "read-only"
-                print(f"beside the claim of {run.name}, {what}; `exit` leaves", file=sys.stderr)
+                click.echo(f"beside the claim of {run.name}, {what}; `exit` leaves", err=True)
             return talking.in_pod(api, pod, entering, as_json=as_json, types=not words)

@@ -18,7 +18,7 @@ _NOT_FOUND, _NOT_ALLOWED = 127, 126  # as a shell reports them
 
 
 def is_on_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stdout.isatty()
+    return _is_typed() and sys.stdout.isatty()
 
 
 def in_pod(api: Api, pod: str, words: Sequence[str], *, as_json: bool, types: bool = True) -> int:
@@ -26,7 +26,8 @@ def in_pod(api: Api, pod: str, words: Sequence[str], *, as_json: bool, types: bo
     from oarlock.engines.kubernetes.terminal import Ends, talk
 
     sys.stdout.flush()
-    stdin = None if sys.stdin.isatty() and not types else sys.stdin.fileno()
+    has_stdin = sys.stdin is not None and (types or not _is_typed())
+    stdin = sys.stdin.fileno() if has_stdin else None
     if as_json:
         out, err = io.BytesIO(), io.BytesIO()
         code = talk(api, pod, words, Ends(stdin, out, err))
@@ -52,6 +53,10 @@ def here_as_json(words: Sequence[str], folder: str | None = None) -> int:
 
 def term() -> str:
     return os.environ.get("TERM") or "dumb"
+
+
+def _is_typed() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()  # closed altogether, it is None
 
 
 def _print(code: int, out: bytes, err: bytes) -> None:

@@ -90,7 +90,8 @@ def first_line(text: str, most: int = 200) -> str:
 
 def _ready(event: Event) -> str:
     modules = ", ".join(event.get("modules") or [])
-    return f"imported {modules} in {duration(event.get('seconds'))}" if modules else "ready"
+    said = f"imported {modules} in {duration(event.get('seconds'))}" if modules else "ready"
+    return f"{event['on']}: {said}" if event.get("on") else said
 
 
 def _task(event: Event) -> str:

@@ -35,10 +35,10 @@ Look = Callable[[], None]  # raises OarlockError when it is gone
 @click.option("--image", metavar="IMAGE", help="On a cluster: one that has it. Default: the leader's.")
 @json_option("its url as JSON, on the first line")
 def verb(name: str | None, port: int | None, image: str | None, as_json: bool) -> int:
-    """Show what a run writes to LOG_DIR in TensorBoard, until Ctrl-C.
+    """Show what a run has logged in TensorBoard, until Ctrl-C.
 
-    A local run's on this machine; a cluster's in a pod beside its claim, which goes again, with a port
-    of this machine that leads to it.
+    That is all below its LOG_DIR: of a local run on this machine, of a cluster's in a pod beside its claim,
+    which goes again, with a port of this machine that leads to it.
     """
     run = known.find(name)
     if image and not run.is_remote:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import base64
+import secrets
 import time
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
-from oarlock.engines.kubernetes import submit
+import yaml
+
+from oarlock.agent.spec import Spec
+from oarlock.engines.kubernetes import groups, submit
 from oarlock.engines.kubernetes.api import Api, Object
-from oarlock.engines.kubernetes.labels import JOB, LEAD, MANAGED, RUN, STOPPED, selecting
+from oarlock.engines.kubernetes.labels import JOB, LEAD, MANAGED, QUEUE, RESULT, RUN, STOPPED, selecting
+from oarlock.engines.kubernetes.parcel import Parcel
 from oarlock.errors import OarlockError
+from oarlock.job import parse
 
 # All that a run may have made, in the order in which it is deleted: first what makes other things.
 KINDS = ("Job", "Pod", "Service", "ConfigMap", "Secret", "NetworkPolicy")
 _POLL = 0.1
+_GOING = 60.0  # seconds for objects to go
 
 
 def stop(api: Api, run: str, *, now: bool = False) -> None:
@@ -29,16 +38,48 @@ def stop(api: Api, run: str, *, now: bool = False) -> None:
 
 
 def resume(api: Api, run: str) -> None:
-    """Go on with a stopped run."""
+    """Go on with a run: its Jobs where they were only stopped, new ones where they have ended."""
     jobs = sorted(submit.jobs_of(api, run), key=lambda job: LEAD not in job["metadata"]["labels"])
     if not jobs:
         raise OarlockError(f"{run} is no longer on the cluster; `oarlock run` starts another")
-    lead = jobs[0]
-    if STOPPED not in lead["metadata"].get("annotations", {}):
-        raise OarlockError(f"{run} has ended on the cluster; `oarlock run` starts another")
+    if STOPPED not in jobs[0]["metadata"].get("annotations", {}):
+        parcel = unpacked(api, run, jobs)
+        delete(api, run, now=True, patience=_GOING)
+        submit.submit(api, parcel)
+        return
     for job in jobs:
-        change: Object = {"spec": {"suspend": False}, "metadata": {"annotations": {STOPPED: None}}}
+        change: Object = {"metadata": {"annotations": {STOPPED: None, RESULT: None}}}
+        if QUEUE not in job["metadata"]["labels"]:  # else it is for Kueue to resume
+            change["spec"] = {"suspend": False}
         api.patch("Job", job["metadata"]["name"], change)
+
+
+def unpacked(api: Api, run: str, jobs: list[Object]) -> Parcel:
+    """The run as it was sent, out of its own objects, to be sent once more."""
+    maps = api.all("ConfigMap", selecting(run))
+    binary = {name: data for one in maps for name, data in (one.get("binaryData") or {}).items()}
+    data = {name: text for one in maps for name, text in (one.get("data") or {}).items()}
+    spec = Spec.from_json(data["spec.json"])
+    job = parse(yaml.safe_load(data["job.yaml"]))
+    images = {
+        one["metadata"]["name"].removeprefix(f"{run}-"): one["spec"]["template"]["spec"]["containers"][0][
+            "image"
+        ]
+        for one in jobs
+    }
+    parts = sorted(name for name in binary if name.startswith("program.tar.gz."))
+    return Parcel(
+        run=run,
+        job=job,
+        groups=groups.of(job),
+        images=images,
+        spec=replace(spec, resumed=spec.resumed + 1).to_json(),
+        written=data["job.yaml"],
+        agent=base64.b64decode(binary["agent.zip"]),
+        program=b"".join(base64.b64decode(binary[name]) for name in parts),
+        token=secrets.token_hex(32),
+        framework="torch" if "torch" in spec.modules else "none",
+    )
 
 
 def scale(api: Api, job: str, count: int) -> None:

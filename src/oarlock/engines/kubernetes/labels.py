@@ -10,6 +10,7 @@ LEAD = "oarlock.dev/lead"
 STOPPED = "oarlock.dev/stopped"  # an annotation: who stopped it meant to
 RESULT = "oarlock.dev/result"  # an annotation: how the run ended
 COMPLETE = "oarlock.dev/complete"  # an annotation: all of the run was created
+QUEUE = "kueue.x-k8s.io/queue-name"
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 

@@ -13,7 +13,7 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -92,8 +92,16 @@ class Watcher(threading.Thread):
 class Reader(threading.Thread):
     """One pod's log, followed to its end."""
 
-    def __init__(self, watcher: Watcher, uid: str, position: Position, out: queue.Queue[Line]) -> None:
+    def __init__(
+        self,
+        watcher: Watcher,
+        uid: str,
+        position: Position,
+        out: queue.Queue[Line],
+        is_run_over: Callable[[], bool],
+    ) -> None:
         super().__init__(name=f"log of {uid}", daemon=True)
+        self.is_run_over = is_run_over
         self.watcher = watcher
         self.uid = uid
         self.position = position
@@ -101,20 +109,24 @@ class Reader(threading.Thread):
         self.is_over = False
 
     def run(self) -> None:
+        has_read_on = False
         while not self.is_over and not self.watcher.is_over:
             pod = self.watcher.pods.get(self.uid)
             if pod is None:
                 break  # deleted; its log with it
-            had_ended = podlog.has_ended(pod)
+            # After the run's end the end of a stream is the container's, and not only its kubelet's.
+            had_ended = podlog.has_ended(pod) or has_read_on
             try:
                 for stamp, text in podlog.read(self.watcher.api, pod, self.position, follow=not had_ended):
                     self.out.put((self.uid, pod["metadata"]["name"], stamp, text))
                 if had_ended:
                     break  # read to its end after it had one
+                has_read_on = self.is_run_over()
             except ApiError as error:
                 if had_ended and error.status == 404 and self.uid not in self.watcher.pods:
                     break
-            time.sleep(_RETRY)
+            if not has_read_on:
+                time.sleep(_RETRY)
         self.is_over = True
 
 
@@ -197,10 +209,13 @@ class Mirror:
                 continue
             position = self.ledger.positions.setdefault(uid, Position())
             # The reader runs ahead of what is committed, so it counts for itself.
-            reader = Reader(self.watcher, uid, Position(**vars(position)), self.lines)
+            reader = Reader(self.watcher, uid, Position(**vars(position)), self.lines, self._has_verdict)
             self.readers[uid] = reader
             reader.start()
             alive += 1
+
+    def _has_verdict(self) -> bool:
+        return self.verdict_at is not None
 
     def _drain(self) -> None:
         try:

@@ -16,14 +16,13 @@ from typing import Any
 
 from oarlock.engines.kubernetes import pods
 from oarlock.engines.kubernetes.groups import Group
-from oarlock.engines.kubernetes.labels import LEAD, RUN
+from oarlock.engines.kubernetes.labels import LEAD, QUEUE, RUN
 from oarlock.engines.kubernetes.parcel import Parcel
 from oarlock.engines.kubernetes.pods import PORT
 
 Object = dict[str, Any]
 
 _FAILURES = 1_000_000  # of one index: the leader counts restarts, not Kubernetes
-_QUEUE = "kueue.x-k8s.io/queue-name"
 
 
 def config_maps(parcel: Parcel) -> list[Object]:
@@ -85,7 +84,7 @@ def job(parcel: Parcel, group: Group, *, coordinator: str | None = None, suspend
     if group.leads:
         head["metadata"]["labels"][LEAD] = "true"
     if settings.queue:
-        head["metadata"]["labels"][_QUEUE] = settings.queue
+        head["metadata"]["labels"][QUEUE] = settings.queue
     described: Object = {
         "completionMode": "Indexed",
         "completions": group.count,

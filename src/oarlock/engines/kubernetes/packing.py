@@ -15,10 +15,11 @@ from oarlock.engines.kubernetes import groups, images
 from oarlock.engines.kubernetes.parcel import PART, Parcel
 from oarlock.engines.kubernetes.pods import PORT, ROOT
 from oarlock.errors import JobError
-from oarlock.job import Job, to_data
+from oarlock.job import Job, Limits, to_data
 from oarlock.jobfile import JobFile
 
 _STORE = f"{ROOT}/store"
+_RENDEZVOUS = 1800.0  # seconds, unless the job says otherwise
 
 
 def pack(jobfile: JobFile, run: str, part: int = PART) -> Parcel:
@@ -52,8 +53,11 @@ def pack(jobfile: JobFile, run: str, part: int = PART) -> Parcel:
 def spec_for(job: Job, folder: Path, run: str, pip: tuple[str, ...] = ()) -> Spec:
     """The same for every pod; who it is, a pod learns from its variables."""
     record = f"{_STORE}/runs/{run}"
+    spec = specs.resolve(job, folder, run)
+    if job.limits.rendezvous == Limits().rendezvous:  # images have to be pulled, nodes may have to be added
+        spec = replace(spec, limits=replace(spec.limits, rendezvous=_RENDEZVOUS))
     return replace(
-        specs.resolve(job, folder, run),
+        spec,
         folder=record,
         cwd=f"{ROOT}/work/program",
         folders=_folders(job, record),

@@ -90,8 +90,16 @@ def prepare(api: Api, run: RunFolder, purpose: Purpose) -> Prepared:
     claims = claims_of(pod["spec"])
     if not claims:
         raise OarlockError(f"{run.name} keeps nothing that a pod could mount: its job has no claim")
-    _require(api, claims)
-    _share_node(api, run.name, pod["spec"], claims)
+    exclusive = _require(api, claims)
+    user = _user(api, claims, f"{selecting(run.name)},{LEAD}=true") or _user(api, claims)
+    if user and exclusive & claims_of(user["spec"]):
+        name, owner = min(exclusive), user["metadata"]["name"]
+        look = f"`oarlock exec {run.name}` looks from inside a run"
+        raise OarlockError(
+            f"only one pod may mount claim {name} (ReadWriteOncePod), and {owner} does; {look}"
+        )
+    if user:
+        _share_node(pod["spec"], user["spec"])
     return Prepared(pod, lead)
 
 
@@ -152,25 +160,27 @@ def claims_of(spec: Object) -> set[str]:
     return {one["persistentVolumeClaim"]["claimName"] for one in volumes if "persistentVolumeClaim" in one}
 
 
-def _require(api: Api, claims: set[str]) -> None:
-    """A pod would wait for one that is gone."""
+def _require(api: Api, claims: set[str]) -> set[str]:
+    """A pod would wait for one that is gone. Those that only one pod may mount."""
+    exclusive = set()
     for name in sorted(claims):
-        if api.find("PersistentVolumeClaim", name) is None:
+        claim = api.find("PersistentVolumeClaim", name)
+        if claim is None:
             raise OarlockError(
                 f"claim {name} is gone from namespace {api.namespace}, and what it held with it"
             )
+        if claim["spec"].get("accessModes") == ["ReadWriteOncePod"]:
+            exclusive.add(name)
+    return exclusive
 
 
-def _share_node(api: Api, run: str, spec: Object, claims: set[str]) -> None:
+def _share_node(spec: Object, user: Object) -> None:
     """A claim that only one node may mount, and that the leader or another run of the job uses: go to that
     node. What the leader tolerates there, admission may have added: a device's taint, say."""
-    user = _user(api, claims, f"{selecting(run)},{LEAD}=true") or _user(api, claims)
-    if user is None:
-        return
-    term = {"key": "metadata.name", "operator": "In", "values": [user["spec"]["nodeName"]]}
+    term = {"key": "metadata.name", "operator": "In", "values": [user["nodeName"]]}
     required = {"nodeSelectorTerms": [{"matchFields": [term]}]}
     spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-    spec["tolerations"] = user["spec"].get("tolerations") or []
+    spec["tolerations"] = user.get("tolerations") or []
 
 
 def _user(api: Api, claims: set[str], labels: str = "") -> Object | None:

@@ -20,6 +20,7 @@ from oarlock.quantities import Size
 KILLED = 137
 _AGAIN = 2  # restarts; the first follows at once and may be anything
 _RECENT = 600.0  # seconds; after that Kubernetes, too, forgets that a container crashed
+_YOUNG = 30.0  # seconds in which a volume may not be there yet
 _STARTING = ("ContainerCreating", "PodInitializing")
 _MOUNTING = ("FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox")
 _EVENT = "::oarlock "  # a line for programs, not for people
@@ -88,7 +89,7 @@ def _unmounted(pod: Object, evidence: Evidence) -> Finding | None:
         found = claims.unmounted(pod, text) or (_lacking(pod, text) if _missing(text) else None)
         if found is not None:
             return found
-    if not told:
+    if not told or evidence.age(pod["metadata"].get("creationTimestamp")) < _YOUNG:
         return None
     said = f"cannot start on node {pod['spec'].get('nodeName', '?')}: {cut(told[0], 120)}"
     return Finding(Weight.IMAGE, task_of(pod), said, "wait; if it stays so, ask the cluster's administrator")

@@ -1,0 +1,159 @@
+"""`oarlock tensorboard` of a local run: a process on this machine, until Ctrl-C."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import struct
+import subprocess
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.small_programs import SCRIPT, write
+
+from oarlock.engines import board
+
+HAS_IT = importlib.util.find_spec("tensorboard") is not None
+TAGS = "data/plugin/scalars/tags"
+
+# Where there is no TensorBoard: the same words, the same two answers, from the same files.
+STAND_IN = """
+import argparse, http.server, json, pathlib, re
+asked = argparse.ArgumentParser()
+for name in ("--logdir", "--host", "--port"):
+    asked.add_argument(name)
+asked = asked.parse_args()
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        files = pathlib.Path(asked.logdir).rglob("events.out.tfevents.*")
+        tags = [tag.decode() for file in files for tag in re.findall(rb"scalar-[a-z]+", file.read_bytes())]
+        answer = json.dumps({".": {tag: {} for tag in tags}}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+    def log_message(self, *_):
+        pass
+http.server.ThreadingHTTPServer((asked.host, int(asked.port)), Handler).serve_forever()
+"""
+
+
+def event_file(tag: str) -> bytes:
+    """A scalar as tf.summary writes it: records with length and checksums, in each an Event."""
+
+    def field(number: int, kind: int, value: bytes) -> bytes:
+        size = bytes([len(value)]) if kind == 2 else b""
+        return bytes([number << 3 | kind]) + size + value
+
+    value = field(1, 2, tag.encode()) + field(2, 5, struct.pack("<f", 0.5))
+    events = [field(3, 2, b"brain.Event:2"), field(2, 0, b"\x01") + field(5, 2, field(1, 2, value))]
+    return b"".join(_record(field(1, 1, struct.pack("<d", 1.0)) + event) for event in events)
+
+
+def _record(data: bytes) -> bytes:
+    length = struct.pack("<Q", len(data))
+    return length + struct.pack("<I", _masked(length)) + data + struct.pack("<I", _masked(data))
+
+
+def _masked(data: bytes) -> int:
+    """CRC-32C, rotated as TFRecord has it."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def tags_at(url: str) -> set[str]:
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        assert answer.status == 200
+        answer.read()
+    with urllib.request.urlopen(url + TAGS, timeout=20) as answer:
+        return {tag for tags in json.loads(answer.read()).values() for tag in tags}
+
+
+@pytest.fixture
+def run(oarlock: Any, tmp_path: Path) -> Path:
+    """A finished run that has written a scalar; its LOG_DIR."""
+    (tmp_path / "written").write_bytes(event_file("scalar-loss"))
+    program = """
+        import os, shutil
+        shutil.copy("written", os.path.join(os.environ["LOG_DIR"], "events.out.tfevents.1.host"))
+    """
+    write(tmp_path / "train.py", program)
+    done = oarlock("run", "--name", "logged", "train.py")
+    assert done.returncode == 0, done.stderr
+    return tmp_path / "home" / "runs" / "logged" / "tensorboard"
+
+
+@pytest.fixture
+def tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not HAS_IT:
+        package = tmp_path / "packages" / "tensorboard"
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+        (package / "main.py").write_text(STAND_IN)
+        monkeypatch.setenv("PYTHONPATH", str(package.parent))
+
+
+@pytest.mark.usefixtures("run", "tensorboard")
+def test_it_answers_until_it_is_interrupted(tmp_path: Path) -> None:
+    words = [SCRIPT, "tensorboard", "--json"]
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        url = json.loads(client.stdout.readline())["url"]
+        assert url.startswith("http://127.0.0.1:")
+        assert tags_at(url) == {"scalar-loss"}
+        client.send_signal(signal.SIGINT)
+        assert client.wait(20) == 0
+    assert not board.answers(int(url.rpartition(":")[2].rstrip("/")))
+
+
+@pytest.mark.usefixtures("run", "tensorboard")
+def test_a_port_can_be_asked_for_and_may_be_taken(oarlock: Any, tmp_path: Path) -> None:
+    with board.listener(None) as taken:
+        port = str(taken.getsockname()[1])
+        done = oarlock("tensorboard", "--port", port)
+        assert done.returncode == 1
+        assert done.stderr == f"oarlock: port {port} of this machine is taken: choose another --port\n"
+    words = [SCRIPT, "tensorboard", "logged", "--port", port]
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        assert client.stdout.readline() == f"logged: http://127.0.0.1:{port}/   Ctrl-C ends it\n"
+        client.send_signal(signal.SIGTERM)
+        assert client.wait(20) == 143
+    assert not board.answers(int(port))
+
+
+@pytest.mark.usefixtures("run")
+def test_one_that_cannot_start_says_why(oarlock: Any, tmp_path: Path) -> None:
+    package = tmp_path / "broken" / "tensorboard"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "main.py").write_text("raise SystemExit('no such plugin')")
+    env = {**os.environ, "PYTHONPATH": str(package.parent)}
+    done = oarlock("tensorboard", env=env)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "oarlock: TensorBoard has ended (exit code 1): no such plugin\n"
+
+
+@pytest.mark.usefixtures("run")
+@pytest.mark.skipif(HAS_IT, reason="TensorBoard is installed here")
+def test_where_it_is_missing_one_line_says_what_to_do(oarlock: Any) -> None:
+    done = oarlock("tensorboard")
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert done.stderr.endswith("pip install tensorboard\n")
+
+
+@pytest.mark.usefixtures("run")
+def test_an_image_is_for_a_cluster(oarlock: Any) -> None:
+    done = oarlock("tensorboard", "--image", "tensorflow/tensorflow")
+    assert done.returncode == 2
+    assert "--image is for a run on a cluster" in done.stderr

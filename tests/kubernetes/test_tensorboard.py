@@ -1,0 +1,121 @@
+"""`oarlock tensorboard` of a run on a cluster: a pod beside its claim, and a port here that leads to it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.small_programs import write
+from cli.test_verb_tensorboard import HAS_IT, STAND_IN, event_file, tags_at
+from waiting import eventually
+
+from oarlock import jobfile
+from oarlock.engines import board
+from oarlock.engines.kubernetes import ending, submit
+from oarlock.engines.kubernetes.api import Api
+from oarlock.engines.kubernetes.labels import selecting
+from oarlock.engines.kubernetes.storepod import HELPER
+from oarlock.runs import RunFolder
+
+PROGRAM = """
+    import os, shutil, time
+    shutil.copy("written", os.path.join(os.environ["LOG_DIR"], "events.out.tfevents.1.host"))
+    while True:
+        time.sleep(0.1)
+"""
+# The command line itself, but for what runs in the pod where no image has TensorBoard.
+CLIENT = f"""
+import sys
+from oarlock.cli import main
+from oarlock.engines import board
+words = board.words
+if not {HAS_IT}:
+    board.words = lambda python, *rest: [python, "-c", {STAND_IN!r}, *words(python, *rest)[3:]]
+sys.argv[0] = "oarlock"
+main()
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("boards")
+
+
+@pytest.fixture(autouse=True)
+def home(place: Path, surroundings: None, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("OARLOCK_HOME", str(place / "home"))
+    return place / "home"
+
+
+@pytest.fixture(scope="module")
+def run(place: Path, api: Api) -> Iterator[RunFolder]:
+    name = "insp-board"
+    folder = place / "program"
+    folder.mkdir()
+    write(folder / "train.py", PROGRAM)
+    (folder / "written").write_bytes(event_file("scalar-loss"))
+    sets = [f"name={name}", "roles.worker.cpu=0.05", "roles.worker.memory=128Mi"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OARLOCK_HOME", str(place / "home"))
+        run = submit.start(jobfile.load("train.py", sets=sets, cwd=folder), name, api)
+    try:
+        yield run
+    finally:
+        ending.delete(api, name, now=True, patience=60)
+        ending.delete_claims(api, [name], 60)
+
+
+def _left(api: Api, run: str) -> list[str]:
+    found = (*api.all("Pod", f"{selecting(run)},{HELPER}"), *api.all("Job", HELPER))
+    return [one["metadata"]["name"] for one in found if one["metadata"]["name"].startswith(run)]
+
+
+def test_it_answers_on_its_port_and_takes_its_pod_along(run: RunFolder, api: Api) -> None:
+    words = [sys.executable, "-c", CLIENT, "tensorboard", run.name, "--json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        url = json.loads(client.stdout.readline())["url"]
+        eventually(lambda: tags_at(url) == {"scalar-loss"}, "the scalar that the program wrote", 30)
+        [pod] = api.all("Pod", f"{selecting(run.name)},{HELPER}=tensorboard")
+        assert pod["spec"]["containers"][0]["volumeMounts"][0]["readOnly"] is True
+        found: list[set[str]] = []
+        asking = [threading.Thread(target=lambda: found.append(tags_at(url))) for _ in range(12)]
+        for thread in asking:
+            thread.start()
+        for thread in asking:
+            thread.join(60)
+        assert found == [{"scalar-loss"}] * 12
+        client.send_signal(signal.SIGINT)
+        assert client.wait(30) == 0
+    assert not board.answers(int(url.rpartition(":")[2].rstrip("/")))
+    eventually(lambda: not _left(api, run.name), "end of the pod", 20)
+
+
+def test_a_pod_that_is_taken_away_ends_it(run: RunFolder, api: Api) -> None:
+    words = [sys.executable, "-c", CLIENT, "tensorboard", run.name]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        assert client.stderr is not None
+        assert client.stdout.readline().startswith(f"{run.name}: http://127.0.0.1:")
+        for job in api.all("Job", f"{HELPER}=tensorboard"):
+            if job["metadata"]["name"].startswith(run.name):
+                api.delete("Job", job["metadata"]["name"])
+        assert client.wait(30) == 1
+        said = client.stderr.read()
+    assert len(said.splitlines()) == 1
+    assert said.startswith("oarlock: the pod beside its claim ")
+
+
+@pytest.mark.skipif(HAS_IT, reason="TensorBoard is installed in the pods' images")
+def test_an_image_without_it_is_told(oarlock: Any, run: RunFolder, api: Api) -> None:
+    done = oarlock("tensorboard", run.name)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert "its image has no TensorBoard; --image names one that has" in done.stderr
+    eventually(lambda: not _left(api, run.name), "end of the pod", 20)
