@@ -163,11 +163,16 @@ def test_what_the_pod_is_like(training: RunFolder, api: Api) -> None:
 
 def test_the_run_does_not_take_it_for_a_member(oarlock: Any, training: RunFolder, api: Api) -> None:
     before = json.loads(oarlock("status", "--json", training.name).stdout)
-    with inspecting.beside(api, training, SHELL):
+    shell, option, script = inspecting.IDLE
+    forging = Purpose("inspect", (shell, option, f"echo 'worker-1/1 | forged'; {script}"))
+    with inspecting.beside(api, training, forging) as pod:
+        eventually(lambda: any(b"forged" in line for line in api.log(pod)), "a line in its log")
         state = json.loads(oarlock("status", "--json", training.name).stdout)
+        said = oarlock("logs", training.name).stdout
     assert [task["name"] for task in state["tasks"]] == ["worker-0", "worker-1"]
     assert (state["generation"], state["problem"]) == (before["generation"], None)
-    assert "inspect" not in oarlock("logs", training.name).stdout
+    assert "worker-1 | begun" in said
+    assert "forged" not in said
 
 
 def test_a_terminal_is_passed_through(training: RunFolder, api: Api, tmp_path: Path) -> None:

@@ -187,9 +187,9 @@ class Api:
                     change = json.loads(line)
                     yield {**change, "object": _slim(change["object"])}
 
-    def log(self, pod: str, **params: str) -> Iterator[bytes]:
-        """The lines of a pod's log, without their ends."""
-        with self.stream(self._path("Pod", pod) + "/log", params) as answer:
+    def log(self, pod: str, patience: float | None = None, **params: str) -> Iterator[bytes]:
+        """The lines of a pod's log, without their ends. `patience` is for each piece of it, in seconds."""
+        with self.stream(self._path("Pod", pod) + "/log", params, patience) as answer:
             rest = b""
             for chunk in answer.iter_bytes():
                 *lines, rest = (rest + chunk).split(b"\n")
@@ -219,9 +219,11 @@ class Api:
         return _object(self.send("GET", path))
 
     @contextmanager
-    def stream(self, path: str, params: Mapping[str, str]) -> Iterator[httpx.Response]:
+    def stream(
+        self, path: str, params: Mapping[str, str], patience: float | None = None
+    ) -> Iterator[httpx.Response]:
         """An answer that may take for ever, read as it comes."""
-        forever = httpx.Timeout(_TIMEOUT, read=None)
+        forever = httpx.Timeout(_TIMEOUT, read=patience)
         with (
             _translated(f"GET {path}"),
             self.http.stream("GET", path, params=_given(params), timeout=forever) as answer,

@@ -241,8 +241,9 @@ class Mirror:
             for stamp, text in podlog.read(self.api, pod, position, follow=False):
                 self.ledger.take(uid, name, stamp, text)
         except ApiError as error:
-            if error.status not in (400, 404):
+            if error.status not in (400, 404) and not error.is_transient:
                 raise
+            # Its node does not answer, or the log is gone: what is known is shown, and why is told.
 
     # What only the cluster knows
 

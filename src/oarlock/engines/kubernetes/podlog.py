@@ -14,6 +14,9 @@ from oarlock.engines.kubernetes.api import Api, ApiError, Object
 from oarlock.engines.kubernetes.pods import CONTAINER
 
 
+_PATIENCE = 1.0  # seconds for a node to hand out the next piece of a log that is there
+
+
 @dataclass
 class Position:
     """How far a pod's log has been read."""
@@ -53,18 +56,21 @@ def read(api: Api, pod: Object, position: Position, *, follow: bool) -> Iterator
     name, restarts = pod["metadata"]["name"], restarts_of(pod)
     if restarts > position.restarts:
         try:
-            yield from _read(api, name, position, previous="true")
+            yield from _read(api, name, position, _PATIENCE, previous="true")
         except ApiError as error:
             if error.status not in (400, 404):  # its log is gone with it
                 raise
         position.restarts = restarts
-    yield from _read(api, name, position, follow="true" if follow else "")
+    yield from _read(api, name, position, None if follow else _PATIENCE, follow="true" if follow else "")
 
 
-def _read(api: Api, pod: str, position: Position, **params: str) -> Iterator[tuple[str, str]]:
+def _read(
+    api: Api, pod: str, position: Position, patience: float | None, **params: str
+) -> Iterator[tuple[str, str]]:
     since = f"{position.last[:19]}Z" if position.last else ""
     met, seen = "", 0
-    for line in api.log(pod, container=CONTAINER, timestamps="true", sinceTime=since, **params):
+    wanted = {"container": CONTAINER, "timestamps": "true", "sinceTime": since, **params}
+    for line in api.log(pod, patience, **wanted):
         stamp, _, text = line.decode("utf-8", "replace").partition(" ")
         met, seen = (met, seen + 1) if stamp == met else (stamp, 0)
         if position.takes(stamp, seen):
