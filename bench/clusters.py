@@ -30,6 +30,10 @@ def script(*words: str) -> None:
     subprocess.run([SCRIPT, *words], check=True, stdout=subprocess.DEVNULL, timeout=300)
 
 
+def as_admin(env: dict[str, str]) -> dict[str, str]:
+    return {**env, "KUBECONFIG": str(_FOLDER / "admin.kubeconfig")}
+
+
 def kubectl(env: dict[str, str], *words: str, text: str | None = None) -> str:
     try:
         return subprocess.run(

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from arena import BIN, MeasurementError
-from clusters import environment, kubectl, script
+from clusters import as_admin, environment, kubectl, script
 from question import Question, Row, Target, main, progress
 
 _SIZES = (2, 200, 5000)
@@ -42,9 +42,12 @@ def measure(repeats: int) -> list[Row]:
     script("simulate-nodes", str(_NODES))
     rows: list[Row] = []
     counted: list[int] = []
-    for workers in _SIZES:
-        with tempfile.TemporaryDirectory() as folder:
-            rows += _of_size(env, Path(folder), workers, counted)
+    try:
+        for workers in _SIZES:
+            with tempfile.TemporaryDirectory() as folder:
+                rows += _of_size(env, Path(folder), workers, counted)
+    finally:
+        kubectl(as_admin(env), "delete", "node", "-l", f"{_SIMULATED}=true", "--wait=false")
     if len(set(counted)) != 1:
         raise MeasurementError(f"the number of objects depends on the workers: {counted}")
     return rows

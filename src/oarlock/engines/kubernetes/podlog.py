@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from oarlock.engines.kubernetes.api import Api, ApiError, Object
 from oarlock.engines.kubernetes.pods import CONTAINER
 
-
 _PATIENCE = 1.0  # seconds for a node to hand out the next piece of a log that is there
 
 
