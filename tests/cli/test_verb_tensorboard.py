@@ -9,6 +9,8 @@ import signal
 import struct
 import subprocess
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +81,19 @@ def tags_at(url: str) -> set[str]:
         return {tag for tags in json.loads(answer.read()).values() for tag in tags}
 
 
+@contextmanager
+def started(*words: str | Path) -> Iterator[subprocess.Popen[str]]:
+    """A client that goes on; killed in the end, whatever the test has found."""
+    client = subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield client
+    finally:
+        client.kill()
+        client.communicate()
+
+
 @pytest.fixture
 def run(oarlock: Any, tmp_path: Path) -> Path:
     """A finished run that has written a scalar; its LOG_DIR."""
@@ -104,9 +119,8 @@ def tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("run", "tensorboard")
-def test_it_answers_until_it_is_interrupted(tmp_path: Path) -> None:
-    words = [SCRIPT, "tensorboard", "--json"]
-    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as client:
+def test_it_answers_until_it_is_interrupted() -> None:
+    with started(SCRIPT, "tensorboard", "--json") as client:
         assert client.stdout is not None
         url = json.loads(client.stdout.readline())["url"]
         assert url.startswith("http://127.0.0.1:")
@@ -117,14 +131,13 @@ def test_it_answers_until_it_is_interrupted(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("run", "tensorboard")
-def test_a_port_can_be_asked_for_and_may_be_taken(oarlock: Any, tmp_path: Path) -> None:
+def test_a_port_can_be_asked_for_and_may_be_taken(oarlock: Any) -> None:
     with board.listener(None) as taken:
         port = str(taken.getsockname()[1])
         done = oarlock("tensorboard", "--port", port)
         assert done.returncode == 1
         assert done.stderr == f"oarlock: port {port} of this machine is taken: choose another --port\n"
-    words = [SCRIPT, "tensorboard", "logged", "--port", port]
-    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as client:
+    with started(SCRIPT, "tensorboard", "logged", "--port", port) as client:
         assert client.stdout is not None
         assert client.stdout.readline() == f"logged: http://127.0.0.1:{port}/   Ctrl-C ends it\n"
         client.send_signal(signal.SIGTERM)

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import struct
-import subprocess
 import sys
 import termios
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 from cli.small_programs import SCRIPT, write
 from cli.terminals import Terminal
+from cli.test_verb_tensorboard import started
 from waiting import eventually
 
 from oarlock import jobfile
@@ -115,7 +115,7 @@ def _left(api: Api, run: str) -> list[str]:
 
 
 def _is_clean(api: Api, run: str) -> None:
-    eventually(lambda: not _left(api, run), "end of the pod and its Job", 20)
+    eventually(lambda: not _left(api, run), "end of the pod and its Job", 40)
 
 
 def test_it_shows_a_growing_folder_while_the_leader_writes_it(
@@ -201,8 +201,7 @@ def test_what_is_piped_in_is_for_the_shell(oarlock: Any, training: RunFolder) ->
 
 
 def test_a_client_that_is_asked_to_leave_takes_the_pod_along(training: RunFolder, api: Api) -> None:
-    words = [SCRIPT, "inspect", training.name, "--", "sh", "-c", "echo in; sleep 100"]
-    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as client:
+    with started(SCRIPT, "inspect", training.name, "--", "sh", "-c", "echo in; sleep 100") as client:
         assert client.stdout is not None
         assert client.stdout.readline() == "in\n"
         client.send_signal(signal.SIGTERM)
@@ -228,7 +227,7 @@ def test_the_pod_outlives_a_killed_client_only_by_its_deadline(training: RunFold
     """
     path = Path(os.environ["OARLOCK_HOME"]) / "looking.py"
     write(path, script)
-    with subprocess.Popen([sys.executable, path], stdout=subprocess.PIPE, text=True) as client:
+    with started(sys.executable, path) as client:
         assert client.stdout is not None
         assert client.stdout.readline().startswith(training.name)
         assert client.stdout.readline() == "still there\n"

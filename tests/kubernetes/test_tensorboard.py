@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 from cli.small_programs import write
-from cli.test_verb_tensorboard import HAS_IT, STAND_IN, event_file, tags_at
+from cli.test_verb_tensorboard import HAS_IT, STAND_IN, event_file, started, tags_at
 from waiting import eventually
 
 from oarlock import jobfile
@@ -78,8 +77,7 @@ def _left(api: Api, run: str) -> list[str]:
 
 
 def test_it_answers_on_its_port_and_takes_its_pod_along(run: RunFolder, api: Api) -> None:
-    words = [sys.executable, "-c", CLIENT, "tensorboard", run.name, "--json"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as client:
+    with started(sys.executable, "-c", CLIENT, "tensorboard", run.name, "--json") as client:
         assert client.stdout is not None
         url = json.loads(client.stdout.readline())["url"]
         eventually(lambda: tags_at(url) == {"scalar-loss"}, "the scalar that the program wrote", 30)
@@ -99,8 +97,7 @@ def test_it_answers_on_its_port_and_takes_its_pod_along(run: RunFolder, api: Api
 
 
 def test_a_pod_that_is_taken_away_ends_it(run: RunFolder, api: Api) -> None:
-    words = [sys.executable, "-c", CLIENT, "tensorboard", run.name]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as client:
+    with started(sys.executable, "-c", CLIENT, "tensorboard", run.name) as client:
         assert client.stdout is not None
         assert client.stderr is not None
         assert client.stdout.readline().startswith(f"{run.name}: http://127.0.0.1:")

@@ -13,7 +13,17 @@ import yaml
 from oarlock.agent.spec import Spec
 from oarlock.engines.kubernetes import groups, submit
 from oarlock.engines.kubernetes.api import Api, Object
-from oarlock.engines.kubernetes.labels import JOB, LEAD, MANAGED, QUEUE, RESULT, RUN, STOPPED, selecting
+from oarlock.engines.kubernetes.labels import (
+    JOB,
+    LEAD,
+    MANAGED,
+    QUEUE,
+    RESULT,
+    RUN,
+    STOPPED,
+    members,
+    selecting,
+)
 from oarlock.engines.kubernetes.parcel import Parcel
 from oarlock.errors import OarlockError
 from oarlock.job import parse
@@ -33,7 +43,7 @@ def stop(api: Api, run: str, *, now: bool = False) -> None:
             change["metadata"] = {"annotations": {STOPPED: "stopped by the user"}}
         api.patch("Job", job["metadata"]["name"], change)
     if now:
-        for pod in api.all("Pod", selecting(run)):
+        for pod in api.all("Pod", members(run)):
             api.delete("Pod", pod["metadata"]["name"], grace=1)
 
 

@@ -20,3 +20,8 @@ def of_run(run: str) -> dict[str, str]:
 
 def selecting(run: str) -> str:
     return f"{RUN}={run}"
+
+
+def members(run: str) -> str:
+    """The pods that train; others of the run's are only there to look at it."""
+    return f"{RUN}={run},{ROLE}"

@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from oarlock.engines.kubernetes import diagnose, podlog, repairing, replacing, submit
+from oarlock.engines.kubernetes import diagnose, podlog, repairing, submit
 from oarlock.engines.kubernetes.api import Api, ApiError, Object
-from oarlock.engines.kubernetes.labels import INDEX, LEAD, RESULT, STOPPED, selecting
+from oarlock.engines.kubernetes.labels import INDEX, LEAD, RESULT, STOPPED, members
 from oarlock.engines.kubernetes.ledger import Ledger
 from oarlock.engines.kubernetes.podlog import Position
 from oarlock.engines.kubernetes.pods import CONTAINER
+from oarlock.engines.kubernetes.replacing import Replacing
 from oarlock.errors import OarlockError
 from oarlock.runs import RunFolder
 
@@ -47,13 +48,21 @@ class Watcher(threading.Thread):
     def __init__(self, api: Api, run: str) -> None:
         super().__init__(name=f"pods of {run}", daemon=True)
         self.api = api
-        self.labels = selecting(run)
-        self.pods: dict[str, Object] = {}  # by uid
+        self.labels = members(run)
+        self.replacing = Replacing(api)
+        self._pods: dict[str, Object] = {}  # by uid
+        self._lock = threading.Lock()
         self.gone: dict[str, Object] = {}
         self.problem: ApiError | None = None  # what keeps it from seeing
         self.since = 0.0
         self.has_seen = threading.Event()
         self.is_over = False
+
+    @property
+    def pods(self) -> dict[str, Object]:
+        """By uid, as they are now."""
+        with self._lock:
+            return dict(self._pods)
 
     def run(self) -> None:
         while not self.is_over:
@@ -70,17 +79,24 @@ class Watcher(threading.Thread):
             if self.is_over or change["type"] == "ERROR":
                 return
             pod = change["object"]
-            if change["type"] == "DELETED":
-                left = self.pods.pop(pod["metadata"]["uid"], None)
-                if left is not None:
-                    self.gone[pod["metadata"]["uid"]] = pod
-            elif change["type"] != "BOOKMARK":
-                self.pods = {**self.pods, pod["metadata"]["uid"]: pod}
+            uid = pod["metadata"].get("uid")
+            if change["type"] == "BOOKMARK":
+                continue
+            with self._lock:
+                if change["type"] == "DELETED":
+                    self._pods.pop(uid, None)
+                    self.gone[uid] = pod
+                else:
+                    self._pods[uid] = pod
+            self.replacing.look(pod)
 
     def _set(self, found: dict[str, Object]) -> None:
-        self.gone.update({uid: pod for uid, pod in self.pods.items() if uid not in found})
-        self.pods, self.problem = found, None
+        with self._lock:
+            self.gone.update({uid: pod for uid, pod in self._pods.items() if uid not in found})
+            self._pods, self.problem = found, None
         self.has_seen.set()
+        for pod in found.values():
+            self.replacing.look(pod)
 
     def _fail(self, error: ApiError) -> None:
         if self.problem is None:
@@ -141,12 +157,11 @@ class Mirror:
         self.verdict_at: float | None = None
         self._looked = self._checked = 0.0
         self._is_repaired = False
-        self._replaced: set[str] = set()
 
     def catch_up(self, *, with_logs: bool) -> None:
         """What there is now, and no more: as many calls for 5,000 pods as for two. Raises ApiError."""
         jobs = self._jobs()
-        labels = selecting(self.run.name)
+        labels = members(self.run.name)
         pods = self._read_logs(labels if with_logs else f"{labels},{LEAD}=true")
         self._conclude(jobs, pods)
         if not self.ledger.state.is_over:
@@ -168,7 +183,7 @@ class Mirror:
         statuses = [job.get("status", {}) for job in jobs]
         if sum(one.get("ready", 0) for one in statuses) == wanted and not any(map(_is_leaving, statuses)):
             return []
-        labels = selecting(self.run.name)
+        labels = members(self.run.name)
         if wanted <= _MANY:
             pods = self.api.some("Pod", labels)
         else:
@@ -188,7 +203,6 @@ class Mirror:
                 if now - self._checked >= _CHECK or self.verdict_at is not None:
                     self._checked = now
                     self._check()
-                self._replace_lost()
                 if now - self._looked >= _LOOK:
                     self._looked = now
                     self._look()
@@ -296,18 +310,6 @@ class Mirror:
 
     def _lose(self, reason: str) -> None:
         self.ledger.end("lost", 1, reason=reason)
-
-    def _replace_lost(self) -> None:
-        """Kubernetes would wait 10 s and longer before it starts another pod in a lost one's place, or for
-        ever for a node that is gone. Without its finalizer the pod is forgotten, and replaced at once."""
-        for uid, pod in self.watcher.pods.items():
-            if uid in self._replaced or not replacing.is_lost(pod):
-                continue
-            self._replaced.add(uid)
-            try:
-                replacing.forget(self.api, pod)
-            except ApiError:
-                pass  # not allowed, or gone: it takes longer
 
     def _look(self) -> None:
         """What is wrong, if anything is. Said once, and taken back when it is over."""

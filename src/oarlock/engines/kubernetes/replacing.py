@@ -1,25 +1,58 @@
 """Having Kubernetes replace a lost pod at once.
 
 Left to itself the Job controller waits 10 s, then 20 s, 40 s ... for each index, and for a pod on a lost node
-until the node is back. A pod that is forgotten (its finalizer taken off, then deleted by force) is replaced
-within a second and counted by nobody.
+until the node is back. A pod without the controller's finalizer is counted by nobody, and replaced within a
+second; but the controller looks a second after the first change, so we have to be quicker.
+
+A worker is let go as soon as it is asked to leave: another may start while it ends. The leader saves what
+there is to save, so that its place is given away only when nothing of it runs, or nobody could tell.
 """
 
 from __future__ import annotations
 
-from oarlock.engines.kubernetes.api import Api, Object
+from oarlock.engines.kubernetes.api import Api, ApiError, Object
+from oarlock.engines.kubernetes.labels import LEAD, ROLE
 
 _FINALIZER = "batch.kubernetes.io/job-tracking"
 
 
-def is_lost(pod: Object) -> bool:
+class Replacing:
+    """Looks at every change of a pod."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._let_go: set[str] = set()
+        self._is_allowed = True
+
+    def look(self, pod: Object) -> None:
+        uid = pod["metadata"]["uid"]
+        is_lost = _is_lost(pod)
+        if not self._is_allowed or uid in self._let_go or not (is_lost or _may_go(pod)):
+            return
+        self._let_go.add(uid)
+        try:
+            self._api.patch("Pod", pod["metadata"]["name"], {"metadata": {"finalizers": None}})
+            if is_lost:
+                self._api.delete("Pod", pod["metadata"]["name"], grace=0)
+        except ApiError as error:
+            self._is_allowed = error.status != 403  # a viewer waits with everybody else
+
+
+def _may_go(pod: Object) -> bool:
+    labels = pod["metadata"]["labels"]
+    return (
+        "deletionTimestamp" in pod["metadata"] and ROLE in labels and LEAD not in labels and _is_tracked(pod)
+    )
+
+
+def _is_lost(pod: Object) -> bool:
     """Nothing of it runs, or nobody could tell: never one that is still saving its work in its grace."""
-    if _FINALIZER not in pod["metadata"].get("finalizers", []):
-        return False
     status = pod.get("status", {})
+    if not _is_tracked(pod) or status.get("phase") == "Succeeded":
+        return False
     if status.get("phase") == "Failed":
         return True
-    if "deletionTimestamp" not in pod["metadata"] or status.get("phase") == "Succeeded":
+    if "deletionTimestamp" not in pod["metadata"]:
         return False
     containers = status.get("containerStatuses") or []
     if containers and all("terminated" in one.get("state", {}) for one in containers):
@@ -27,10 +60,8 @@ def is_lost(pod: Object) -> bool:
     return _holds(pod, "DisruptionTarget", "True", "DeletionByTaintManager") and _holds(pod, "Ready", "False")
 
 
-def forget(api: Api, pod: Object) -> None:
-    name = pod["metadata"]["name"]
-    api.patch("Pod", name, {"metadata": {"finalizers": None}})
-    api.delete("Pod", name, grace=0)
+def _is_tracked(pod: Object) -> bool:
+    return _FINALIZER in pod["metadata"].get("finalizers", [])
 
 
 def _holds(pod: Object, kind: str, status: str, reason: str | None = None) -> bool:

@@ -10,7 +10,7 @@ from oarlock.engines.kubernetes.diagnose import claims, containers
 from oarlock.engines.kubernetes.diagnose.evidence import claim_names, condition, job_name
 from oarlock.engines.kubernetes.diagnose.judge import judge
 from oarlock.engines.kubernetes.diagnose.problem import Problem
-from oarlock.engines.kubernetes.labels import selecting
+from oarlock.engines.kubernetes.labels import members, selecting
 
 _PODS = 3  # whose events are asked for
 _CLAIMS = 3
@@ -23,7 +23,7 @@ def look(
     if jobs is None:
         jobs = api.all("Job", selecting(run))
     if pods is None:
-        pods = api.all("Pod", selecting(run))
+        pods = api.all("Pod", members(run))
     wanting = _claims(api, pods)
     happenings: list[Object] = []
     for thing in (*jobs, *_troubled(pods), *wanting):
