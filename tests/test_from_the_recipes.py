@@ -249,6 +249,6 @@ def test_every_command_exists(written: str) -> None:
 
 def test_what_is_missing_is_said() -> None:
     """Nothing of this is in the model; when it is, its rows are to be written anew."""
-    assert not {"serve", "inspect", "ingest", "evaluate", "convert", "tensorboard"} & VERBS.keys()
+    assert not {"serve", "ingest", "evaluate", "convert"} & VERBS.keys()
     assert not {"serving", "ingest", "tensorboard", "stages"} & fields_of(Job).keys()
-    assert sum("not yet" in row[1] for row in rows(TEXT)) > 20
+    assert sum("not yet" in row[1] for row in rows(TEXT)) > 10
