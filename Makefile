@@ -7,7 +7,7 @@ BIN := .venv/bin
 # tensorflow-cpu with tf_keras without its dependencies, for the same reason.
 TENSORFLOW := 'tensorflow-cpu==2.21.*'
 OTHERS := torch==2.13.0 jax jaxlib
-TOOLS := ruff mypy types-PyYAML pytest pytest-timeout build jsonschema
+TOOLS := ruff mypy types-PyYAML pytest pytest-timeout pytest-xdist build jsonschema
 
 .PHONY: install demo test check bench soak clean
 
@@ -17,7 +17,9 @@ demo: .venv/.demo
 install: .venv/.all
 
 test: .venv/.all check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --ignore tests/kubernetes
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not alone" tests/kubernetes
+	$(BIN)/python -m pytest -m alone tests/kubernetes
 
 check: .venv/.all
 	$(BIN)/ruff format --check .

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import locks
 import pytest
 from clusters import Cluster
 
@@ -24,7 +23,9 @@ HOW = (
     "no cluster for the Kubernetes tests: start one (kind create cluster, minikube start) "
     "and name its file in OARLOCK_TEST_KUBECONFIG"
 )
-_WAIT = 150.0  # seconds for another test run to end
+_PLACE = Path(tempfile.gettempdir())
+_LOCK = _PLACE / "oarlock-kube-tests.lock"  # one test run at a time
+_UP = _PLACE / "oarlock-kube-up.lock"
 
 
 @pytest.fixture(scope="session")
@@ -32,14 +33,10 @@ def cluster() -> Iterator[Cluster]:
     given = os.environ.get("OARLOCK_TEST_KUBECONFIG")
     if not SCRIPT.exists() and not given:
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(HOW)
-    with (Path(tempfile.gettempdir()) / "oarlock-kube-tests.lock").open("w") as lock:
-        _take(lock.fileno())
-        if SCRIPT.exists():
-            subprocess.run([SCRIPT, "up", "--venv", ".venv"], cwd=ROOT, check=True, capture_output=True)
-            yield Cluster(FOLDER / "edit.kubeconfig", FOLDER / "admin.kubeconfig", SCRIPT)
-        else:
-            assert given
-            yield Cluster(Path(given), Path(os.environ.get("OARLOCK_TEST_ADMIN_KUBECONFIG", given)))
+    with locks.of_this_run(_LOCK):
+        with locks.held(_UP):
+            found = _up(given)
+        yield found
 
 
 @pytest.fixture(scope="session")
@@ -73,20 +70,17 @@ def ended(api: Api) -> Iterator[list[str]]:
                 ending.delete_claims(api, ending.claims_of(api, job), 60)
 
 
+def _up(given: str | None) -> Cluster:
+    if SCRIPT.exists():
+        subprocess.run([SCRIPT, "up", "--venv", ".venv"], cwd=ROOT, check=True, capture_output=True)
+        return Cluster(FOLDER / "edit.kubeconfig", FOLDER / "admin.kubeconfig", SCRIPT)
+    assert given
+    return Cluster(Path(given), Path(os.environ.get("OARLOCK_TEST_ADMIN_KUBECONFIG", given)))
+
+
 def _connected(kubeconfig: Path, namespace: str | None) -> Iterator[Api]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KUBECONFIG", str(kubeconfig))
         connection = Api(namespace=namespace)
     yield connection
     connection.close()
-
-
-def _take(lock: int) -> None:
-    deadline = time.monotonic() + _WAIT
-    while True:
-        try:
-            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                pytest.fail("another test run uses the cluster")
-            time.sleep(0.5)

@@ -327,6 +327,7 @@ def test_an_agent_that_crashes_again_and_again_is_told_with_its_last_words(
     assert problem.fix == "correct what it says and run again; oarlock logs has the rest"
 
 
+@pytest.mark.alone
 def test_a_taint_is_told_with_the_toleration_that_helps(place: Api, admin: Api, tmp_path: Path) -> None:
     """As clusters are: the nodes with GPUs are tainted, and the others have none."""
     node = {
@@ -375,6 +376,7 @@ def test_preemption_and_then_waiting_for_room_are_told(place: Api, admin: Api, t
         until("no problem once there is room", lambda: not diagnose.look(place, run))
 
 
+@pytest.mark.alone
 def test_a_drained_node_is_told_until_the_task_runs_again(place: Api, tmp_path: Path) -> None:
     run = start(place, tmp_path, "diag-drained", "limits.grace=3s", "args=[deaf]")
     pod = until("the run", lambda: _running(place, run))
@@ -520,7 +522,7 @@ def test_a_cluster_that_cannot_be_talked_to_is_told(
     assert problem.fix.startswith(fix)
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 def test_a_lost_node_is_told(cluster: Cluster, place: Api, tmp_path: Path) -> None:
     run = start(place, tmp_path, "diag-lost", NODE_2)
     until("the run", lambda: _running(place, run))
@@ -532,7 +534,7 @@ def test_a_lost_node_is_told(cluster: Cluster, place: Api, tmp_path: Path) -> No
     assert problem.fix == "wait: it starts again on another node"
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 def test_an_api_server_that_is_away_is_told(cluster: Cluster, api: Api) -> None:
     away = "the cluster's API server cannot be reached: "
     api.all("Job")

@@ -25,7 +25,7 @@ for number in range({COUNT}):
     time.sleep(0.015)
 """
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 
 class Reader:

@@ -351,6 +351,8 @@ class Mirror:
             return False
         if time.monotonic() - self.verdict_at > _FAREWELL:
             return True
+        if any(_has_company(pod) and not _has_left(pod) for pod in self.watcher.pods.values()):
+            return False  # a moment, to see that it is only the others that go on
         is_read = all(reader.is_over for reader in self.readers.values())
         return is_read and self.lines.empty() and set(_chosen(self.watcher.pods)) <= self.readers.keys()
 
@@ -366,7 +368,7 @@ class Mirror:
 
     def _end_side_cars(self) -> None:
         """Somebody else's containers may be in our pods, and go on for ever: suspended, a Job has no pods."""
-        if not any(_outlives_us(pod) for pod in self.watcher.pods.values()):
+        if not any(_has_company(pod) and _has_left(pod) for pod in self.watcher.pods.values()):
             return
         try:
             for job in submit.jobs_of(self.api, self.run.name):
@@ -396,12 +398,17 @@ def _chosen(pods: dict[str, Object]) -> list[str]:
     ]
 
 
-def _outlives_us(pod: Object) -> bool:
-    """Our container has ended for good, and the pod has not."""
-    status = pod.get("status", {})
-    ours = [one for one in status.get("containerStatuses") or [] if one["name"] == CONTAINER]
-    ended = [one.get("state", {}).get("terminated", {}) for one in ours]
-    return status.get("phase") == "Running" and any(one.get("exitCode") == 0 for one in ended)
+def _has_company(pod: Object) -> bool:
+    """Somebody else's container runs in it."""
+    statuses = pod.get("status", {}).get("containerStatuses") or []
+    return any(one["name"] != CONTAINER and "running" in one.get("state", {}) for one in statuses)
+
+
+def _has_left(pod: Object) -> bool:
+    """Our container has ended for good."""
+    statuses = pod.get("status", {}).get("containerStatuses") or []
+    ours = [one.get("state", {}).get("terminated") for one in statuses if one["name"] == CONTAINER]
+    return bool(ours) and all(ended is not None and ended.get("exitCode") == 0 for ended in ours)
 
 
 def _is_leaving(status: Object) -> bool:
