@@ -31,7 +31,8 @@ def read(path):
 
 shared = Path(os.environ["CHECKPOINT_DIR"], "greeting")
 if os.environ["OARLOCK_INDEX"] == "0" and os.environ["OARLOCK_ROLE"] == "worker":
-    shared.write_text("from worker-0")
+    shared.with_suffix(".part").write_text("from worker-0")
+    shared.with_suffix(".part").rename(shared)
 deadline = time.monotonic() + 30
 while not shared.exists() and time.monotonic() < deadline:
     time.sleep(0.05)
