@@ -44,7 +44,7 @@ def test_a_folder_of_several_mebibytes_arrives_as_it_was(
     (folder / "secret.key").write_text("stays here")
     (folder / ".oarlockignore").write_text("*.key\n")
     words = ("run", "--on", "kubernetes", "--name", "live-large", "-n", "2", *SMALL)
-    done = oarlock(*words, str(folder / "train.py"))
+    done = oarlock(*words, "train.py", cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     for task in ("worker-0", "worker-1"):
         said = [
@@ -65,7 +65,7 @@ def test_a_folder_that_is_too_large_creates_nothing(
     (folder / "train.py").touch()
     (folder / "weights.bin").write_bytes(os.urandom(bundle.LIMIT + 1))
     before = len(api.all("Job"))
-    done = oarlock("run", "--on", "kubernetes", str(folder / "train.py"))
+    done = oarlock("run", "--on", "kubernetes", "train.py", cwd=folder)
     assert done.returncode == 2
     assert "weights.bin" in done.stderr
     assert ".oarlockignore" in done.stderr
@@ -73,9 +73,9 @@ def test_a_folder_that_is_too_large_creates_nothing(
     assert not list((home / "runs").glob("*"))
 
 
-def test_a_program_that_is_ignored_is_said(oarlock: Command, tmp_path: Path, home: Path) -> None:
+def test_a_program_that_is_ignored_is_said(oarlock: Command, api: Api, tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     (tmp_path / ".oarlockignore").write_text("*.py\n")
-    done = oarlock("run", "--on", "kubernetes", str(tmp_path / "train.py"))
+    done = oarlock("run", "--on", "kubernetes", "train.py")
     assert done.returncode == 2
     assert "train.py is ignored and would stay behind" in done.stderr
