@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from oarlock import bundle
+from oarlock.engines.kubernetes import ending
 from oarlock.engines.kubernetes.api import Api
 from oarlock.engines.kubernetes.labels import selecting
 
@@ -64,12 +65,11 @@ def test_a_folder_that_is_too_large_creates_nothing(
     folder.mkdir()
     (folder / "train.py").touch()
     (folder / "weights.bin").write_bytes(os.urandom(bundle.LIMIT + 1))
-    before = len(api.all("Job"))
-    done = oarlock("run", "--on", "kubernetes", "train.py", cwd=folder)
+    done = oarlock("run", "--on", "kubernetes", "--name", "live-huge", "train.py", cwd=folder)
     assert done.returncode == 2
     assert "weights.bin" in done.stderr
     assert ".oarlockignore" in done.stderr
-    assert len(api.all("Job")) == before
+    assert ending.remaining(api, "live-huge") == []
     assert not list((home / "runs").glob("*"))
 
 

@@ -13,6 +13,7 @@ from clusters import Cluster
 from waiting import eventually
 
 from oarlock import runs
+from oarlock.engines.kubernetes import ending
 from oarlock.engines.kubernetes.api import Api
 from oarlock.engines.kubernetes.labels import selecting
 
@@ -45,13 +46,12 @@ def as_user(cluster: Cluster, user: str, home: Path) -> dict[str, str]:
 def test_view_is_told_which_permission_is_missing(
     oarlock: Command, api: Api, cluster: Cluster, program: Path, tmp_path: Path
 ) -> None:
-    before = len(api.all("Job"))
     viewer = as_user(cluster, "view", tmp_path / "viewer")
-    done = oarlock("run", "--on", "kubernetes", str(program), env=viewer)
+    done = oarlock("run", "--on", "kubernetes", "--name", "live-viewed", str(program), env=viewer)
     assert done.returncode == 1
     assert done.stderr.splitlines()[0].startswith("oarlock: you may not create pods in namespace team")
     assert "role edit" in done.stderr
-    assert len(api.all("Job")) == before
+    assert ending.remaining(api, "live-viewed") == []
     assert not any((tmp_path / "viewer" / "runs").iterdir())
 
 

@@ -283,11 +283,16 @@ class Mirror:
         if self.ledger.state.is_over:
             return
         lead = next((job for job in jobs if LEAD in job["metadata"]["labels"]), None)
+        notes = (lead or {}).get("metadata", {}).get("annotations", {})
         if lead is None or "deletionTimestamp" in lead["metadata"]:
             self._lose("its objects are gone from the cluster: deleted, or expired (kubernetes.ttl)")
-        elif lead["spec"].get("suspend") and STOPPED in lead["metadata"].get("annotations", {}):
+        elif lead["spec"].get("suspend") and STOPPED in notes:
             if not any(_is_alive(pod) for pod in pods.values()):
-                self.ledger.end("stopped", 130, reason=lead["metadata"]["annotations"][STOPPED])
+                self.ledger.end("stopped", 130, reason=notes[STOPPED])
+        elif (
+            lead["spec"].get("suspend") and RESULT in notes
+        ):  # by a client that ended what was left in its pods
+            self.ledger.end(notes[RESULT], 0 if notes[RESULT] == "succeeded" else 1)
         elif ended := _condition(lead):
             self._read_verdict(ended, {**gone, **pods})
 

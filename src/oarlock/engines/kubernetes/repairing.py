@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from oarlock.engines.kubernetes import ending, submit
 from oarlock.engines.kubernetes.api import Api, Object
-from oarlock.engines.kubernetes.labels import COMPLETE, LEAD, ROLE, STOPPED
+from oarlock.engines.kubernetes.labels import COMPLETE, LEAD, QUEUE, ROLE, STOPPED
 from oarlock.errors import OarlockError
 from oarlock.runs import RunFolder
 
@@ -25,7 +25,7 @@ def repair(api: Api, jobs: Sequence[Object], workers: int | None) -> None:
         if is_stopped and not is_suspended:
             api.patch("Job", name, {"spec": {"suspend": True}})
         elif not is_stopped and is_suspended and not lead["spec"].get("suspend"):
-            submit.resume(api, name)
+            submit.resume(api, name, is_queued=QUEUE in job["metadata"]["labels"])
     if workers is not None and not is_stopped:
         _match_workers(api, lead, jobs, workers)
 
