@@ -21,7 +21,8 @@ from arena import BIN, PROGRAMS, MeasurementError
 from clusters import environment, kubectl
 from question import Question, Row, Target, main, progress
 
-_PROGRAM = PROGRAMS / "tensorflow_first_step.py"
+# By the names that they have in a pod.
+_FILES = {"program.py": PROGRAMS / "tensorflow_mirrored.py", "marks.py": PROGRAMS / "marks.py"}
 _MANIFESTS = Path(__file__).parent / "kubernetes"
 _ENOUGH = 180.0
 _POLL = 0.05
@@ -50,10 +51,11 @@ def _ours(env: dict[str, str]) -> float:
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "program"
         program.mkdir()
-        (program / "train.py").write_text(_PROGRAM.read_text())
+        for name, file in _FILES.items():
+            (program / name).write_text(file.read_text())
         env = {**env, "OARLOCK_HOME": f"{folder}/home"}
         words = [BIN / "oarlock", "run", "--on", "kubernetes", "-n", "2", "--name", "bench-ours"]
-        words += ["--set", "roles.worker.cpu=500m", "--set", "kubernetes.claim=none", program / "train.py"]
+        words += ["--set", "roles.worker.cpu=500m", "--set", "kubernetes.claim=none", program / "program.py"]
         try:
             began = time.time()
             said = subprocess.run(
@@ -91,7 +93,8 @@ def _addresses(env: dict[str, str]) -> float:
 def _by_hand(env: dict[str, str], name: str, manifest: Callable[[], str]) -> float:
     try:
         began = time.time()
-        kubectl(env, "create", "configmap", "bench-program", f"--from-file=program.py={_PROGRAM}")
+        files = [f"--from-file={name}={file}" for name, file in _FILES.items()]
+        kubectl(env, "create", "configmap", "bench-program", *files)
         kubectl(env, "apply", "-f", "-", text=manifest())
         deadline = time.monotonic() + _ENOUGH
         while "FIRST STEP" not in (said := _log(env, name)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import mmap
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,17 +18,18 @@ _MOST = 1 << 20  # steps that are timed
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--marks", type=Path, required=True, help="a folder to write into")
+    parser.add_argument("--marks", type=Path, help="a folder to write into; in a pod any will do")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--report", action="store_true", help="report every step to oarlock")
     return parser.parse_args()
 
 
 class Marks:
-    """Files in the folder: `pid.RANK`, `times.RANK`, and `first`: a line per generation's first step."""
+    """Files in the folder: `pid.RANK`, `times.RANK`, and `first`: a line per generation's first step, which
+    the log has too, for those who cannot see the folder."""
 
     def __init__(self, given: argparse.Namespace, rank: int) -> None:
-        self.folder: Path = given.marks
+        self.folder: Path = given.marks or Path(tempfile.mkdtemp())
         self.leads = rank == 0
         self.times = _numbers(self.folder / f"times.{rank}", _MOST)
         self._write_pid(rank)
@@ -39,8 +41,10 @@ class Marks:
             if number < _MOST:
                 self.times[number] = time.monotonic()
             if number == 1 and self.leads:
+                now = time.time()
                 with (self.folder / "first").open("a") as file:
-                    file.write(f"{time.time()} {os.getpid()}\n")
+                    file.write(f"{now} {os.getpid()}\n")
+                print("FIRST STEP", now, flush=True)
 
     def _write_pid(self, rank: int) -> None:
         """Complete or not at all: somebody is waiting for it."""

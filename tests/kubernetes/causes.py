@@ -4,13 +4,15 @@ line that tells."""
 from __future__ import annotations
 
 import secrets
+import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from clusters import Cluster
 
 from oarlock import jobfile
 from oarlock.engines.kubernetes import diagnose, labels, packing, submit
@@ -95,6 +97,25 @@ def namespace(admin: Api, api: Api, *rules: Object) -> Iterator[Api]:
         there.delete_all("Job", "")
         there.close()
         admin.http.delete(f"api/v1/namespaces/{name}")
+
+
+@contextmanager
+def users_namespace(cluster: Cluster, admin: Api, api: Api) -> Iterator[Api]:
+    """The same for a fixture that outlives a test: only during tests does KUBECONFIG name the user."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUBECONFIG", str(cluster.user))
+        with namespace(admin, api) as there:
+            yield there
+
+
+@contextmanager
+def broken(cluster: Cluster, how: list[str], back: list[str]) -> Iterator[None]:
+    if cluster.script is None:
+        pytest.skip("only our own cluster is broken on purpose")
+    with ExitStack() as stack:
+        stack.callback(subprocess.run, [cluster.script, *back], check=True, capture_output=True)
+        subprocess.run([cluster.script, *how], check=True, capture_output=True)
+        yield
 
 
 @contextmanager

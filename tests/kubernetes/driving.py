@@ -157,6 +157,13 @@ def driving(folder: Path, kubeconfig: Path, api: Api) -> Iterator[Driver]:
         driver.close()
 
 
+def written(folder: Path, text: str) -> Path:
+    """A program in a new folder of its own, all of which travels."""
+    folder.mkdir()
+    (folder / "train.py").write_text(text)
+    return folder / "train.py"
+
+
 def unused() -> str:
     """A name that nobody else has."""
     return f"prog-{secrets.token_hex(3)}"

@@ -8,24 +8,23 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from clusters import Cluster
 from kubernetes.causes import (
     TAG,
-    limit_range,
-    namespace,
+    broken,
     plain_job,
     plain_pod,
-    quota,
     start,
     thing,
     told,
     until,
+    users_namespace,
 )
-from kubernetes.conftest import Cluster
 
 from oarlock.engines.kubernetes import diagnose, labels
 from oarlock.engines.kubernetes.api import Api, ApiError
@@ -35,8 +34,6 @@ READ_ONLY = "{containers: [{name: main, volumeMounts: [{name: oarlock-store, rea
 NODE_1 = "kubernetes.node_selector.kubernetes.io/hostname=node-1"
 NODE_2 = "kubernetes.node_selector.kubernetes.io/hostname=node-2"
 
-POD = plain_pod("diag-never")
-JOB = plain_job("diag-never", POD)
 
 # How each is brought about with a job file, what is told, and what to do.
 RUNS: dict[str, tuple[list[str], str, str]] = {
@@ -154,68 +151,12 @@ RUNS: dict[str, tuple[list[str], str, str]] = {
     ),
 }
 
-# Refused before anything is created.
-REFUSED: dict[str, tuple[list[str], str, str]] = {
-    "pod-security": (
-        ["kubernetes.pod={hostNetwork: true}"],
-        "Pod Security restricted of the namespace forbids host namespaces (hostNetwork=true)",
-        "take hostNetwork out of kubernetes.pod, or use a namespace that allows it",
-    ),
-    "pod-security-user": (
-        ["kubernetes.pod={securityContext: {runAsNonRoot: false}}"],
-        "Pod Security restricted of the namespace forbids runAsNonRoot != true (pod must not set "
-        "securityContext.runAsNonRoot=false)",
-        "run it as another user: --set kubernetes.user=1000, and no runAs... under kubernetes.pod",
-    ),
-    "service-account": (
-        ["kubernetes.service_account=nosuch"],
-        "there is no service account nosuch in the namespace",
-        "leave kubernetes.service_account out, or choose one of: kubectl get serviceaccounts",
-    ),
-    "priority-class": (
-        ["kubernetes.priority_class=nosuch"],
-        "the cluster has no priority class nosuch",
-        "leave kubernetes.priority_class out, or choose one of: kubectl get priorityclasses",
-    ),
-    "invalid": (
-        ["kubernetes.pod={activeDeadlineSeconds: 0}"],
-        "the cluster does not take it: spec.activeDeadlineSeconds: Invalid value: 0: "
-        "must be between 1 and 2147483647, inclusive",
-        "correct it under kubernetes.pod, which is merged into every pod",
-    ),
-}
-
-RULED = {
-    "quota": (
-        [quota(requests__memory="100Mi")],
-        "quota small of the namespace does not allow it: requests.memory 0 of 100Mi used, 264Mi asked for",
-        "ask for less with --set roles.worker.memory=..., or ask its administrator for more",
-    ),
-    "quota-objects": (
-        [quota(count_of_configmaps="1")],  # every namespace has one, with the cluster's certificate
-        "quota small of the namespace allows no more configmaps: count/configmaps 1 of 1 used, 1 asked for",
-        "delete runs that have ended (oarlock ps lists them), or ask its administrator for more",
-    ),
-    "quota-unsaid": (
-        [quota(limits__cpu="4")],
-        "quota small of the namespace wants every pod to say its limits.cpu",
-        "say it: --set 'kubernetes.pod={containers: [{name: main, resources: {limits: {cpu: 2}}}]}'",
-    ),
-    "limit-range": (
-        [limit_range(max={"memory": "100Mi"})],
-        "the namespace's LimitRange allows at most 100Mi of memory, with /dev/shm, and it asks for 264Mi",
-        "ask for less with --set roles.worker.memory=..., or ask its administrator to change it",
-    ),
-}
-
 
 @pytest.fixture(scope="module")
 def place(cluster: Cluster, api: Api, admin: Api) -> Iterator[Api]:
     """A namespace of our own, seen as the user sees it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KUBECONFIG", str(cluster.user))
-        with namespace(admin, api) as there:
-            yield there
+    with users_namespace(cluster, admin, api) as there:
+        yield there
 
 
 @pytest.fixture(scope="module")
@@ -259,62 +200,6 @@ def test_a_run_that_cannot_run_says_why_and_what_to_do(cause: str, runs: dict[st
     problem = told(place, runs[cause], what)
     assert (problem.what, problem.fix) == (what, fix)
     assert problem.who == what.partition(": ")[0] or cause == "queue"
-
-
-@pytest.mark.parametrize("cause", REFUSED)
-def test_what_admission_refuses_is_told_before_anything_is_created(
-    cause: str, place: Api, tmp_path: Path
-) -> None:
-    sets, what, fix = REFUSED[cause]
-    with pytest.raises(ApiError) as refused:
-        start(place, tmp_path, "diag-refused", *sets)
-    assert diagnose.explain(refused.value)[:2] == (what, fix)
-    assert place.all("Job", labels.selecting("diag-refused")) == []
-
-
-@pytest.mark.parametrize("cause", RULED)
-def test_the_rules_of_a_namespace_are_told_before_anything_runs(
-    cause: str, api: Api, admin: Api, tmp_path: Path
-) -> None:
-    rules, what, fix = RULED[cause]
-    with namespace(admin, api, *rules) as there:
-        with pytest.raises(ApiError) as refused:
-            start(there, tmp_path, "diag-ruled")
-        assert diagnose.explain(refused.value)[:2] == (what, fix)
-
-
-def test_a_quota_that_fills_up_later_is_told_of_the_job(api: Api, admin: Api, tmp_path: Path) -> None:
-    with namespace(admin, api, quota(pods="1")) as there:
-        run = start(there, tmp_path, "diag-quota", "roles.worker.replicas=3")
-        problem = told(there, run)
-        assert problem.what == (
-            "worker-1 and worker-2: quota small of the namespace does not allow it: "
-            "pods 1 of 1 used, 1 asked for"
-        )
-        assert problem.fix == ("end other runs (oarlock ps lists them), or ask its administrator for more")
-        assert problem.who == "worker-1 and worker-2"
-
-
-def test_pod_security_that_refuses_a_jobs_pods_is_told(place: Api) -> None:
-    place.create(plain_job("diag-insecure", plain_pod("diag-insecure", hostPID=True)))
-    problem = told(place, "diag-insecure")
-    assert problem.what == (
-        "worker-0 and worker-1: Pod Security restricted of the namespace forbids "
-        "host namespaces (hostPID=true)"
-    )
-    assert problem.fix == "take hostPID out of kubernetes.pod, or use a namespace that allows it"
-
-
-def test_a_limit_range_that_refuses_a_jobs_pods_is_told(api: Api, admin: Api) -> None:
-    large = plain_pod("diag-large", container={"resources": {"limits": {"memory": "1Gi"}}})
-    with namespace(admin, api, limit_range(max={"memory": "100Mi"})) as there:
-        there.create(plain_job("diag-large", large))
-        problem = told(there, "diag-large")
-    assert problem.what == (
-        "worker-0 and worker-1: the namespace's LimitRange allows at most 100Mi of memory, with /dev/shm, "
-        "and it asks for 1Gi"
-    )
-    assert problem.fix.startswith("ask for less with --set roles.worker.memory=...")
 
 
 def test_an_agent_that_crashes_again_and_again_is_told_with_its_last_words(
@@ -431,124 +316,16 @@ def test_looking_takes_as_many_calls_for_many_pods_as_for_few(
     assert asked == ["Job", "Pod", *["Event"] * 5]
 
 
-@pytest.mark.parametrize(
-    ("user", "namespaced", "ask", "what"),
-    [
-        ("view", None, lambda they: they.create(POD, dry_run=True), "create pods in namespace team"),
-        ("view", None, lambda they: they.create(JOB, dry_run=True), "create jobs.batch in namespace team"),
-        ("view", None, lambda they: they.patch("Job", "any", {}), "patch jobs.batch in namespace team"),
-        (
-            "view",
-            None,
-            lambda they: they.delete_all("Job", "a=b"),
-            "deletecollection jobs.batch in namespace team",
-        ),
-        ("view", None, lambda they: they.all("Secret"), "list secrets in namespace team"),
-        ("edit", "kube-system", lambda they: they.create(POD), "create pods in namespace kube-system"),
-    ],
-)
-def test_a_missing_permission_is_named(
-    user: str,
-    namespaced: str | None,
-    ask: Callable[[Api], object],
-    what: str,
-    cluster: Cluster,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(cluster.folder / f"{user}.kubeconfig"))
-    with closing(Api(namespace=namespaced)) as they, pytest.raises(ApiError) as refused:
-        ask(they)
-    problem = diagnose.explain(refused.value)
-    assert problem.what == f"you may not {what}"
-    assert problem.fix == (
-        "ask its administrator for the role edit, or choose a namespace of yours with kubernetes.namespace"
-    )
-
-
-def test_a_namespace_that_is_not_there_is_told(
-    admin: Api, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(cluster.admin))
-    with closing(Api(namespace="nosuch")) as they, pytest.raises(ApiError) as refused:
-        they.create(POD, dry_run=True)
-    problem = diagnose.explain(refused.value)
-    assert problem.what == "the cluster has no namespace nosuch"
-    assert problem.fix.startswith("choose one that it has with --set kubernetes.namespace=...")
-
-
-@pytest.mark.parametrize(
-    ("change", "what", "fix"),
-    [
-        (
-            {"token": "expired"},
-            "the cluster does not accept your credentials: they are wrong or have expired",
-            "log in to the cluster again (kubectl get pods must work)",
-        ),
-        (
-            {"server": "https://127.0.0.1:1"},
-            "the cluster's API server cannot be reached: connection refused",
-            "check network and VPN",
-        ),
-        (
-            {"server": "https://nosuch.invalid:6443"},
-            "the cluster's API server cannot be reached: its name is unknown",
-            "check network and VPN",
-        ),
-        (
-            {"certificate-authority": "/etc/ssl/certs/ca-certificates.crt"},
-            "the API server's certificate is not the one that the kubeconfig expects",
-            "get a new kubeconfig for this cluster",
-        ),
-    ],
-    ids=["credentials", "refused", "dns", "certificate"],
-)
-def test_a_cluster_that_cannot_be_talked_to_is_told(
-    change: dict[str, str],
-    what: str,
-    fix: str,
-    cluster: Cluster,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    config = json.loads(cluster.user.read_text())
-    config["clusters"][0]["cluster"].update({key: one for key, one in change.items() if key != "token"})
-    config["users"][0]["user"].update({key: one for key, one in change.items() if key == "token"})
-    (tmp_path / "config").write_text(json.dumps(config))
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
-    with closing(Api()) as they, pytest.raises(ApiError) as refused:
-        they.all("Pod")
-    problem = diagnose.explain(refused.value)
-    assert problem.what == what
-    assert problem.fix.startswith(fix)
-
-
 @pytest.mark.alone
 def test_a_lost_node_is_told(cluster: Cluster, place: Api, tmp_path: Path) -> None:
     run = start(place, tmp_path, "diag-lost", NODE_2)
     until("the run", lambda: _running(place, run))
-    with _broken(cluster, ["cut-node", "2"], ["join-node", "2"]):
+    with broken(cluster, ["cut-node", "2"], ["join-node", "2"]):
         first = told(place, run)
         problem = told(place, run, "is lost")
     assert first.what in ("worker-0: its node node-2 does not answer", "worker-0: its node node-2 is lost")
     assert problem.what == "worker-0: its node node-2 is lost"
     assert problem.fix == "wait: it starts again on another node"
-
-
-@pytest.mark.alone
-def test_an_api_server_that_is_away_is_told(cluster: Cluster, api: Api) -> None:
-    away = "the cluster's API server cannot be reached: "
-    api.all("Job")
-    with _broken(cluster, ["stop-api"], ["start-api"]):
-        said = []
-        for _ in range(12):  # each connection that was open has its own end
-            with pytest.raises(ApiError) as refused:
-                diagnose.look(api, "diag-any")
-            said.append(diagnose.explain(refused.value))
-    assert all(problem.what.startswith(away) for problem in said)
-    problem = said[-1]
-    assert problem.what == away + "connection refused"
-    assert problem.fix.endswith("a run that is there goes on meanwhile")
-    until("the API server", lambda: _answers(api))
 
 
 def _running(api: Api, run: str) -> str | None:
@@ -570,23 +347,6 @@ def _is_created(api: Api, manifest: dict[str, object]) -> bool:
         if "no PriorityClass" not in error.message:
             raise
         return False
-
-
-def _answers(api: Api) -> bool:
-    try:
-        return api.all("Job") is not None
-    except ApiError:
-        return False
-
-
-@contextmanager
-def _broken(cluster: Cluster, how: list[str], back: list[str]) -> Iterator[None]:
-    if cluster.script is None:
-        pytest.skip("only our own cluster is broken on purpose")
-    with ExitStack() as stack:
-        stack.callback(subprocess.run, [cluster.script, *back], check=True, capture_output=True)
-        subprocess.run([cluster.script, *how], check=True, capture_output=True)
-        yield
 
 
 # Nodes of the test cluster ask port 1 of their own for every image that they do not have.

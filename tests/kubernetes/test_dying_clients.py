@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from kubernetes.driving import written
 from waiting import eventually
 
 from oarlock import runs
@@ -24,10 +25,7 @@ SMALL = (*SMALL, "--set", "kubernetes.claim=none", "--set", "limits.grace=1s")
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
-    folder = tmp_path / "program"
-    folder.mkdir()
-    (folder / "train.py").write_text("import time\ntime.sleep(0.5)\nprint('done')\n")
-    return folder / "train.py"
+    return written(tmp_path / "program", "import time\ntime.sleep(0.5)\nprint('done')\n")
 
 
 def dying(calls: int, *words: str) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from kubernetes.driving import written
 from waiting import eventually
 
 from oarlock import runs
@@ -43,10 +44,7 @@ elif me.rank == 0:
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
-    folder = tmp_path / "program"
-    folder.mkdir()
-    (folder / "train.py").write_text(STEPS)
-    return folder / "train.py"
+    return written(tmp_path / "program", STEPS)
 
 
 def start(oarlock: Command, name: str, program: Path, steps: int, workers: int = 2) -> runs.RunFolder:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from clusters import Cluster
+from kubernetes.driving import written
 from waiting import eventually
 
 from oarlock import runs
@@ -31,10 +32,7 @@ for number in range(600):
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
-    folder = tmp_path / "program"
-    folder.mkdir()
-    (folder / "train.py").write_text(STEPS)
-    return folder / "train.py"
+    return written(tmp_path / "program", STEPS)
 
 
 def as_user(cluster: Cluster, user: str, home: Path) -> dict[str, str]:

@@ -18,6 +18,7 @@ from oarlock.cli.options import json_option, run_argument
 from oarlock.cli.output import print_json
 from oarlock.errors import JobError
 from oarlock.events import RunState
+from oarlock.podpaths import AGENT
 from oarlock.watch import Tail, parse_line
 
 _PATIENCE = 10.0
@@ -25,9 +26,8 @@ _POLL = 0.02
 # A program may have begun a line when faulthandler starts to write.
 _THREAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$")
 _FRAME = re.compile(r'  (?:File ".*", line \S+ in .+|\.\.\.|<.+>|Garbage-collecting)$')
-_POD_AGENT = "/oarlock/work/agent/oarlock/agent"
 # What leads to the program: the zygote, the runner, and the line that starts them.
-_AGENT = f"(?:{re.escape(str(Path(stacks.__file__).parent))}|{_POD_AGENT})"
+_AGENT = f"(?:{re.escape(str(Path(stacks.__file__).parent))}|{AGENT}/oarlock/agent)"
 _OURS = re.compile(rf'  File "(?:{_AGENT}/.*|<string>", line 1 in <module>$)')
 
 

@@ -21,9 +21,10 @@ from oarlock.engines.kubernetes.mirror import Mirror
 from oarlock.errors import JobError, OarlockError, UnknownRun
 from oarlock.job import Job
 from oarlock.jobfile import JobFile
+from oarlock.podpaths import AGENT
 from oarlock.runs import RunFolder
 
-_ASK = "import sys; sys.path.append('/oarlock/work/agent'); from oarlock.agent.ask import main; main()"
+_ASK = f"import sys; sys.path.append('{AGENT}'); from oarlock.agent.ask import main; main()"
 _POLL = 0.05
 _GOING = 60.0  # seconds for objects to go, beyond the grace
 _RETRY = 0.5  # seconds between two tries at a record that somebody else writes

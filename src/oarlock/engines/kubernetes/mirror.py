@@ -1,8 +1,7 @@
 """Watching a run on its cluster, and keeping its record here.
 
-    watcher   lists and watches the run's pods
-    readers   follow the pods' logs, the leader's always, of the others the first ones
-    mirror    writes what they bring into the record, sees what is wrong, and when it is over
+The watcher and its readers (`watching`) bring the pods and their logs, the leader's always, of the others
+the first ones; the mirror writes that into the record, sees what is wrong, and when it is over.
 
 The run does not need it: it goes on and ends without anybody watching.
 """
@@ -13,7 +12,7 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -23,12 +22,11 @@ from oarlock.engines.kubernetes.labels import INDEX, LEAD, RESULT, STOPPED, memb
 from oarlock.engines.kubernetes.ledger import Ledger
 from oarlock.engines.kubernetes.podlog import Position
 from oarlock.engines.kubernetes.pods import CONTAINER
-from oarlock.engines.kubernetes.replacing import Replacing
+from oarlock.engines.kubernetes.watching import Line, Reader, Watcher
 from oarlock.errors import OarlockError
 from oarlock.runs import RunFolder
 
 _MOST = 64  # logs followed at a time
-_RETRY = 0.5  # seconds between two tries
 _TURN = 0.1  # seconds between two commits
 _LOOK = 1.0  # seconds between two looks at what is wrong
 _FAREWELL = 8.0  # seconds after the verdict for the pods' last lines
@@ -38,112 +36,6 @@ _REFUSED = 30.0  # seconds for which a server that comes up may refuse what it l
 _BATCH = 5000
 _MANY = 500  # pods: of more only those that wait or failed are looked at
 _FEW = 100
-
-Line = tuple[str, str, str, str]  # uid, pod, stamp, text
-
-
-class Watcher(threading.Thread):
-    """The run's pods, as the cluster says."""
-
-    def __init__(self, api: Api, run: str) -> None:
-        super().__init__(name=f"pods of {run}", daemon=True)
-        self.api = api
-        self.labels = members(run)
-        self.replacing = Replacing(api)
-        self._pods: dict[str, Object] = {}  # by uid
-        self._lock = threading.Lock()
-        self.gone: dict[str, Object] = {}
-        self.problem: ApiError | None = None  # what keeps it from seeing
-        self.since = 0.0
-        self.has_seen = threading.Event()
-        self.is_over = False
-
-    @property
-    def pods(self) -> dict[str, Object]:
-        """By uid, as they are now."""
-        with self._lock:
-            return dict(self._pods)
-
-    def run(self) -> None:
-        while not self.is_over:
-            try:
-                found, version = self.api.all_with_version("Pod", self.labels)
-                self._set({pod["metadata"]["uid"]: pod for pod in found})
-                self._watch(version)
-            except ApiError as error:
-                self._fail(error)
-            time.sleep(_RETRY)
-
-    def _watch(self, version: str) -> None:
-        for change in self.api.watch("Pod", self.labels, version):
-            if self.is_over or change["type"] == "ERROR":
-                return
-            pod = change["object"]
-            uid = pod["metadata"].get("uid")
-            if change["type"] == "BOOKMARK":
-                continue
-            with self._lock:
-                if change["type"] == "DELETED":
-                    self._pods.pop(uid, None)
-                    self.gone[uid] = pod
-                else:
-                    self._pods[uid] = pod
-            self.replacing.look(pod)
-
-    def _set(self, found: dict[str, Object]) -> None:
-        with self._lock:
-            self.gone.update({uid: pod for uid, pod in self._pods.items() if uid not in found})
-            self._pods, self.problem = found, None
-        self.has_seen.set()
-        for pod in found.values():
-            self.replacing.look(pod)
-
-    def _fail(self, error: ApiError) -> None:
-        if self.problem is None:
-            self.since = time.monotonic()
-        self.problem = error
-        self.has_seen.set()
-
-
-class Reader(threading.Thread):
-    """One pod's log, followed to its end."""
-
-    def __init__(
-        self,
-        watcher: Watcher,
-        uid: str,
-        position: Position,
-        out: queue.Queue[Line],
-        is_run_over: Callable[[], bool],
-    ) -> None:
-        super().__init__(name=f"log of {uid}", daemon=True)
-        self.is_run_over = is_run_over
-        self.watcher = watcher
-        self.uid = uid
-        self.position = position
-        self.out = out
-        self.is_over = False
-
-    def run(self) -> None:
-        has_read_on = False
-        while not self.is_over and not self.watcher.is_over:
-            pod = self.watcher.pods.get(self.uid)
-            if pod is None:
-                break  # deleted; its log with it
-            # After the run's end the end of a stream is the container's, and not only its kubelet's.
-            had_ended = podlog.has_ended(pod) or has_read_on
-            try:
-                for stamp, text in podlog.read(self.watcher.api, pod, self.position, follow=not had_ended):
-                    self.out.put((self.uid, pod["metadata"]["name"], stamp, text))
-                if had_ended:
-                    break  # read to its end after it had one
-                has_read_on = self.is_run_over()
-            except ApiError as error:
-                if had_ended and error.status == 404 and self.uid not in self.watcher.pods:
-                    break
-            if not has_read_on:
-                time.sleep(_RETRY)
-        self.is_over = True
 
 
 class Mirror:

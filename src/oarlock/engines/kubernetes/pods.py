@@ -10,13 +10,14 @@ from oarlock.engines.kubernetes.groups import Group
 from oarlock.engines.kubernetes.labels import LEAD, ROLE, RUN
 from oarlock.engines.kubernetes.parcel import Parcel
 from oarlock.job import Job, Role
+from oarlock.podpaths import CODE, ROOT, SECRET, STORE, WORK
 from oarlock.quantities import Size
 
 Object = dict[str, Any]
 
 PORT = 7077
-ROOT = "/oarlock"
 CONTAINER = "main"
+STORE_VOLUME = "oarlock-store"
 # No proxy beside us: it would go on after we have ended, and training traffic is none of its business.
 _ALONE = {"sidecar.istio.io/inject": "false", "linkerd.io/inject": "disabled"}
 _LOST = 2  # seconds from a node's loss to its pods' eviction; a stock cluster would wait 300
@@ -93,7 +94,7 @@ def _container(parcel: Parcel, group: Group, coordinator: str | None) -> Object:
     described: Object = {
         "name": CONTAINER,
         "image": parcel.images[group.name],
-        "command": ["python3", f"{ROOT}/code/agent.zip"],
+        "command": ["python3", f"{CODE}/agent.zip"],
         "workingDir": ROOT,
         "env": _variables(parcel, group, coordinator),
         "resources": resources(parcel.job, group.part, parcel.framework),
@@ -148,7 +149,7 @@ def _volumes(parcel: Parcel, group: Group) -> list[Object]:
             "name": "oarlock-shm",
             "emptyDir": {"medium": "Memory", "sizeLimit": str(shm_of(job, parcel.framework))},
         },
-        {"name": "oarlock-store", **_store(parcel, group)},
+        {"name": STORE_VOLUME, **_store(parcel, group)},
     ]
     for name, volume in settings.volumes.items():
         if not _concerns(volume.roles, group):
@@ -181,10 +182,10 @@ def _store(parcel: Parcel, group: Group) -> Object:
 def _mounts(parcel: Parcel, group: Group) -> list[Object]:
     settings = parcel.job.kubernetes
     found: list[Object] = [
-        {"name": "oarlock-code", "mountPath": f"{ROOT}/code", "readOnly": True},
-        {"name": "oarlock-secret", "mountPath": f"{ROOT}/secret", "readOnly": True},
-        {"name": "oarlock-work", "mountPath": f"{ROOT}/work"},
-        {"name": "oarlock-store", "mountPath": f"{ROOT}/store"},
+        {"name": "oarlock-code", "mountPath": CODE, "readOnly": True},
+        {"name": "oarlock-secret", "mountPath": SECRET, "readOnly": True},
+        {"name": "oarlock-work", "mountPath": WORK},
+        {"name": STORE_VOLUME, "mountPath": STORE},
         {"name": "oarlock-tmp", "mountPath": "/tmp"},
         {"name": "oarlock-shm", "mountPath": "/dev/shm"},
     ]

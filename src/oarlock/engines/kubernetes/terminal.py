@@ -18,7 +18,6 @@ from oarlock.engines.kubernetes import exec, websocket
 from oarlock.engines.kubernetes.api import Api, ApiError
 from oarlock.engines.kubernetes.pods import CONTAINER
 
-_PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 _STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255
 _TURN = 5.0  # seconds
 
@@ -45,7 +44,7 @@ def talk(api: Api, pod: str, words: Sequence[str], ends: Ends) -> int:
         "tty": str(ends.is_terminal).lower(),
     }
     path = f"api/v1/namespaces/{api.namespace}/pods/{pod}/exec"
-    with websocket.connected(api, path, params, _PROTOCOLS, doing) as line, _resized(ends) as resized:
+    with websocket.connected(api, path, params, exec.PROTOCOLS, doing) as line, _resized(ends) as resized:
         return _Talk(line, ends, resized, doing).to_its_end()
 
 
@@ -89,7 +88,7 @@ class _Talk:
         for message in messages:
             channel, data = message[0], message[1:]
             if channel == _ERROR:
-                self.code = exec._exit_code(data, self.doing)
+                self.code = exec.exit_code(data, self.doing)
             elif channel in (_STDOUT, _STDERR) and data:
                 end = self.ends.stdout if channel == _STDOUT else self.ends.stderr
                 end.write(data)
@@ -101,7 +100,7 @@ class _Talk:
             self.line.send(bytes([_STDIN]) + data)
             return
         self.stdin = None
-        if self.line.protocol == _PROTOCOLS[0]:  # the older one knows no end of input
+        if self.line.protocol == exec.PROTOCOLS[0]:  # the older one knows no end of input
             self.line.send(bytes([_CLOSE, _STDIN]))
 
     def _tell_size(self) -> None:

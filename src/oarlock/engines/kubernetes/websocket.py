@@ -1,8 +1,9 @@
 """A websocket to the API server that is read and written in one thread, whenever there is something.
 
 wsproto's, on the connection that httpx has upgraded. httpx2's own session (2.16) needs threads and leaves one
-behind, which reads from the next connection; and who writes while nobody reads can wait for ever, because
-the other side may do the same.
+behind, which goes on reading from whichever connection gets the same descriptor next: one of 30 requests then
+failed with WRONG_VERSION_NUMBER. And who writes while nobody reads can wait for ever, because the other side
+may do the same.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from oarlock.engines.kubernetes.api import Api, ApiError
 PIECE = 1 << 15  # bytes in a message of ours
 _READ = 1 << 16
 _MOMENT = 0.001  # seconds
+_TURN = 5.0  # seconds
 _SILENCE = 20.0  # seconds after which the server is asked for a sign of life; after twice as many it is gone
 _CUT = (httpx.HTTPError, httpcore2.NetworkError, httpcore2.TimeoutException, ProtocolError, OSError)
 
@@ -42,7 +44,7 @@ def connected(
             protocol = answer.headers.get("Sec-WebSocket-Protocol", "")
             yield Line(answer.extensions["network_stream"], protocol, doing)
     except (httpx.HTTPError, httpcore2.NetworkError, httpcore2.TimeoutException) as problem:
-        raise _cut(problem, doing) from None
+        raise cut(problem, doing) from None
 
 
 class Line:
@@ -58,6 +60,7 @@ class Line:
         self._out = bytearray()
         self._message = bytearray()
         self._heard = self._asked = time.monotonic()
+        self._has_ended = False
 
     def fileno(self) -> int:
         return int(self._socket.fileno())
@@ -79,17 +82,27 @@ class Line:
                 del self._out[: self._socket.send(memoryview(self._out))]
         except OSError as problem:
             if not _is_too_early(problem):
-                raise _cut(problem, self._doing) from None
+                raise cut(problem, self._doing) from None
 
-    def receive(self) -> list[bytes] | None:
-        """Whole messages that are there now; None when the other side has closed."""
+    def messages(self) -> Iterator[bytes]:
+        """For one who only reads: as they come, until the other side closes."""
+        while (found := self.receive(_TURN)) is not None:
+            if self.is_full:
+                self.flush()
+            self.keep_alive()
+            yield from found
+
+    def receive(self, patience: float = _MOMENT) -> list[bytes] | None:
+        """Whole messages, as many as there are at once; None when the other side has closed."""
+        if self._has_ended:
+            return None
         try:
-            data = self._stream.read(_READ, timeout=_MOMENT)
+            data = self._stream.read(_READ, timeout=patience)
         except httpcore2.ReadTimeout:
             self.is_ahead = False
             return []
         except _CUT as problem:
-            raise _cut(problem, self._doing) from None
+            raise cut(problem, self._doing) from None
         pending = getattr(self._socket, "pending", int)  # decrypted already: `select` does not see it
         self.is_ahead = pending() > 0
         self._heard = time.monotonic()
@@ -98,8 +111,8 @@ class Line:
     def keep_alive(self) -> None:
         """To be called every few seconds. Raises ApiError when nothing has been heard for too long."""
         now = time.monotonic()
-        if now - self._heard > 2 * _SILENCE:
-            raise _cut(TimeoutError("no sign of life"), self._doing)
+        if self._asked > self._heard and now - self._asked > _SILENCE:
+            raise cut(TimeoutError("no sign of life"), self._doing)
         if now - max(self._heard, self._asked) > _SILENCE:
             self._asked = now
             self._out += self._connection.send(Ping())
@@ -114,6 +127,7 @@ class Line:
                     self._out += self._connection.send(event.response())
                     self.flush()
                 elif isinstance(event, CloseConnection):
+                    self._has_ended = self.is_ahead = True
                     return found or None
                 elif isinstance(event, BytesMessage):
                     self._message += event.data
@@ -121,8 +135,13 @@ class Line:
                         found += [bytes(self._message)] if self._message else []
                         self._message.clear()
         except ProtocolError as problem:
-            raise _cut(problem, self._doing) from None
+            raise cut(problem, self._doing) from None
         return found
+
+
+def cut(problem: Exception, doing: str) -> ApiError:
+    told = str(problem) or type(problem).__name__
+    return ApiError(0, "Unreachable", f"the connection to the pod was cut ({told})", doing)
 
 
 def _upgrade(protocols: Sequence[str]) -> dict[str, str]:
@@ -142,11 +161,6 @@ def _refusal(answer: httpx.Response, doing: str) -> ApiError:
     except (ValueError, KeyError, TypeError):
         message, reason = answer.text[:200] or f"HTTP {answer.status_code}", ""
     return ApiError(answer.status_code, reason, message, doing)
-
-
-def _cut(problem: Exception, doing: str) -> ApiError:
-    told = str(problem) or type(problem).__name__
-    return ApiError(0, "Unreachable", f"the connection to the pod was cut ({told})", doing)
 
 
 def _is_too_early(problem: OSError) -> bool:

@@ -14,9 +14,8 @@ from oarlock.engines.kubernetes.diagnose.evidence import (
 )
 from oarlock.engines.kubernetes.diagnose.problem import Finding, Weight, cut
 from oarlock.engines.kubernetes.diagnose.refusal import refusal
-from oarlock.engines.kubernetes.labels import COMPLETE, INDEX, LEAD, ROLE, RUN, STOPPED
+from oarlock.engines.kubernetes.labels import COMPLETE, INDEX, LEAD, QUEUE, ROLE, RUN, STOPPED
 
-_QUEUE = "kueue.x-k8s.io/queue-name"
 _SUBMITTED = 60.0  # seconds; a submission takes less than one
 
 
@@ -69,7 +68,7 @@ def _overdue(job: Object) -> Finding:
 
 def _suspended(job: Object, evidence: Evidence) -> Iterator[Finding]:
     run = labels_of(job).get(RUN, job["metadata"]["name"])
-    queue = labels_of(job).get(_QUEUE)
+    queue = labels_of(job).get(QUEUE)
     is_complete = COMPLETE in annotations_of(job)
     if queue and is_complete:
         said = f"the run waits in queue {queue} for Kueue to admit it"
