@@ -29,14 +29,16 @@ def train(steps, pause=0.01):
 class Gang:
     """One run of a program given as text."""
 
-    def __init__(self, folder: Path, program: str, machines: int = 1, **fields: Any) -> None:
+    def __init__(
+        self, folder: Path, program: str, machines: int = 1, run: str | None = None, **fields: Any
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "program.py").write_text(program)
         fields = {"name": "gang", "program": "program.py", "roles": {"worker": 2}, **fields}
         if "command" in fields or "module" in fields:
             del fields["program"]
         jobfile = JobFile(job=job.parse(fields), folder=folder, source=None)
-        self.run: RunFolder = local.start(jobfile, machines=machines)
+        self.run: RunFolder = local.start(jobfile, run, machines)
         self.watch = Watch(self.run)
         self.events: list[events.Event] = []
         self.lines: list[str] = []

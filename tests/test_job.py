@@ -46,7 +46,13 @@ EVERYTHING: dict[str, Any] = {
         "ps": 2,
         "evaluator": {"cpu": 2},
     },
-    "storage": {"data": "data", "checkpoints": "s3://bucket/run", "model": "model", "logs": "logs"},
+    "storage": {
+        "data": "data",
+        "checkpoints": "saved",
+        "model": "s3://bucket/run",
+        "logs": "logs",
+        "snapshots": "gs://bucket/runs",
+    },
     "limits": {"restarts": 5, "stall": "none", "runtime": "1h30m", "rendezvous": 60, "grace": "10s"},
     "warm": False,
     "seed": 7,
@@ -101,7 +107,7 @@ def test_every_field_is_read() -> None:
     assert job.env == {"LR": "0.001", "DEBUG": "true", "TEXT": "a b"}
     assert job.roles.worker == Role(Replicas(2, 8), processes=2, cpu=0.5, memory=Size(4 * 1024**3), gpu=1)
     assert (job.roles.chief, job.roles.ps) == (Role(), Role(Replicas(2)))
-    assert job.storage.checkpoints == "s3://bucket/run"
+    assert (job.storage.model, job.storage.snapshots) == ("s3://bucket/run", "gs://bucket/runs")
     assert job.limits == Limits(
         restarts=5, stall=None, runtime=Duration(5400), rendezvous=Duration(60), grace=Duration(10)
     )
@@ -225,6 +231,28 @@ MISTAKES: list[tuple[dict[Any, Any], str]] = [
     ({"framework": 3}, "framework: expected auto, tensorflow, torch, jax or none, found 3"),
     ({"storage": {"data": 3}}, "storage.data: expected a folder or a URL, found 3"),
     ({"storage": {"data": ""}}, 'storage.data: expected a folder or a URL, found ""'),
+    (
+        {"storage": {"snapshots": "s3://bucket", "checkpoints": "s3://other"}},
+        "storage.snapshots: they are made of a folder, and checkpoints is a URL",
+    ),
+    (
+        {"storage": {"snapshots": "ftp://bucket"}},
+        "storage.snapshots: expected a folder, or a URL such as s3://bucket/folder (s3, gs or az), "
+        'found "ftp://bucket"',
+    ),
+    (
+        {"storage": {"snapshots": "s3://"}},
+        "storage.snapshots: expected a folder, or a URL such as s3://bucket/folder (s3, gs or az), "
+        'found "s3://"',
+    ),
+    (
+        {"storage": {"snapshots": "s3://key:sesame@bucket/folder"}},
+        "storage.snapshots: a URL here holds no credentials; they are taken from the environment",
+    ),
+    (
+        {"storage": {"snapshots": "az://container/folder?sig=sesame"}},
+        "storage.snapshots: a URL here holds no credentials; they are taken from the environment",
+    ),
     ({"args": 3}, "args: expected a list of arguments or one line, found 3"),
     ({"args": ["a", {"b": 1}]}, "args: expected text or a number as word 2, found a mapping"),
     ({"args": ["a", None]}, "args: expected text or a number as word 2, found nothing"),
@@ -461,6 +489,7 @@ BEYOND_A_SCHEMA = [
 ]
 BEYOND_A_SCHEMA += ["quotation mark", "no shell", "x00", "ud800", "\\n", "kubernetes.pod."]
 BEYOND_A_SCHEMA += ["first group", "list of groups", "of its own", "together", "as pip takes it"]
+BEYOND_A_SCHEMA += ["made of a folder"]
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,11 @@
     python train.py                                one, with no launcher at all
 
 The number of workers changes how fast it goes, not what comes out: every step trains on the same 128
-digits, shared out to the workers, and starts from the same weights. After each epoch the chief saves a
-checkpoint; a run that is started again goes on from there.
+digits, shared out to the workers, and starts from the same weights. Nor does it matter what dies on the way:
+the training goes on in the middle of the epoch, from the last checkpoint.
 """
 
 import argparse
-import math
 
 import digits
 import keras
@@ -40,34 +39,30 @@ def main():
         optimizer.build(model.trainable_variables)
     before = model.get_weights()
 
-    # All restore, and only the chief saves: the weights are the same everywhere.
-    done = tf.Variable(0, trainable=False, dtype=tf.int64)
-    checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, done=done)
-    checkpoints = tf.train.CheckpointManager(checkpoint, task.checkpoints, max_to_keep=2)
-    if checkpoints.restore_or_initialize() and task.is_chief:
-        print(f"going on after step {int(done)}")
+    # What to keep. If there is a checkpoint, everything is as it was then.
+    trained = tf.Variable(tf.zeros(2), trainable=False)  # of this epoch: losses summed up, right answers
+    state = oarlock.State(model=model, optimizer=optimizer, trained=trained)
 
     train_step, test_step = steps_of(strategy, model, optimizer, args.batch)
+    train_data = iter(my_parts(strategy, batches, range(state.step, last), *train))
     test_data = strategy.experimental_distribute_dataset(in_batches(args.batch, *test))
-    for epoch, steps in epochs_left(int(done), last, batches.steps_per_epoch):
-        train_data = my_parts(strategy, batches, steps, *train)
-        trained = tf.zeros(2)  # sum of the losses, number of right answers
-        for step, batch in zip(steps, train_data):
-            result = train_step(*batch)
-            trained += result
-            task.report(step + 1, total=last, epoch=epoch + 1, loss=result[0] / args.batch)
-        tested = sum(test_step(*batch) for batch in test_data)
+    for step in state.steps(last, save=args.save, batches=batches):
+        result = train_step(*next(train_data))
+        trained.assign_add(result)
+        state.report(loss=result[0] / args.batch)
 
-        loss, accuracy = trained.numpy() / (len(steps) * args.batch)
-        test_loss, test_accuracy = tested.numpy() / len(test[0])
-        task.report(steps[-1] + 1, test_loss=test_loss, test_accuracy=test_accuracy)
-        if task.is_chief:
-            print(
-                f"epoch {epoch + 1}: loss {loss:.4f}, accuracy {accuracy:.4f},"
-                f" test loss {test_loss:.4f}, test accuracy {test_accuracy:.4f}"
-            )
-            done.assign(steps[-1] + 1)
-            checkpoints.save()
+        epoch, steps = divmod(step, batches.steps_per_epoch)
+        if step + 1 == last or steps + 1 == batches.steps_per_epoch:
+            loss, accuracy = trained.numpy() / ((steps + 1) * args.batch)
+            trained.assign(tf.zeros(2))
+            tested = sum(test_step(*batch) for batch in test_data).numpy()
+            test_loss, test_accuracy = tested / len(test[0])
+            state.report(test_loss=test_loss, test_accuracy=test_accuracy)
+            if task.is_chief:
+                print(
+                    f"epoch {epoch + 1}: loss {loss:.4f}, accuracy {accuracy:.4f},"
+                    f" test loss {test_loss:.4f}, test accuracy {test_accuracy:.4f}"
+                )
 
     # Everybody exports, because saving is something that all workers do together. MODEL_DIR is where the
     # model is kept for the chief, and a scratch folder for the others.
@@ -83,6 +78,7 @@ def arguments():
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch", type=int, default=GLOBAL_BATCH, help="examples in a step, of all workers")
     parser.add_argument("--lr", type=float, default=0.004, help="learning rate at the start; falls to 0")
+    parser.add_argument("--save", default="10s", help='how often: "30s", "5m", "epoch"')
     parser.add_argument("--seed", type=int, default=oarlock.current().seed)
     parser.add_argument(
         "--data", help="a mnist.npz or CSV file, by path or URL, instead of the default digits"
@@ -110,14 +106,6 @@ def build():
 
 def adam(lr, decay_steps):
     return keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(lr, decay_steps))
-
-
-def epochs_left(first, last, length):
-    """(epoch, its steps) from `first` to before `last`; the first and the last epoch may be cut short."""
-    for epoch in range(first // length, math.ceil(last / length)):
-        steps = range(max(first, epoch * length), min(last, (epoch + 1) * length))
-        if steps:
-            yield epoch, steps
 
 
 def steps_of(strategy, model, optimizer, global_batch):
@@ -151,7 +139,7 @@ def steps_of(strategy, model, optimizer, global_batch):
 def my_parts(strategy, batches, steps, images, labels):
     """This worker's part of the batches of `steps`. The order is known beforehand, so going on in the middle
     of the training is nothing but starting at another step."""
-    chosen = [batches.mine(step) for step in steps]  # only their numbers
+    chosen = [batches.mine(step) for step in steps] or [batches.mine(0)]  # only their numbers
     images, labels = tf.constant(images), tf.constant(labels)
 
     def dataset(_):

@@ -5,7 +5,8 @@
     python train.py                          one, with no launcher at all
 
 The number of workers changes how fast it goes, not what comes out: every step trains on the same 128
-digits, shared out to the workers, and starts from the same weights.
+digits, shared out to the workers, and starts from the same weights. Nor does it matter what dies on the way:
+the training goes on in the middle of the epoch, from the last checkpoint.
 """
 
 import argparse
@@ -37,13 +38,16 @@ def main():
         model = build(args.lr, decay_steps=args.epochs * batches.steps_per_epoch)
     before = model.get_weights()
 
+    # Steps, loss and time left for `oarlock ps`, and checkpoints. If there is one, the model has it by now.
+    callbacks = oarlock.keras.callbacks(model, save=args.save)
     model.fit(
-        my_parts(strategy, batches, epochs * steps, *train),
+        my_parts(strategy, batches, range(callbacks.step, epochs * steps), *train),
+        initial_epoch=callbacks.epoch,
         epochs=epochs,
         steps_per_epoch=steps,
         shuffle=False,  # `batches` has done that
         verbose=2 if task.is_chief else 0,
-        callbacks=oarlock.keras.callbacks(),  # steps, loss and time left, in `oarlock ps`
+        callbacks=callbacks,
     )
 
     # Everybody exports, because saving is something that all workers do together. MODEL_DIR is where the
@@ -60,6 +64,7 @@ def arguments():
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch", type=int, default=GLOBAL_BATCH, help="examples in a step, of all workers")
     parser.add_argument("--lr", type=float, default=0.004, help="learning rate at the start; falls to 0")
+    parser.add_argument("--save", default="10s", help='how often: "30s", "5m", "epoch"')
     parser.add_argument("--seed", type=int, default=oarlock.current().seed)
     parser.add_argument(
         "--data", help="a mnist.npz or CSV file, by path or URL, instead of the default digits"
@@ -92,8 +97,9 @@ def build(lr, decay_steps):
 
 
 def my_parts(strategy, batches, steps, images, labels):
-    """This worker's part of each of the first `steps` batches."""
-    chosen = [batches.mine(step) for step in range(steps)]  # only their numbers
+    """This worker's part of the batches of `steps`. The order is known beforehand, so going on in the middle
+    of the training is nothing but starting at another step."""
+    chosen = [batches.mine(step) for step in steps] or [batches.mine(0)]  # only their numbers
     images, labels = tf.constant(images), tf.constant(labels)
 
     def dataset(_):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from oarlock.errors import JobError, OarlockError, RunFailed, UnknownRun
     from oarlock.training import data, keras
     from oarlock.training.context import Context, current
+    from oarlock.training.state import State
 
 __version__ = "0.1.0"
 
@@ -26,6 +27,7 @@ __all__ = [
     "OarlockError",
     "Run",
     "RunFailed",
+    "State",
     "UnknownRun",
     "__version__",
     "current",
@@ -40,6 +42,7 @@ _HOME = {
     "OarlockError": "oarlock.errors",
     "Run": "oarlock.api",
     "RunFailed": "oarlock.errors",
+    "State": "oarlock.training.state",
     "UnknownRun": "oarlock.errors",
     "current": "oarlock.training.context",
     "data": "oarlock.training.data",

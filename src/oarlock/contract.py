@@ -25,6 +25,7 @@ class Gang:
     max_restarts: int = 0
     seed: int = 0
     machines: Sequence[Sequence[str]] = field(default_factory=list)  # task names, machine by machine
+    checkpoints: Sequence[str] = ()  # those that it may go on from, newest first
 
 
 def environment(gang: Gang, task: Task, folders: Mapping[str, str]) -> dict[str, str]:
@@ -48,6 +49,7 @@ def _oarlock(gang: Gang, task: Task) -> dict[str, str]:
         "OARLOCK_GENERATION": str(gang.generation),
         "OARLOCK_SEED": str(gang.seed),
         "OARLOCK_LEADER": gang.addresses[leader(gang.tasks).name],
+        "OARLOCK_CHECKPOINTS": " ".join(gang.checkpoints),
     }
     if task.rank is not None:
         variables["OARLOCK_RANK"] = str(task.rank)

@@ -8,12 +8,14 @@ RunState is the one thing that every view of a run shows: `ps`, `status`, the li
     ready       seconds, warm, modules      the zygote has imported what the tasks will need
     generation  generation, tasks           a gang forms
     task        task, state, pid | code     a task started or ended (code: its own, 128+n for a signal)
-    report      task, step, total?, ...     progress, as the program told it
+    report      task, step, total?, busy?, ... progress, as the program told it; busy: the share of its time
+                                            that it does not wait for the others
     error       task, type, message, where  the exception a task died of
     restart     task, reason, left          a generation failed and the next one follows (forgiven: nobody's
                                             failure; alone: only this task starts again)
     scale       workers                     another number of them is wanted from now on
     checkpoint  seconds, task?, step?       a checkpoint was saved; the steps stood still for so long
+    snapshot    name, bytes                 a checkpoint, or the model, is where snapshots are kept
     note        text                        something worth a line
     problem     text?, fix?                 what keeps a cluster run from going on; neither: no longer
     stop        reason                      the run was asked to end
@@ -43,7 +45,8 @@ STATES = (
     "lost",
 )
 FINAL = frozenset({"succeeded", "failed", "stopped"})
-_RESERVED = frozenset({"t", "kind", "task", "step", "total", "generation"})
+_RESERVED = frozenset({"t", "kind", "task", "step", "total", "generation", "busy"})
+_HOLDS_BACK = 1.2  # times as busy as the others
 
 
 def encode(event: Event) -> str:
@@ -83,6 +86,7 @@ class TaskState:
     total: int | None = None
     rate: float | None = None  # steps per second
     reported: float | None = None  # when
+    busy: float | None = None  # the share of its time that it does not wait for others
     metrics: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -140,6 +144,16 @@ class RunState:
         """The first task is the chief or worker-0: the order of `run` is rank order."""
         return next(iter(self.tasks.values()), None)
 
+    @property
+    def straggler(self) -> TaskState | None:
+        """The one that all others wait for: as all go in step, their rates are the same and say nothing."""
+        working = [task for task in self.tasks.values() if task.state == "running" and task.busy is not None]
+        if self.state != "running" or len(working) < 2:
+            return None
+        *others, last = sorted(working, key=lambda task: task.busy or 0)
+        usual = others[len(others) // 2].busy or 0
+        return last if (last.busy or 0) > _HOLDS_BACK * usual else None
+
     def apply(self, event: Event) -> None:
         self.updated = event["t"]
         self.accounts.apply(event)
@@ -152,6 +166,7 @@ class RunState:
         for name, task in self.tasks.items():
             data["tasks"][name]["eta"] = task.eta
         data["tasks"] = list(data["tasks"].values())
+        data["straggler"] = self.straggler.name if self.straggler else None
         return data
 
     @classmethod
@@ -161,6 +176,7 @@ class RunState:
         tasks = [{key: value for key, value in task.items() if key != "eta"} for task in fields.pop("tasks")]
         failure = fields.pop("failure")
         accounts = Accounts(**fields.pop("accounts"))
+        fields.pop("straggler", None)
         state = cls(**fields, accounts=accounts)
         state.failure = Failure(**failure) if failure else None
         state.tasks = {task["name"]: TaskState(**task) for task in tasks}
@@ -182,7 +198,7 @@ class RunState:
         names = event.get("tasks") or list(self.tasks)
         self.tasks = {name: self.tasks.get(name) or TaskState(name) for name in names}
         for task in self.tasks.values():
-            task.state, task.pid, task.code, task.rate = "pending", None, None, None
+            task.state, task.pid, task.code, task.rate, task.busy = "pending", None, None, None, None
 
     def _on_task(self, event: Event) -> None:
         task = self._task(event)
@@ -203,6 +219,7 @@ class RunState:
             self._measure(task, step, event["t"])
         task.total = event.get("total", task.total)
         task.reported = event["t"]
+        task.busy = event.get("busy", task.busy)
         task.metrics.update({key: value for key, value in event.items() if key not in _RESERVED})
 
     @staticmethod

@@ -125,6 +125,7 @@ _FOLDERS = {"DATA_DIR": "data", "CHECKPOINT_DIR": "checkpoints", "MODEL_DIR": "m
 # No valid name, so that a name that is given, even an empty one, is never taken for it.
 _UNNAMED = "(after what it runs)"
 _PLACE = kinds.text("a folder or a URL")
+_SNAPSHOTS = kinds.bucket("s3", "gs", "az")
 _NAME = kinds.text(
     f"lower-case letters, digits and '-', starting with a letter, at most {LONGEST_NAME} characters",
     f"[a-z](?:[a-z0-9-]{{0,{LONGEST_NAME - 2}}}[a-z0-9])?",
@@ -240,6 +241,13 @@ class Storage(Section, frozen=True, kw_only=True):
     checkpoints: Annotated[str | None, _PLACE, "Checkpoints; CHECKPOINT_DIR in the program."] = None
     model: Annotated[str | None, _PLACE, "The exported model; MODEL_DIR in the program."] = None
     logs: Annotated[str | None, _PLACE, "TensorBoard and other logs; LOG_DIR in the program."] = None
+    snapshots: Annotated[
+        str | None, _SNAPSHOTS, "Copies of checkpoints and model for other machines: s3://, gs://, az://."
+    ] = None
+
+    def check(self) -> None:
+        if self.snapshots and "://" in (self.checkpoints or ""):
+            raise FieldError(("snapshots",), "they are made of a folder, and checkpoints is a URL")
 
 
 class Limits(Section, frozen=True, kw_only=True):

@@ -14,10 +14,13 @@ from oarlock import __version__, runs
 
 STATE = {
     *("run", "job", "engine", "state", "created", "started", "ended", "updated", "generation", "restarts"),
-    *("agent", "code", "reason", "failure", "workers", "problem", "tasks", "notes", "time", "folders"),
+    *("agent", "code", "reason", "failure", "workers", "problem", "straggler", "tasks", "notes", "time"),
+    "folders",
 }
 TIME = {"total", "start", "rendezvous", "step", "checkpoint", "lost", "waiting", "goodput"}
-TASK = {"name", "state", "pid", "code", "starts", "step", "total", "rate", "reported", "metrics", "eta"}
+TASK = {
+    *("name", "state", "pid", "code", "starts", "step", "total", "rate", "reported", "busy", "metrics", "eta"),
+}
 FOLDERS = {"record", "program", "data", "checkpoints", "model", "logs"}
 
 

@@ -4,6 +4,8 @@ gives the verdict. It lives in the leading agent and talks to hosts only through
     gathering -> running -> clearing    a task failed, an agent was lost, somebody joined: all start again
                          -> finishing   the leader ended with 0
                          -> stopping    somebody asked, or a limit was reached
+                         -> halting     before an end that is nobody's failure, where all trainers have
+                                        gates: they save, leave before the same step, and it goes on
     ... -> over
 
 A wish is repeated to whoever (re)connects, so a cut network loses nothing: both sides compare.
@@ -12,11 +14,13 @@ A wish is repeated to whoever (re)connects, so a cut network loses nothing: both
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
-from oarlock.agent import culprit
+from oarlock.agent import culprit, handing
 from oarlock.agent.budget import Budget, Loss
-from oarlock.agent.loop import Loop
+from oarlock.agent.loop import Action, Loop
+from oarlock.agent.meeting import Meetings, read_gates
 from oarlock.agent.outcome import Outcome
 from oarlock.agent.placing import Agent, Message, Placement, place, slots
 from oarlock.agent.record import Record
@@ -55,8 +59,14 @@ class Conductor:
         self.is_forgiven = False  # that end is nobody's failure: it costs no restart
         self.stopped: tuple[str, int, str] | None = None  # state, code, reason
         self.code: int | None = None  # the verdict
+        # What is to be done when nobody trains any more, before the verdict: (state, what comes then).
+        self.last_things: Callable[[str, Action], None] = lambda state, then: then()
+        self.leads: Callable[[], bool] = lambda: True  # nobody else does in our place
         self.is_moving = False  # this machine goes, the run goes on: not a verdict
         self.informed: set[str] = set()  # who was told that the run is over
+        self.meetings = Meetings(loop, self._tell_hosts)
+        self.after_halt: Callable[[], None] = self._end_generation
+        self.halt_ends = 0.0  # when patience with those who halt is over
         self.desired: Message = {"do": "clear", "generation": self.generation}
         self.formed_at = time.monotonic()
         self.thinning = Thinning(self.formed_at)
@@ -83,17 +93,27 @@ class Conductor:
         if hosted and self.phase == "running" and not agent.status:
             self.blame = f"{agent.name} was lost, which hosted {hosted}; another has taken its place"
             self._end_generation()
+        elif hosted and self.phase == "halting" and not agent.status:
+            self._go_on()
         self._wish_to(agent)
+        if self.meetings.current is not None and self.phase in ("running", "halting"):
+            agent.wish({**self.meetings.current.message(), "generation": self.generation})
         return None
 
     def hear(self, agent: Agent, status: Message) -> None:
         """The agent's status has changed."""
         if self.agents.get(agent.name) is not agent:
             return
+        gates = read_gates(status)
         agent.status = status
-        if status["generation"] == self.generation and self.phase == "running":
-            for data in status["tasks"]:
-                self._judge(Outcome(**data))
+        if status["generation"] == self.generation and self.phase in ("running", "halting"):
+            outcomes = [Outcome(**data) for data in status["tasks"]]
+            ended = [outcome.name for outcome in outcomes if not outcome.is_alive]
+            self.meetings.hear(self.places.get(agent.name, []), gates, ended)
+            for outcome in outcomes:
+                self._judge(outcome)
+        if status.get("leaving"):
+            self._let_go(agent)
         self._consider()
 
     def hear_event(self, agent: Agent, event: Message) -> None:
@@ -122,7 +142,7 @@ class Conductor:
 
     def scale(self, workers: int) -> str | None:
         """Another number of workers for a live run. None, or why not."""
-        if self.phase in ("finishing", "stopping", "over"):
+        if self.phase in ("finishing", "stopping", "over") or self.stopped is not None:
             return "the run is ending"
         refusal = self.spec.refuses_workers(workers)
         if refusal is not None:
@@ -152,19 +172,26 @@ class Conductor:
                 agent.wish({"do": "stacks", "generation": self.generation})
 
     def stop(self, state: str, code: int, reason: str) -> None:
-        if self.phase in ("stopping", "over"):
+        if self.phase in ("stopping", "over") or self.stopped is not None:
             return
         self.stopped = (state, code, reason)
         self.record.emit("stop", reason=reason)
-        self.phase = "stopping"
-        self._wish("stop")
-        self._consider()
+        self._halt(self._stop_everybody)
 
     def stop_now(self) -> None:
+        self._close_meetings()
+        self.phase = "stopping"
         self._wish("stop", now=True)
 
+    def _stop_everybody(self) -> None:
+        """Who halts in vain has used up the grace that a stop would give."""
+        self.phase = "stopping"
+        left = self.halt_ends - time.monotonic() if self.halt_ends else self.spec.limits.grace
+        self._wish("stop", grace=left, now=left <= 0)
+        self._consider()
+
     def on_user_stop(self) -> None:
-        if self.phase == "stopping":
+        if self.phase == "stopping" or (self.phase == "halting" and self.stopped is not None):
             self.stop_now()
         else:
             self.stop("stopped", _STOPPED_BY_USER, "stopped by the user")
@@ -196,7 +223,51 @@ class Conductor:
             self._end_generation()
         elif hosted and for_good and self.phase == "clearing" and self.blame is None:
             self.blame, self.is_forgiven = f"{agent.name} left: {why}", True
+        elif hosted and self.phase == "halting":
+            self._go_on()
         self._consider()
+
+    def _let_go(self, agent: Agent) -> None:
+        """Its machine was asked to leave. Where nobody can halt it ends its tasks at once, as we then do."""
+        hosted = self.places.get(agent.name, [])
+        if self.phase == "running" and hosted and self.meetings.are_possible:
+            self.blame, self.is_forgiven = f"{agent.name} left: it was asked to leave", True
+            self._halt(self._end_generation)
+        elif self.phase != "halting":
+            agent.wish({"do": "part", "generation": self.generation})
+
+    # Halting
+
+    def _halt(self, then: Callable[[], None]) -> None:
+        """Let all trainers save and leave before the same step, if they can, and go on with `then`."""
+        self.after_halt = then
+        if self.phase == "halting":
+            return
+        self.halt_ends = 0.0
+        if self.phase != "running" or not self.meetings.are_possible:
+            then()
+            return
+        self.phase = "halting"
+        self.halt_ends = time.monotonic() + self.spec.limits.grace
+        self.loop.cancel("stall")
+        self.loop.after("halt", self.spec.limits.grace, self._go_on)
+        self._wish("halt")
+        self.meetings.halt()
+
+    def _go_on(self) -> None:
+        self._close_meetings()
+        if self.phase == "halting":
+            self.after_halt()
+
+    def _close_meetings(self) -> None:
+        self.loop.cancel("halt")
+        self.meetings.close()
+
+    def _tell_hosts(self, message: Message) -> None:
+        message = {**message, "generation": self.generation}
+        for agent in self.agents.values():
+            if agent.is_connected:
+                agent.wish(message)
 
     # Forming a generation
 
@@ -206,6 +277,8 @@ class Conductor:
             self._gather()
         elif self.phase in ("clearing", "finishing", "stopping") and self._all_cleared():
             self._next()
+        elif self.phase == "halting" and self.meetings.are_settled:
+            self._go_on()
         elif self.phase == "running" and self._could_grow():
             self._reform("more machines have joined")
 
@@ -244,6 +317,8 @@ class Conductor:
         return len(placement.tasks) > len(self.tasks) and self._suffices(placement)
 
     def _form(self, placement: Placement) -> None:
+        if not self.leads():
+            return  # nor are the checkpoints ours any more
         self.loop.cancel("patience")
         self.loop.cancel("rendezvous")
         self.loop.cancel("stall")
@@ -252,12 +327,14 @@ class Conductor:
         self.phase = "running"
         self.tasks, self.places = placement.tasks, placement.places
         self.outcomes, self.launches = {}, {}
+        self.meetings.form(task.name for task in self.tasks if task.is_trainer)
         self.blame, self.is_forgiven, self.progressed = None, False, False
         self.formed_at = time.monotonic()
         self.thinning = Thinning(self.formed_at)
         self.record.emit("generation", generation=self.generation, tasks=[task.name for task in self.tasks])
         self._wish(
             "run",
+            checkpoints=self._take_over(),
             run=self.spec.run,
             tasks=[(task.role, task.index, task.rank) for task in self.tasks],
             places=self.places,
@@ -267,6 +344,13 @@ class Conductor:
             max_restarts=self.spec.limits.restarts,
             seed=self.spec.seed,
         )
+
+    def _take_over(self) -> list[str]:
+        folder = self.spec.folders.get("checkpoints", "")
+        names, trouble = handing.take_over(folder, self.spec.run, self.generation)
+        if trouble is not None:
+            self.record.emit("note", text=f"older generations could not be shut out of {trouble}")
+        return names
 
     def _wish(self, do: str, **fields: Any) -> None:
         self.desired = {"do": do, "generation": self.generation, **fields}
@@ -309,12 +393,16 @@ class Conductor:
         before = self.outcomes.get(outcome.name)
         self.outcomes[outcome.name] = outcome
         is_news = before is None or before.is_alive or outcome.launch > before.launch
-        if outcome.is_alive or not is_news or self.phase != "running":
+        if outcome.is_alive or not is_news or self.phase not in ("running", "halting"):
             return
         task = next(one for one in self.tasks if one.name == outcome.name)
         if outcome.code == 0:
             if task.is_leader:
                 self._finish()
+            return
+        if self.phase == "halting":
+            if task.is_trainer and not outcome.ours:
+                self._go_on()  # the others will miss it
             return
         if restarts_with(task, self.tasks) == (task,) and len(self.tasks) > 1:
             self._restart_alone(task, outcome)
@@ -327,7 +415,9 @@ class Conductor:
         if refusal is None:
             self.record.emit("restart", left=budget.left, alone=True, **culprit.describe(outcome))
             self.launches[task.name] = outcome.launch + 1
-            self._wish(**self._repeated())
+            if task.is_trainer:
+                self.meetings.start_again(task.name)
+            self._wish(**{**self._repeated(), "checkpoints": self._take_over()})
         elif task.role == "evaluator":
             text = f"{task.name} is not started again: {refusal}; training goes on without it"
             self.record.emit("note", text=text)
@@ -339,12 +429,16 @@ class Conductor:
         return {key: value for key, value in self.desired.items() if key != "generation"}
 
     def _finish(self) -> None:
+        if self.phase == "halting":
+            self.stopped, self.is_moving = None, False  # there is nothing left to stop
         self.phase = "finishing"
+        self._close_meetings()
         self.loop.cancel("stall")
         self._wish("finish")
 
     def _end_generation(self, stacks: bool = False) -> None:
         self.phase = "clearing"
+        self._close_meetings()
         self.loop.cancel("stall")
         self._wish("clear", stacks=stacks, want=self.want)
 
@@ -359,7 +453,7 @@ class Conductor:
     def _reform(self, why: str) -> None:
         self.blame, self.is_forgiven = why, True
         if self.phase == "running":
-            self._end_generation()
+            self._halt(self._end_generation)
         self._consider()
 
     # What comes after a generation
@@ -413,6 +507,9 @@ class Conductor:
         if self.phase == "over":
             return
         self.phase = "over"
+        self.last_things(state, lambda: self._give_verdict(state, code, reason, fields))
+
+    def _give_verdict(self, state: str, code: int, reason: str, fields: Message) -> None:
         self.record.end(state, code, **({"reason": reason} if reason else {}), **fields)
         self.code = code
         self._wish("over", code=code)

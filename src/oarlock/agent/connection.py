@@ -67,6 +67,13 @@ class Connection:
             self.sock.close()
             self.on_close(why)
 
+    def detach(self) -> socket.socket:
+        """Give the socket away: from now on somebody else speaks."""
+        self.is_open = False
+        self.loop.cancel(self.name)
+        self.loop.forget(self.sock)
+        return self.sock
+
     def _write(self) -> None:
         try:
             while self._out:

@@ -21,12 +21,14 @@ def ask(folder: Path, question: Message, token_file: Path | None = None) -> Mess
         host, port = (folder / "address").read_text().strip().rsplit(":", 1)
         token = (token_file or folder / "token").read_text().strip()
         with socket.create_connection((host, int(port)), timeout=_DEADLINE) as line:
-            return _Dialogue(line, token).ask(question)
+            return Dialogue(line, token).ask(question)
     except (OSError, ValueError, WireError) as error:
         raise UnreachableError(f"its agent does not answer: {error}") from error
 
 
-class _Dialogue:
+class Dialogue:
+    """Over a blocking socket, whose timeout is the deadline of every answer."""
+
     def __init__(self, line: socket.socket, token: str) -> None:
         self._line = line
         self._unpacker = Unpacker()
@@ -41,6 +43,10 @@ class _Dialogue:
     def ask(self, question: Message) -> Message:
         self._line.sendall(wire.pack(question))
         return self._next()
+
+    def rest(self) -> bytes:
+        """What has come after the last answer, where bytes follow that are no messages."""
+        return self._unpacker.rest()
 
     def _next(self) -> Message:
         while not self._waiting:

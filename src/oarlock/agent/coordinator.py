@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from oarlock.agent import shapes, wire
+from oarlock.agent import handing, shapes, wire
 from oarlock.agent.conductor import Conductor
 from oarlock.agent.connection import HEARTBEAT, SILENCE, Connection
 from oarlock.agent.loop import Loop
@@ -96,7 +96,14 @@ class Coordinator:
             self._seat(stranger, hello)
 
     def _serve(self, connection: Connection) -> None:
-        connection.on_message = lambda question: connection.send(self.answer(question))
+        connection.on_message = lambda question: self._answer(connection, question)
+
+    def _answer(self, connection: Connection, question: Message) -> None:
+        if question.get("ask") == "checkpoint":
+            folder = self.conductor.spec.folders["checkpoints"]
+            handing.give(connection.detach(), folder, str(question.get("name")))
+        else:
+            connection.send(self.answer(question))
 
     def _seat(self, connection: Connection, hello: Message) -> None:
         agent = _agent(hello, lambda wish: self._wish(connection, wish))

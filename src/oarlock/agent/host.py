@@ -5,10 +5,13 @@ a cut, so the host never follows orders one by one: it compares the wish with wh
 moves towards it. What is there goes back as a *status*.
 
     run     the tasks placed here run, in this generation; those with a higher launch number start again
+    halt    who trains is being told at which step to leave, and leaves by itself
     clear   nobody of this generation runs; everything below the zygote is swept away
     finish  the leader is done: servers are stopped, the others have the grace to end by themselves
     stop    everybody is asked to end: SIGTERM, grace, SIGKILL
     over    the run has ended: leave
+
+Beside wishes there are questions and answers about steps (`meeting`): they are passed on to the tasks.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ from dataclasses import asdict
 from typing import Any
 
 from oarlock.agent import defaults, memory, ports
+from oarlock.agent.handing import Getting
 from oarlock.agent.loop import Loop
+from oarlock.agent.meeting import GATE_EVENTS, MESSAGES, Whereabouts
 from oarlock.agent.member import Member
 from oarlock.agent.record import Record
 from oarlock.agent.showing import Showing
@@ -32,6 +37,7 @@ from oarlock.contract import Gang, environment
 _LAST_WORDS = 5.0  # seconds for a task that reported its error to end by itself
 _SERVING = 3.0  # seconds for workers that may only serve to end by themselves
 _DUMP = 2.0  # seconds for stacks to arrive in the log before the tasks are killed
+_HALTED = 143  # how a task leaves that was asked to halt
 
 Wish = dict[str, Any]
 Event = dict[str, Any]
@@ -58,11 +64,13 @@ class Host:
         self.cleared = 0  # nobody of this generation or an earlier one is left
         self.is_ready = False
         self.is_sweeping = False
+        self.is_leaving = False  # this machine was asked to go: it takes no more tasks
         self.ending: str | None = None  # which end the members have been asked for
         self.members: dict[str, Member] = {}
         self.showing = Showing(loop)
         self.starved = memory.kills()
         self.offer = ports.free_ports(sum(slots.values()), spec.bind)
+        self.getting: Getting | None = None  # of checkpoints, where the folder is not the leader's
         self.zygote = ZygoteProcess(spec)
 
     def start(self) -> None:
@@ -79,15 +87,20 @@ class Host:
         return {
             "generation": self.generation,
             "cleared": self.cleared,
-            "ready": self.is_ready,
+            "ready": self.is_ready and not self.is_leaving,
+            "leaving": self.is_leaving,
             "ports": self.offer,
             "slots": self.slots,
             "tasks": [member.outcome().to_data() for member in self.members.values()],
+            "gates": {member.name: asdict(member.gate) for member in self._alive() if member.gate},
         }
 
     def obey(self, wish: Wish) -> None:
         if wish["do"] == "stacks":
             self.dump_stacks()
+            return
+        if wish["do"] in MESSAGES:
+            self._pass_on(wish)
             return
         if wish["generation"] < self.wish["generation"]:
             return  # overtaken by a later one on its way here
@@ -97,6 +110,10 @@ class Host:
             self.offer = ports.free_ports(sum(self.slots.values()), self.spec.bind)
             self.tell(None)
         self._converge()
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._alive())
 
     def fence(self) -> None:
         """No coordinator for too long: somebody else may be training in our place."""
@@ -118,6 +135,16 @@ class Host:
         elif do in ("finish", "stop"):
             self._wind_down(do)
 
+    def _pass_on(self, message: Wish) -> None:
+        """Without a decision the tasks would wait for one, so it comes again on every new connection."""
+        if message["generation"] != self.generation:
+            return
+        words = [message["do"], message["meeting"], message.get("purpose", ""), message.get("step", "")]
+        for member in self._alive():
+            if member.task.is_trainer and member.gate is not None:
+                member.is_halting |= message.get("purpose") == "halt"
+                member.ask(" ".join(map(str, words)).rstrip())
+
     def _run(self, generation: int) -> None:
         if generation == self.generation:
             for name, launch in self.wish["launches"].items():
@@ -127,8 +154,22 @@ class Host:
                     self._launch(member.task, launch)
         elif self.cleared < self.generation or self._alive() or self.is_sweeping:
             self._clear()
-        elif self.is_ready:
+        elif self.is_ready and self._is_supplied():
             self._form(generation)
+
+    def _is_supplied(self) -> bool:
+        """Whether this machine has the checkpoint that its tasks go on from; if not, it is fetched now."""
+        names = self.wish.get("checkpoints", [])
+        if self.getting is None or not self.wish["places"].get(self.name) or self.getting.has(names):
+            return True
+        self.getting.get(names, self._on_supplied)
+        return False
+
+    def _on_supplied(self, trouble: str | None) -> None:
+        if trouble is not None:
+            self.tell({"kind": "never_ready", "text": f"{self.name}: {trouble}"})
+        elif self.wish["do"] == "run":
+            self._converge()
 
     def _form(self, generation: int) -> None:
         self.generation = generation
@@ -237,6 +278,10 @@ class Host:
                 self._on_report(member, event)
             elif event["kind"] == "error":
                 self._on_error(member, event)
+            elif event["kind"] in GATE_EVENTS:
+                self._on_gate(member, event)
+            elif event["kind"] == "checkpoint":
+                self.tell({**event, "task": member.name})
             else:
                 self.tell({"kind": "note", "text": f"{member.name}: {event.get('text', '')}"})
         if not is_open:
@@ -263,6 +308,13 @@ class Host:
                 lambda: self._signal([member], signal.SIGKILL, False),
             )
 
+    def _on_gate(self, member: Member, event: Event) -> None:
+        """Part of the status, which is repeated after a cut; nobody needs it in the record."""
+        before = member.gate
+        if before is not None or event["kind"] == "gate":
+            member.gate = (before or Whereabouts(loop=0)).after(event)
+            self.tell(None)
+
     def _on_exits(self, exits: Sequence[tuple[int, int, bool]]) -> None:
         ended = []
         for pid, status, ours in exits:
@@ -271,6 +323,7 @@ class Host:
                     if self.loop.watches(member.line):
                         self._on_events(member)  # its last words may still be on the line
                     member.status, member.ours = status, ours
+                    member.ours |= member.is_halting and member.code == _HALTED
                     ended.append(member)
         self._notice_memory(ended)
         for member in ended:
@@ -316,9 +369,10 @@ class Host:
         self._finish_clearing()
 
     def _wind_down(self, how: str) -> None:
+        if self.wish.get("now") and self.ending != "clear":
+            self._clear()
+            return
         if self.ending in (how, "stop", "clear"):
-            if self.wish.get("now") and self.ending == "stop":
-                self._clear()
             return
         self.ending = how
         for member in self._alive():
@@ -336,7 +390,8 @@ class Host:
 
     def _terminate(self) -> None:
         self._signal(self._alive(), signal.SIGTERM)
-        self.loop.after("grace", self.spec.limits.grace, lambda: self._signal(self._alive(), signal.SIGKILL))
+        grace = self.wish.get("grace", self.spec.limits.grace)
+        self.loop.after("grace", grace, lambda: self._signal(self._alive(), signal.SIGKILL))
 
     def _signal(self, members: Sequence[Member], sig: int, ours: bool = True) -> None:
         pids = [member.pid for member in members if member.pid is not None]
@@ -394,4 +449,5 @@ def _gang(wish: Wish) -> Gang:
         max_restarts=wish["max_restarts"],
         seed=wish["seed"],
         machines=[names for names in wish["places"].values() if names],
+        checkpoints=wish.get("checkpoints", []),
     )

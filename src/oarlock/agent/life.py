@@ -13,28 +13,42 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from oarlock.agent import snapshots
 from oarlock.agent.conductor import Conductor
 from oarlock.agent.coordinator import Coordinator
 from oarlock.agent.crew import Crew
+from oarlock.agent.handing import Getting
 from oarlock.agent.host import Host
 from oarlock.agent.link import Link
 from oarlock.agent.loop import Loop
 from oarlock.agent.placing import Agent
 from oarlock.agent.record import Record
 from oarlock.agent.spec import Seat, Spec
+from oarlock.agent.tenure import LOOK, Tenure
 
 _FAREWELL = 5.0  # seconds for the others to leave before we do
 _LATECOMERS = 60.0  # seconds for machines that are being replaced to come and hear that the run is over
+_ANSWER = 2.0  # seconds for the conductor to say that it lets the gang halt before we go
 _PREEMPTED = 143
 
 Message = dict[str, Any]
 
 
-def lead(spec: Spec, record: Record, seat: Seat, failed: str | None = None) -> int:
+def lead(
+    spec: Spec, record: Record, seat: Seat, failed: str | None = None, tenure: Tenure | None = None
+) -> int:
     """Host this machine's tasks and conduct the gang, to the verdict. `failed` is one from the beginning:
-    this machine cannot run anything, and the others are to hear it."""
+    this machine cannot run anything, and the others are to hear it. `tenure` ends when another leads."""
     loop = Loop()
+    fetched = snapshots.Fetched()
+    if failed is None and not record.state.is_final:
+        fetched = snapshots.fetch(loop, spec, record)
+        failed = fetched.failed
     conductor = Conductor(loop, spec, record)
+    # Later than any that is in the store: of two checkpoints of one step the newer one is known by it.
+    conductor.generation = max(conductor.generation, fetched.generation)
+    uploads = snapshots.Uploads(loop, spec, record)
+    conductor.last_things = uploads.finish
     token = read_token(spec)
     coordinator = Coordinator(
         loop, token, spec.bind, spec.port, conductor, lambda ask: _answer(ask, conductor, host)
@@ -59,16 +73,35 @@ def lead(spec: Spec, record: Record, seat: Seat, failed: str | None = None) -> i
 
     def on_signal(number: int) -> None:
         if number == signal.SIGINT:
+            uploads.hurry()
             conductor.on_user_stop()
         elif number == signal.SIGTERM:
+            uploads.hurry(leaves=True)
+            if tenure is not None:
+                tenure.is_dismissed = True
+                tenure.leave(spec.limits.grace)
             conductor.on_preempted()
         elif number == signal.SIGCHLD:
             crew.look_after()
 
+    def look() -> None:
+        if tenure is not None and tenure.is_over:
+            record.complain("another leads this run now: this machine's tasks are ended")
+            record.retire()
+            conductor.on_preempted()
+        else:
+            loop.after("tenure", LOOK, look)
+
+    if tenure is not None:
+        conductor.leads = lambda: not tenure.is_over
+        look()
     loop.on_signals([signal.SIGINT, signal.SIGTERM, signal.SIGCHLD], on_signal)
     if failed is not None or record.state.is_final:
         conductor.give_up(failed or "")
+    elif fetched.signal is not None:
+        on_signal(fetched.signal)
     else:
+        uploads.start()
         host.start()
         conductor.start()
         conductor.join(me)
@@ -76,6 +109,8 @@ def lead(spec: Spec, record: Record, seat: Seat, failed: str | None = None) -> i
         crew.start()
     while conductor.code is None:
         loop.turn()
+    if conductor.is_moving:
+        uploads.leave()
     crew.dismiss()
     host.close()
     if not conductor.is_moving:  # else they stay, for who takes over
@@ -89,6 +124,8 @@ def lead(spec: Spec, record: Record, seat: Seat, failed: str | None = None) -> i
         loop.turn()
     coordinator.close()
     crew.close()
+    if tenure is not None:
+        tenure.leave(0)
     return conductor.code
 
 
@@ -116,7 +153,11 @@ def follow(spec: Spec, record: Record, seat: Seat, address: tuple[str, int], bin
         if wish["do"] == "over":
             # Told to one whose place another has taken as well, for whom the run is not over.
             departure.append(Departure(int(wish["code"]), is_over=not wish.get("replaced")))
+        elif wish["do"] == "part":
+            end_tasks()
         else:
+            if wish["do"] == "halt":
+                loop.cancel("answer")
             host.obey(wish)
 
     def on_fence() -> None:
@@ -134,12 +175,25 @@ def follow(spec: Spec, record: Record, seat: Seat, address: tuple[str, int], bin
 
     def on_signal(number: int) -> None:
         if number in (signal.SIGTERM, signal.SIGINT):
-            host.obey({**host.wish, "do": "stop"})
             loop.after("leave", spec.limits.grace + 1, lambda: departure.append(Departure(_PREEMPTED)))
             leaving.append(True)
+            may_halt = host.is_busy and link.is_joined and not host.is_leaving
+            host.is_leaving = True
+            tell(None)
+            if not may_halt:
+                end_tasks()
+            elif host.wish["do"] != "halt":
+                loop.after("answer", _ANSWER, end_tasks)
+
+    def end_tasks() -> None:
+        loop.cancel("answer")
+        host.obey({**host.wish, "do": "stop"})
 
     leaving: list[bool] = []
     host = Host(loop, spec, record, seat.name, seat.slots, tell)
+    if spec.is_replaced:  # a pod: only the leader's has the volume
+        folder, patience = spec.folders["checkpoints"], spec.limits.rendezvous
+        host.getting = Getting(loop, address, read_token(spec), folder, patience)
     hello = {"name": host.name, "uid": secrets.token_hex(8), "born": time.time(), "host": bind}
     link = Link(loop, address, read_token(spec), hello, on_wish, lambda: tell(None), on_fence, on_refused)
     loop.on_signals([signal.SIGINT, signal.SIGTERM], on_signal)

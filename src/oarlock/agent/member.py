@@ -9,12 +9,14 @@ import time
 from typing import Any
 
 from oarlock.agent import processes
+from oarlock.agent.meeting import GATE_EVENTS, Whereabouts
 from oarlock.agent.outcome import Outcome
 from oarlock.agent.record import Log
 from oarlock.cluster import Task
 
 _CHUNK = 1 << 16
 _EVENT_LIMIT = 1 << 20  # a task that sends more without a newline is not speaking our language
+_KINDS = ("report", "error", "note", "checkpoint", *GATE_EVENTS)
 
 
 class Member:
@@ -31,6 +33,8 @@ class Member:
         self.starved = False  # killed for memory
         self.report: dict[str, Any] | None = None  # the newest, with all it ever said
         self.told_at = float("-inf")
+        self.gate: Whereabouts | None = None  # once it has announced one
+        self.is_halting = False  # it was told the step at which it is to leave
         self.log = log
         self.output, self._output_end = os.pipe()
         self.line, self._line_end = socket.socketpair()
@@ -126,4 +130,4 @@ def _decode(line: bytes) -> dict[str, Any] | None:
         event = json.loads(line)
     except ValueError:
         return None
-    return event if isinstance(event, dict) and event.get("kind") in ("report", "error", "note") else None
+    return event if isinstance(event, dict) and event.get("kind") in _KINDS else None

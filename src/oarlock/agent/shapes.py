@@ -27,6 +27,7 @@ _EVENTS: dict[str, dict[str, Any]] = {
     "report": {"task": str},
     "error": {"task": str},
     "note": {"text": str},
+    "checkpoint": {"task": str},
 }
 
 

@@ -59,6 +59,8 @@ class Spec:
     resumed: int = 0  # how often it was gone on with after it had ended
     pip: list[str] = field(default_factory=list)  # for a pod to install before the start
     secret: str = ""  # the file that holds the run's token, if it is not in the folder
+    snapshots: str = ""  # where complete checkpoints and the model are copied to: a URL, or a folder
+    is_new: bool = False  # its name was made up when it started: nobody has snapshots of it
     is_replaced: bool = False  # an agent that has to leave is started again elsewhere: that ends no run
 
     @property

@@ -59,6 +59,10 @@ class Unpacker:
             del self._buffer[: _LENGTH.size + length]
             yield _message(self._unpacked(body) if head & _PACKED else body)
 
+    def rest(self) -> bytes:
+        """What was fed and is no message yet."""
+        return bytes(self._buffer)
+
     def _unpacked(self, body: bytes) -> bytes:
         """At most `limit` bytes come out, however little went in."""
         try:

@@ -20,6 +20,7 @@ _LIKELY = ("train.py", "main.py")
 _MACHINE = ("processes", "cpu", "memory", "gpu")
 _KUBERNETES = {"image": "python:3.11-slim", "namespace": "default", "claim": "{size: 10Gi}", "ttl": "24h"}
 _STORAGE = {"data": "./data", "checkpoints": "./checkpoints", "model": "./model", "logs": "./logs"}
+_STORAGE["snapshots"] = "s3://bucket/folder"
 
 
 @click.command("init")

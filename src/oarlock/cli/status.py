@@ -29,6 +29,8 @@ def verb(name: str | None, as_json: bool) -> None:
     _print_heading(state)
     click.echo()
     _print_tasks(list(state.tasks.values()))
+    if state.straggler is not None:
+        _print_block("straggler", [telling.straggler(state.straggler)])
     if state.problem is not None:
         _print_block("problem", state.problem.split("; ", 1))
     if state.failure is not None:

@@ -75,6 +75,10 @@ def goodput(spent: Mapping[str, float | None]) -> str:
     return "" if share is None else f"{share:.0%}"
 
 
+def straggler(task: TaskState) -> str:
+    return f"{task.name} holds the others back: it works {task.busy or 0:.0%} of the time, and they wait"
+
+
 def exit_code(state: RunState) -> int:
     if state.state == "succeeded":
         return 0
@@ -150,6 +154,7 @@ _TELLERS: dict[str, Callable[[Event], str]] = {
     "restart": _restart,
     "scale": lambda event: f"scaling to {plural(event.get('workers', 0), 'worker')}",
     "checkpoint": _checkpoint,
+    "snapshot": lambda event: f"snapshot {event.get('name')} is uploaded",
     "note": lambda event: first_line(str(event.get("text"))),
     "problem": _problem,
     "stop": lambda event: f"stopping: {event.get('reason')}",

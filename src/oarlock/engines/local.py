@@ -18,6 +18,7 @@ from pathlib import Path
 import yaml
 
 from oarlock import cluster, events, runs
+from oarlock.agent import bucket
 from oarlock.agent.spec import Spec
 from oarlock.engines import specs
 from oarlock.errors import JobError, OarlockError
@@ -28,12 +29,14 @@ from oarlock.jobfile import JobFile
 def start(jobfile: JobFile, name: str | None = None, machines: int = 1) -> runs.RunFolder:
     """Make the record and start its agent; with several `machines`, one that brings the others."""
     held: list[int] = []
+    if jobfile.job.storage.snapshots and not bucket.is_here():
+        raise OarlockError("storage.snapshots needs obstore: pip install 'oarlock[storage]'")
 
     def fill(draft: runs.RunFolder) -> None:
         job = to_data(jobfile.job)
         header = f"# {jobfile.source or jobfile.job.name}, as it ran in {jobfile.folder}\n"
         (draft.path / "job.yaml").write_text(header + yaml.safe_dump(job, sort_keys=False))
-        _write_spec(jobfile.job, jobfile.folder, draft, machines)
+        _write_spec(jobfile.job, jobfile.folder, draft, machines, is_new=name is None)
         _announce(jobfile.job, draft)
         _write_token(draft)
         held.append(draft.hold())  # from its first moment: never seen as lost
@@ -78,6 +81,7 @@ def spec_for(job: Job, folder: Path, record: Path, machines: int = 1) -> Spec:
         folder=str(record),
         cwd=str(folder),
         folders=_folders(job, folder, record),
+        snapshots=_place(job.storage.snapshots, folder) if job.storage.snapshots else "",
         machines=machines,
         warm=job.warm and sys.platform == "linux",
     )
@@ -134,9 +138,10 @@ def _write_token(draft: runs.RunFolder) -> None:
     path.write_text(secrets.token_hex(32))
 
 
-def _write_spec(job: Job, folder: Path, run: runs.RunFolder, machines: int) -> None:
+def _write_spec(job: Job, folder: Path, run: runs.RunFolder, machines: int, is_new: bool = False) -> None:
     record = runs.home() / "runs" / run.name  # where the draft will be
-    (run.path / "agent.json").write_text(spec_for(job, folder, record, machines).to_json())
+    spec = replace(spec_for(job, folder, record, machines), is_new=is_new)
+    (run.path / "agent.json").write_text(spec.to_json())
 
 
 def _check_machines(job: Job, machines: int) -> None:

@@ -26,6 +26,7 @@ def resolve(job: Job, folder: Path, run: str) -> Spec:
         modules=_modules(job, folder),
         warm=job.warm,
         seed=job.seed,
+        snapshots=job.storage.snapshots or "",
     )
 
 

@@ -84,6 +84,23 @@ def text(
     return Kind(read, _matching(pattern) if pattern else {"type": "string", "minLength": least})
 
 
+def bucket(*schemes: str) -> Kind:
+    """A folder, or a bucket and a path in it by a URL, in which nothing secret has a place."""
+    expected = f"a folder, or a URL such as {schemes[0]}://bucket/folder ({listed(schemes)})"
+    pattern = rf"(?:{'|'.join(schemes)})://[^/@?#\s]+(?:/[^@?#\s]*)?|(?!.*://).+"
+
+    def read(written: Any) -> str:
+        if not isinstance(written, str) or not written or not _passable(written):
+            raise unexpected(expected, written)
+        if "://" in written and re.search("[@?]", written):  # and it is not repeated here
+            raise ValueError("a URL here holds no credentials; they are taken from the environment")
+        if not re.fullmatch(pattern, written):
+            raise unexpected(expected, written)
+        return written
+
+    return Kind(read, _matching(pattern))
+
+
 def choice(*names: str) -> Kind:
     def read(written: Any) -> str:
         if isinstance(written, str) and written in names:

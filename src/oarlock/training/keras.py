@@ -1,35 +1,93 @@
 """`oarlock.keras`: what a program that calls `model.fit` passes to it. Works with Keras 3 and tf_keras.
 
-Imports neither: a callback of ours only has to answer to the names that both of them call.
-Stopping a run at the next batch is not done here: the workers would have to leave after the same
-batch, and nothing yet tells them which one that is.
+    callbacks = oarlock.keras.callbacks(model, save="30s")
+    model.fit(examples_from(callbacks.step), initial_epoch=callbacks.epoch, callbacks=callbacks, ...)
+
+Imports neither Keras: a callback of ours only has to answer to the names that both of them call.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Callable
 
 from oarlock.training.context import current
+from oarlock.training.keras_callback import Callback, scalars
 
 
-def callbacks() -> list[Any]:
-    """For `model.fit(..., callbacks=oarlock.keras.callbacks())`: tells how far the training is."""
-    return [Progress()]
+class Callbacks(Callback):
+    """Several, as one that Keras takes for a list: for `model.fit(..., callbacks=...)`.
+
+    `step` and `epoch` are where the training goes on, 0 if it is new.
+    """
+
+    def __init__(self, parts: Iterable[Any], step: int = 0, epoch: int = 0) -> None:
+        self._parts = list(parts)
+        self.step, self.epoch = step, epoch
+        # With JAX and PyTorch below it, Keras 3 waits for the metrics of every batch if a callback is not
+        # safe to be called from a thread.
+        self.async_safe = all(getattr(part, "async_safe", False) for part in self._parts)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._parts)
+
+    def set_params(self, params: Mapping[str, Any]) -> None:
+        for part in self._parts:
+            part.set_params(params)
+
+    def set_model(self, model: Any) -> None:
+        for part in self._parts:
+            part.set_model(model)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if not name.startswith("on_"):
+            raise AttributeError(name)
+
+        def tell(*args: Any, **kwargs: Any) -> None:
+            for part in self._parts:
+                getattr(part, name)(*args, **kwargs)
+
+        return tell
 
 
-class Progress:
+def callbacks(
+    model: Any = None,
+    others: Iterable[Any] = (),
+    *,
+    save: int | str | None = "1m",
+    keep: int = 3,
+    keep_every: int | None = None,
+    best: str | None = None,
+) -> Callbacks:
+    """Tells how far the training is. With a model, which is built and compiled by now, it also keeps the
+    training: what was saved is restored here, and `fit` goes on in the middle of an epoch if that is where
+    the run was.
+
+    others: further callbacks of yours; the numbers they hold (EarlyStopping's patience) are kept as well.
+    save, keep, keep_every, best: as `oarlock.State.steps` has them.
+    """
+    if model is None:
+        return Callbacks([Progress(), *others])
+    from oarlock.training.keras_checkpoints import Closing, Opening, Training
+    from oarlock.training.retention import Retention
+
+    others = list(others)
+    training = Training(model, others, save, Retention(keep, keep_every, best))
+    parts = [Opening(training), Progress(training.step), *others, Closing(training)]
+    return Callbacks(parts, training.step, training.epoch)
+
+
+class Progress(Callback):
     """Reports step, total, epoch and the metrics that Keras hands over. It reads no metric itself: under
     MultiWorkerMirroredStrategy that is a collective, which one worker alone must not begin."""
 
-    # With JAX and PyTorch below it, Keras 3 waits for the metrics of every batch if one callback is not safe
-    # to be called from a thread; tf_keras does unless all take tensors. Read is what is sent, and only then.
+    # Read is what is sent, and only then.
     async_safe = True
-    _supports_tf_logs = True
 
-    def __init__(self) -> None:
+    def __init__(self, first: int = 0) -> None:
         self._task = current()
+        self._first = first  # the step at which a restored training goes on
         self._lock = threading.Lock()
         self._epochs: int | None = None
         self._steps: int | None = None  # of an epoch
@@ -40,13 +98,10 @@ class Progress:
     def set_params(self, params: Mapping[str, Any]) -> None:
         self._epochs, self._steps = params.get("epochs"), params.get("steps")
 
-    def set_model(self, model: Any) -> None:
-        pass
-
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._epoch, self._done = epoch, 0
         if self._steps is not None:
-            self._before = epoch * self._steps
+            self._before = max(epoch * self._steps, self._first)
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         with self._lock:
@@ -66,32 +121,5 @@ class Progress:
 
     def _report(self, logs: Mapping[str, Any] | None) -> None:
         total = None if self._epochs is None or self._steps is None else self._epochs * self._steps
-        metrics = {"epoch": self._epoch + 1, **_scalars(logs or {})}
+        metrics = {"epoch": self._epoch + 1, **scalars(logs or {})}
         self._task.report(self._before + self._done, total=total, **metrics)
-
-    def _implements_train_batch_hooks(self) -> bool:
-        return True
-
-    def _implements_test_batch_hooks(self) -> bool:
-        return True
-
-    def _implements_predict_batch_hooks(self) -> bool:
-        return False
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        if name.startswith("on_"):
-            return _nothing
-        raise AttributeError(name)
-
-
-def _nothing(*args: Any, **kwargs: Any) -> None:
-    """For every other moment that Keras tells of."""
-
-
-def _scalars(logs: Mapping[str, Any]) -> dict[str, Any]:
-    """By their shape, so that no tensor is read here; a name that `report` has itself is left out."""
-    return {
-        name: value
-        for name, value in logs.items()
-        if name not in ("self", "step", "total") and tuple(getattr(value, "shape", ())) == ()
-    }

@@ -13,17 +13,17 @@ from oarlock.agent.spec import Spec
 from oarlock.engines import specs
 from oarlock.engines.kubernetes import groups, images
 from oarlock.engines.kubernetes.parcel import PART, Parcel
-from oarlock.engines.kubernetes.pods import PORT, ROOT
+from oarlock.engines.kubernetes.pods import PORT
 from oarlock.errors import JobError
 from oarlock.job import Job, Limits, to_data
 from oarlock.jobfile import JobFile
+from oarlock.podpaths import PROGRAM, SECRET, STORE
 
-_STORE = f"{ROOT}/store"
 _RENDEZVOUS = 1800.0  # seconds, unless the job says otherwise
 
 
-def pack(jobfile: JobFile, run: str, part: int = PART) -> Parcel:
-    """Raises JobError for a folder that is too big to travel."""
+def pack(jobfile: JobFile, run: str, part: int = PART, is_new: bool = False) -> Parcel:
+    """Raises JobError for a folder that is too big to travel. `is_new`: the run's name was just made up."""
     job = jobfile.job
     packed = bundle.pack(jobfile.folder)
     if job.program is not None and job.program not in packed.files:
@@ -35,6 +35,8 @@ def pack(jobfile: JobFile, run: str, part: int = PART) -> Parcel:
     chosen = {group.name: images.choose(job, group.part, framework) for group in found}
     lacking = dict.fromkeys(package for image in chosen.values() for package in image.pip)
     spec = spec_for(job, jobfile.folder, run, (*lacking, *job.pip))
+    # Without a claim every pod that leads looks like the first.
+    spec = replace(spec, is_new=is_new and job.kubernetes.claim is not None)
     return Parcel(
         run=run,
         job=job,
@@ -52,28 +54,29 @@ def pack(jobfile: JobFile, run: str, part: int = PART) -> Parcel:
 
 def spec_for(job: Job, folder: Path, run: str, pip: tuple[str, ...] = ()) -> Spec:
     """The same for every pod; who it is, a pod learns from its variables."""
-    record = f"{_STORE}/runs/{run}"
+    record = f"{STORE}/runs/{run}"
     spec = specs.resolve(job, folder, run)
     if job.limits.rendezvous == Limits().rendezvous:  # images have to be pulled, nodes may have to be added
         spec = replace(spec, limits=replace(spec.limits, rendezvous=_RENDEZVOUS))
     return replace(
         spec,
         folder=record,
-        cwd=f"{ROOT}/work/program",
+        cwd=PROGRAM,
         folders=_folders(job, record),
+        snapshots=_place(job.storage.snapshots) or "",
         machines=sum(group.count for group in groups.of(job)),
         brings_crew=False,
         port=PORT,
         id=secrets.token_hex(4),
         pip=list(pip),
-        secret=f"{ROOT}/secret/token",
+        secret=f"{SECRET}/token",
         is_replaced=True,
     )
 
 
 def _folders(job: Job, record: str) -> dict[str, str]:
     defaults = {
-        "data": f"{_STORE}/data/{job.name}",
+        "data": f"{STORE}/data/{job.name}",
         "checkpoints": f"{record}/checkpoints",
         "model": f"{record}/model",
         "logs": f"{record}/tensorboard",
@@ -85,4 +88,4 @@ def _place(asked: str | None) -> str | None:
     """A relative folder is on the claim: below the program it would go with the pod."""
     if asked is None or "://" in asked or asked.startswith("/"):
         return asked
-    return f"{_STORE}/{Path(asked).as_posix()}"
+    return f"{STORE}/{Path(asked).as_posix()}"

@@ -46,7 +46,7 @@ def start(jobfile: JobFile, name: str | None, api: Api) -> runs.RunFolder:
     for _ in range(_TRIES):
         run = runs.create(jobfile.job.name, fill, name)
         try:
-            submit(api, packing.pack(jobfile, run.name))
+            submit(api, packing.pack(jobfile, run.name, is_new=name is None))
             (run.path / UNSENT).unlink()
             return run
         except ApiError as error:

@@ -1,0 +1,51 @@
+"""What may be said of a failing object store: its own reason in one line, and no key.
+
+Servers repeat the access key, and what was signed with it, in their refusals; obstore's errors hold it all.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+_SECRET = re.compile(r"KEY|SECRET|TOKEN|PASSW|CREDENTIAL|SAS|AUTH|CERT", re.IGNORECASE)
+_SHORTEST = 4  # characters of a value that is worth hiding: `true` and `1` are in every sentence
+_HARMLESS = re.compile(r"true|false|none|auto", re.IGNORECASE)
+_LONGEST = 300
+
+
+def told(error: BaseException) -> str:
+    """The server's own code and message where there are some; else the point of the first line."""
+    text = str(error)
+    code, message = (_tag(name, text) for name in ("Code", "Message"))
+    if code:
+        line = f"{code}: {message}" if message else code
+    else:
+        line = text.strip().split("\n", 1)[0].rpartition(" - ")[2] or type(error).__name__
+        address = re.search(r"https?://[^\s/?]+", text)
+        if address and "HTTP error" in line:
+            line = f"{line} ({address[0]})"
+    return redacted(line)[:_LONGEST]
+
+
+def kind(error: BaseException) -> str:
+    """The same for two errors that differ only in amounts and names of objects."""
+    return re.sub(r"\d+", "", told(error))
+
+
+def redacted(text: str, env: Mapping[str, str] = os.environ) -> str:
+    """Without the value of any variable that looks as if it were secret, and without a name before an @."""
+    values = {value for name, value in env.items() if _SECRET.search(name) and _is_worth_hiding(value)}
+    for value in sorted(values, key=len, reverse=True):
+        text = text.replace(value, "***")
+    return re.sub(r"(://)[^/@\s]*@", r"\1***@", text)
+
+
+def _is_worth_hiding(value: str) -> bool:
+    return len(value) >= _SHORTEST and not _HARMLESS.fullmatch(value)
+
+
+def _tag(name: str, text: str) -> str:
+    found = re.search(f"<{name}>([^<]*)</{name}>", text)
+    return found[1].strip() if found else ""

@@ -1,0 +1,45 @@
+"""Memory that a program and its writer share, touched beforehand.
+
+The first write to a fresh page costs ten times the copying (0.49 s instead of 0.045 s for 500 MB), so pages
+are touched in the background before the first save. Anonymous: it is gone with the two that use it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import tempfile
+import threading
+
+
+class Buffer:
+    def __init__(self, size: int) -> None:
+        self.size = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
+        self.fd = _anonymous()
+        os.ftruncate(self.fd, self.size)
+        self._map = mmap.mmap(self.fd, self.size)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        self._touching = threading.Thread(target=self._touch, name="oarlock-buffer", daemon=True)
+        self._touching.start()
+
+    def view(self, begin: int, end: int) -> memoryview:
+        return memoryview(self._map)[begin:end]
+
+    def settle(self) -> None:
+        """Until every page is there. Copying now would be no faster than waiting."""
+        self._touching.join()
+
+    def close(self) -> None:
+        self._touching.join()
+        os.close(self.fd)  # the mapping goes with the last view of it
+
+    def _touch(self) -> None:
+        ctypes.memset(self.address, 0, self.size)  # without holding the interpreter up
+
+
+def _anonymous() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("oarlock-checkpoint")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())

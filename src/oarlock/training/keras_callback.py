@@ -1,0 +1,46 @@
+"""A callback as Keras 3 and tf_keras want it, without importing either."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Callable
+
+
+class Callback:
+    """Answers to every moment that Keras tells of; those that are not defined do nothing."""
+
+    # tf_keras reads all metrics for every batch unless all callbacks take tensors.
+    _supports_tf_logs = True
+
+    def set_params(self, params: Mapping[str, Any]) -> None:
+        pass
+
+    def set_model(self, model: Any) -> None:
+        pass
+
+    def _implements_train_batch_hooks(self) -> bool:
+        return True
+
+    def _implements_test_batch_hooks(self) -> bool:
+        return True
+
+    def _implements_predict_batch_hooks(self) -> bool:
+        return False
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name.startswith("on_"):
+            return _nothing
+        raise AttributeError(name)
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """For every other moment."""
+
+
+def scalars(logs: Mapping[str, Any]) -> dict[str, Any]:
+    """By their shape, so that no tensor is read here; a name that `report` has itself is left out."""
+    return {
+        name: value
+        for name, value in logs.items()
+        if name not in ("self", "step", "total") and tuple(getattr(value, "shape", ())) == ()
+    }

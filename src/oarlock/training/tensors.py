@@ -1,0 +1,115 @@
+"""The file that tensors are kept in: safetensors, which every framework's tools can open.
+
+Eight bytes with the length of a JSON header, the header, the tensors one after the other. Simple enough that
+a process without a framework writes it, and that a reader maps it into memory instead of copying it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# The name that NumPy, torch and JAX share -> the file's name for it, and the bytes of one number.
+_TYPES = {
+    "float64": ("F64", 8),
+    "float32": ("F32", 4),
+    "float16": ("F16", 2),
+    "bfloat16": ("BF16", 2),
+    "float8_e4m3fn": ("F8_E4M3", 1),
+    "float8_e5m2": ("F8_E5M2", 1),
+    "complex128": ("C128", 16),
+    "complex64": ("C64", 8),
+    "int64": ("I64", 8),
+    "int32": ("I32", 4),
+    "int16": ("I16", 2),
+    "int8": ("I8", 1),
+    "uint64": ("U64", 8),
+    "uint32": ("U32", 4),
+    "uint16": ("U16", 2),
+    "uint8": ("U8", 1),
+    "bool": ("BOOL", 1),
+}
+_NAMES = {code: name for name, (code, _) in _TYPES.items()}
+_OURS = "oarlock"  # our part of the header's metadata
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a tensor is, without what is in it. `whole` and `at`: it is a part of a larger one, and which."""
+
+    dtype: str  # as NumPy names it
+    size: tuple[int, ...]
+    whole: tuple[int, ...] | None = None
+    at: tuple[int, ...] | None = None
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.size)
+
+    @property
+    def width(self) -> int:
+        """Bytes of one number."""
+        return _TYPES[self.dtype][1]
+
+    @property
+    def bytes(self) -> int:
+        return self.count * self.width
+
+
+def is_known(dtype: str) -> bool:
+    return dtype in _TYPES
+
+
+def places(shapes: Mapping[str, Shape]) -> dict[str, tuple[int, int]]:
+    """Where each begins and ends. Wide numbers first: then every tensor is aligned, with no gaps between."""
+    ordered = sorted(shapes, key=lambda name: (-shapes[name].width, name))
+    found, at = {}, 0
+    for name in ordered:
+        found[name] = (at, at + shapes[name].bytes)
+        at = found[name][1]
+    return found
+
+
+def header(shapes: Mapping[str, Shape], tree: Any) -> bytes:
+    """What stands before the tensors; `tree` is how they belong together."""
+    parts = {name: [shape.whole, shape.at] for name, shape in shapes.items() if shape.whole is not None}
+    told: dict[str, Any] = {"__metadata__": {_OURS: json.dumps({"tree": tree, "parts": parts})}}
+    for name, (begin, end) in places(shapes).items():
+        shape = shapes[name]
+        told[name] = {"dtype": _TYPES[shape.dtype][0], "shape": shape.size, "data_offsets": (begin, end)}
+    text = json.dumps(told, separators=(",", ":")).encode()
+    text += b" " * (-(8 + len(text)) % 64)  # the tensors begin aligned
+    return (len(text)).to_bytes(8, "little") + text
+
+
+class TensorFile:
+    """One such file, mapped into memory. Pages are private: whoever changes a tensor changes no file."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            told = json.loads(file.read(length))
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        self._begin = 8 + length
+        ours = json.loads(told.pop("__metadata__")[_OURS])
+        self.tree = ours["tree"]
+        self.shapes: dict[str, Shape] = {}
+        self._offsets: dict[str, Sequence[int]] = {}
+        for name, entry in told.items():
+            whole, at = ours["parts"].get(name, (None, None))
+            self.shapes[name] = Shape(
+                _NAMES[entry["dtype"]],
+                tuple(entry["shape"]),
+                None if whole is None else tuple(whole),
+                None if at is None else tuple(at),
+            )
+            self._offsets[name] = entry["data_offsets"]
+
+    def bytes_of(self, name: str) -> memoryview:
+        begin, end = self._offsets[name]
+        return memoryview(self._map)[self._begin + begin : self._begin + end]

@@ -1,0 +1,62 @@
+"""Snapshots on a cluster: a leader without a volume is lost, and another goes on from the bucket."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from clusters import Cluster
+from kubernetes.driving import SMALL, Driver, driving
+from stores import BUCKET, SAVES, Store, complete, needs_store, newest, state_after
+from waiting import eventually
+
+from oarlock.engines.kubernetes.api import Api
+from oarlock.engines.kubernetes.labels import LEAD, selecting
+
+pytestmark = needs_store
+
+
+@pytest.fixture
+def driver(cluster: Cluster, api: Api, tmp_path: Path) -> Iterator[Driver]:
+    with driving(tmp_path, cluster.user, api) as found:
+        yield found
+
+
+@pytest.fixture
+def store(api: Api, tmp_path: Path) -> Iterator[Store]:
+    """Where pods reach this machine: at the API server's address."""
+    store = Store(tmp_path / "bucket", urlsplit(api.server).hostname or "")
+    store.start()
+    yield store
+    store.kill()
+
+
+def test_a_leader_without_a_volume_goes_on_from_its_snapshots(
+    driver: Driver, api: Api, store: Store, tmp_path: Path
+) -> None:
+    folder = driver.job(
+        SAVES,
+        roles={"worker": SMALL},
+        args=["200", "1000", "0.1"],
+        storage={"snapshots": f"s3://{BUCKET}/mine"},
+        kubernetes={"claim": "none", "secrets": {driver.secret(store.env()): {"variables": True}}},
+    )
+    run = driver.start(folder)
+    eventually(lambda: newest(complete(store, run.name)) >= 5, "snapshot of step 5")
+    [pod] = api.all("Pod", f"{selecting(run.name)},{LEAD}=true")
+    api.delete("Pod", pod["metadata"]["name"])
+    run.succeed()
+    first, second = (int(line.split()[-1]) for line in run.lines["worker-0"] if "starting after" in line)
+    assert (first, second >= 5) == (0, True), run.told
+    weights = store.objects()[f"mine/{run.name}/model/weights/state"]
+    assert weights.read_bytes() == state_after(200)
+    told = (
+        run.told
+        + subprocess.run(
+            ["grep", "-r", store.key, str(tmp_path)], capture_output=True, text=True, check=False
+        ).stdout
+    )
+    assert store.key not in told
