@@ -8,6 +8,7 @@ Leaves with 1 if a target is missed.
 
 from __future__ import annotations
 
+import checkpoints
 import client
 import gang
 import kills
@@ -22,7 +23,7 @@ from question import main
 QUESTIONS = [
     module.QUESTION
     for module in (
-        *(launch_torch, launch_tensorflow, steps, kills, gang, client, memory),
+        *(launch_torch, launch_tensorflow, steps, kills, checkpoints, gang, client, memory),
         *(launch_kubernetes, kubernetes_scale),
     )
 ]
