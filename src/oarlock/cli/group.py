@@ -27,6 +27,7 @@ VERBS = {
     "exec": "Run a command where a task of a run is, and as it is.",
     "tensorboard": "Show what a run has logged in TensorBoard, until Ctrl-C.",
     "scale": "Give a run that is under way another number of workers.",
+    "checkpoints": "List the checkpoints of a run; verify or delete them.",
     "stop": "End a run: ask its tasks to leave, then kill them.",
     "delete": "Delete runs and everything they kept.",
     "events": "Print what happened in a run.",

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from oarlock import runs
 from oarlock.cli import current, shape
+from oarlock.cli.leaving import leaving_in_order
 from oarlock.cli.options import json_option, run_argument
 from oarlock.cli.output import duration, hint, plural, print_json, size
 
-if TYPE_CHECKING:  # loaded only for a run on a cluster
-    from oarlock.engines.kubernetes.pull import Pulled
+if TYPE_CHECKING:
+    from oarlock.engines.pulled import Pulled
 
 _WHAT = ("model", "checkpoints", "logs", "data", "all")
 _INTERVAL = 0.2  # seconds between two looks of the progress line
@@ -34,33 +33,67 @@ _INTERVAL = 0.2  # seconds between two looks of the progress line
     help="Where to. Default: the run's record on this machine.",
 )
 @click.option("--what", type=click.Choice(_WHAT), help="Default: the model, and the leader's own record.")
+@click.option("--snapshots", is_flag=True, help="From where its snapshots are kept: model or checkpoints.")
+@click.option("--step", type=click.IntRange(0), metavar="N", help="With --snapshots: that of step N.")
 @click.option("--force", is_flag=True, help="Replace what is in FOLDER already.")
 @json_option("what came and where it is, as JSON")
-def verb(name: str | None, folder: Path | None, what: str | None, force: bool, as_json: bool) -> int:
+def verb(
+    name: str | None,
+    folder: Path | None,
+    what: str | None,
+    snapshots: bool,
+    step: int | None,
+    force: bool,
+    as_json: bool,
+) -> int:
     """Bring what a run on a cluster has made to this machine.
 
     The run may be under way. After it has ended, a small pod mounts its claim for as long as it takes. What
-    comes is put into its place only when it is complete.
+    comes is put into its place only when it is complete. With --snapshots of any run, from its bucket: the
+    newest complete one.
     """
+    if step is not None and not snapshots:
+        raise click.UsageError("--step is for --snapshots")
     run = current.find(name)
-    if not (run.path / "cluster.json").exists():
+    if not run.is_remote and not snapshots:
         return _tell_local(run, as_json)
-    from oarlock.engines.kubernetes import client, pull
-
-    names = pull.KINDS[what] if what else pull.DEFAULT
-    to = folder.absolute() if folder else run.path
+    to = folder.absolute() if folder else run.path / "snapshots" if snapshots else run.path
     started = time.monotonic()
-    with _leaving_in_order(), _Progress() as progress, client.told():
-        pulled = pull.fetch(
-            client.api_of(run), run, names, to, progress.show, replaces=force or folder is None
-        )
+    with leaving_in_order(), _Progress("asking the store" if snapshots else "waiting for a pod") as progress:
+        fetch = _from_snapshots if snapshots else _from_cluster
+        pulled = fetch(run, what, step, to, progress, force or folder is None)
     seconds = time.monotonic() - started
-    is_empty = what is not None and not pulled.folders
+    is_empty = (what is not None or snapshots) and not pulled.folders
     if as_json:
         print_json(_shape(run.name, to, pulled, seconds))
     else:
         _print(run.name, pulled, seconds)
     return 1 if is_empty else 0
+
+
+def _from_cluster(
+    run: runs.RunFolder, what: str | None, _: int | None, to: Path, progress: _Progress, replaces: bool
+) -> Pulled:
+    from oarlock.engines.kubernetes import client, pull
+
+    names = pull.KINDS[what] if what else pull.DEFAULT
+    with client.told():
+        return pull.fetch(client.api_of(run), run, names, to, progress.show, replaces=replaces)
+
+
+def _from_snapshots(
+    run: runs.RunFolder, what: str | None, step: int | None, to: Path, progress: _Progress, replaces: bool
+) -> Pulled:
+    from oarlock.agent.spec import Spec
+    from oarlock.engines import bringing
+
+    if what not in (None, "all", *bringing.KINDS):
+        raise click.UsageError(f"snapshots are of checkpoints and the model, not of {what}")
+    names = bringing.KINDS if what == "all" else (what or ("model" if step is None else "checkpoints"),)
+    if step is not None and "checkpoints" not in names:
+        raise click.UsageError("--step is for --what checkpoints")
+    spec = Spec.from_json((run.path / "agent.json").read_text())
+    return bringing.bring(spec, names, step, to, progress.show, replaces=replaces)
 
 
 def _tell_local(run: runs.RunFolder, as_json: bool) -> int:
@@ -110,7 +143,8 @@ def _print(name: str, pulled: Pulled, seconds: float) -> None:
     _print_names("is a link to what stays behind", pulled.skipped)
     if pulled.source:
         what = f"{plural(pulled.files, 'file')}, {size(pulled.size)}"
-        click.echo(f"{what} in {duration(seconds)}, from pod {pulled.source}")
+        source = pulled.source if "/" in pulled.source else f"pod {pulled.source}"
+        click.echo(f"{what} in {duration(seconds)}, from {source}")
     if pulled.changed:
         hint(f"oarlock pull {name}")
 
@@ -121,32 +155,18 @@ def _print_names(what: str, names: Sequence[str]) -> None:
         click.echo(f"{', '.join(names[:3])}{more}: {what}")
 
 
-@contextmanager
-def _leaving_in_order() -> Iterator[None]:
-    """A client that is asked to leave takes its pod along."""
-
-    def leave(number: int, _: object) -> NoReturn:
-        sys.exit(128 + number)
-
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 class _Progress:
     """One line on stderr, where somebody sees it."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_first: str) -> None:
+        self._at_first = at_first
         self._is_seen = sys.stderr.isatty()
         self._next = 0.0
         self._width = 0
 
     def __enter__(self) -> _Progress:
         if self._is_seen:
-            self._write("waiting for a pod")
+            self._write(self._at_first)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -13,13 +13,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from oarlock.agent.spec import Spec
 from oarlock.engines.kubernetes import exec, sending, storepod, unpacking
 from oarlock.engines.kubernetes.api import Api, ApiError
 from oarlock.engines.kubernetes.labels import LEAD, selecting
+from oarlock.engines.pulled import Pulled, is_taken, put
 from oarlock.errors import OarlockError
 from oarlock.runs import RunFolder
 
@@ -38,22 +38,10 @@ _ENDING = 2.0  # seconds in which a leader that hangs up may turn out to have en
 Show = Callable[[int, int], None]  # bytes so far, of how many
 
 
-@dataclass
-class Pulled:
-    source: str  # the pod that sent it
-    folders: dict[str, Path] = field(default_factory=dict)  # by their name; absent where there was nothing
-    absent: list[str] = field(default_factory=list)
-    elsewhere: dict[str, str] = field(default_factory=dict)  # in a bucket, not on the claim
-    changed: list[str] = field(default_factory=list)  # written to while they were read
-    skipped: list[str] = field(default_factory=list)  # links to what does not come along
-    files: int = 0
-    size: int = 0
-
-
 def fetch(api: Api, run: RunFolder, names: Sequence[str], to: Path, show: Show, *, replaces: bool) -> Pulled:
     """Bring these folders; all of them, or an OarlockError and none."""
     wanted, elsewhere = _sources(run, names)
-    taken = [to / name for name in names if _is_taken(to / name)]
+    taken = [to / name for name in names if is_taken(to / name)]
     if taken and not replaces:
         raise OarlockError(f"{taken[0]} is there already: choose another --to, or --force to replace it")
     is_new = not to.exists()
@@ -81,8 +69,8 @@ def _fetch(
         place = Path(beside) / "new"
         pulled = _receive_somehow(api, run, wanted, place, show) if wanted else Pulled("")
         for name in names:
-            if _is_taken(place / name):
-                _put(place / name, to / name, Path(beside))
+            if is_taken(place / name):
+                put(place / name, to / name, Path(beside))
                 pulled.folders[name] = to / name
     return pulled
 
@@ -109,28 +97,28 @@ _RECORD = ("events.jsonl", "result.json", "logs")
 def _receive_somehow(
     api: Api, run: RunFolder, wanted: list[tuple[str, str]], place: Path, show: Show
 ) -> Pulled:
-    leader = _leader(api, run.name)
-    if leader is not None:
+    pod = leader(api, run.name)
+    if pod is not None:
         try:
-            return _receive(api, leader, wanted, place, show)
+            return _receive(api, pod, wanted, place, show)
         except ApiError as error:
-            if error.status in (401, 403) or not _has_ended(api, run.name):
+            if error.status in (401, 403) or not has_ended(api, run.name):
                 raise
             shutil.rmtree(place, ignore_errors=True)  # it has ended in the middle: its claim is still there
     with storepod.mounted(api, run) as pod:
         return _receive(api, pod, wanted, place, show)
 
 
-def _leader(api: Api, run: str) -> str | None:
+def leader(api: Api, run: str) -> str | None:
     for pod in api.all("Pod", f"{selecting(run)},{LEAD}=true"):
         if storepod.is_up(pod):
             return str(pod["metadata"]["name"])
     return None
 
 
-def _has_ended(api: Api, run: str) -> bool:
+def has_ended(api: Api, run: str) -> bool:
     deadline = time.monotonic() + _ENDING
-    while _leader(api, run) is not None:
+    while leader(api, run) is not None:
         if time.monotonic() > deadline:
             return False
         time.sleep(0.2)
@@ -180,23 +168,3 @@ def _check(command: exec.Command, pod: str) -> None:
     if command.code != 0:
         said = bytes(command.stderr).decode(errors="replace").strip().splitlines() or ["it said nothing"]
         raise OarlockError(f"pod {pod} could not send it (exit code {command.code}): {said[-1]}")
-
-
-def _is_taken(path: Path) -> bool:
-    """Whether something is there; an empty folder is nothing."""
-    if path.is_dir() and not path.is_symlink():
-        return any(_is_taken(inside) for inside in path.iterdir())
-    return path.exists() or path.is_symlink()
-
-
-def _put(new: Path, final: Path, beside: Path) -> None:
-    """By renaming: whoever looks sees the old folder or the new one."""
-    old = beside / f"old-{final.name}"
-    if final.exists() or final.is_symlink():
-        final.rename(old)
-    try:
-        new.rename(final)
-    except OSError:
-        if old.exists():
-            old.rename(final)
-        raise

@@ -12,6 +12,10 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 MOST = 20  # names told of what was not as it should be
+# In a folder of checkpoints: who may add to them, and what is half written or half deleted. Neither is one.
+CHECKPOINTS = "checkpoints"
+MARKS = ("fence", ".fence.part", ".lock")
+HALF = (".saving-", ".deleting-")
 
 
 class Entry(NamedTuple):
@@ -44,6 +48,9 @@ def walk(name: str, path: Path, skipped: list[str]) -> Iterator[Entry]:
     for here, folders, files in os.walk(root):
         below = os.path.relpath(here, root)
         inside = name if below == "." else f"{name}/{below}"
+        if name == CHECKPOINTS and below == ".":
+            folders[:] = [one for one in folders if not one.startswith(HALF)]
+            files = [one for one in files if one not in MARKS]
         yield Entry(inside, Path(here), "folder")
         links = [folder for folder in folders if Path(here, folder).is_symlink()]
         for one in sorted(files + links):

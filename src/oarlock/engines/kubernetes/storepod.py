@@ -68,9 +68,9 @@ class Prepared:
 
 
 @contextmanager
-def mounted(api: Api, run: RunFolder) -> Iterator[str]:
+def mounted(api: Api, run: RunFolder, purpose: Purpose = PULL) -> Iterator[str]:
     """The name of a running pod with the run's claims at their places; deleted again, whatever happens."""
-    prepared = prepare(api, run, PULL)
+    prepared = prepare(api, run, purpose)
     prepared.pod["spec"]["activeDeadlineSeconds"] = _DEADLINE
     name = prepared.pod["metadata"]["name"]
     try:

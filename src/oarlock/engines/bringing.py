@@ -1,0 +1,75 @@
+"""Bringing a run's snapshots to this machine: compared with their checksums, and put into place only when
+all of what was asked for has come."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from oarlock.agent.spec import Spec
+from oarlock.engines.pulled import Pulled, is_taken, put
+from oarlock.engines.snapshots import Snapshots
+from oarlock.errors import OarlockError
+
+KINDS = ("model", "checkpoints")
+
+Show = Callable[[int, int], None]  # bytes so far, of how many
+
+
+def bring(
+    spec: Spec, kinds: Sequence[str], step: int | None, to: Path, show: Show, *, replaces: bool
+) -> Pulled:
+    """The newest complete one of each kind, or the checkpoint of a step; all of them, or an OarlockError."""
+    if not spec.snapshots:
+        raise OarlockError(f"{spec.run} keeps no snapshots: its job has no storage.snapshots")
+    kept = Snapshots(spec)
+    chosen = {
+        kind: name for kind in kinds if (name := kept.choose(kind, step if kind == "checkpoints" else None))
+    }
+    if step is not None and "checkpoints" not in chosen:
+        raise OarlockError(f"{kept.url} has no complete snapshot of step {step}")
+    finals = {kind: _final(to, kind, name) for kind, name in chosen.items()}
+    taken = [path for path in finals.values() if is_taken(path)]
+    if taken and not replaces:
+        raise OarlockError(f"{taken[0]} is there already: choose another --to, or --force to replace it")
+    pulled = Pulled(kept.url, absent=[kind for kind in kinds if kind not in chosen])
+    if chosen:
+        _bring(kept, chosen, finals, to, show, pulled)
+    return pulled
+
+
+def _bring(
+    kept: Snapshots, chosen: dict[str, str], finals: dict[str, Path], to: Path, show: Show, pulled: Pulled
+) -> None:
+    total, so_far = sum(kept.size(name) for name in chosen.values()), 0
+
+    def on_piece(count: int) -> None:
+        nonlocal so_far
+        so_far += count
+        show(so_far, total)
+
+    is_new = not to.exists()
+    to.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryDirectory(dir=to, prefix=".pull-") as beside:
+            for kind, name in chosen.items():
+                (Path(beside) / kind).mkdir()
+                files, size = kept.bring(name, Path(beside) / kind, on_piece)
+                pulled.files, pulled.size = pulled.files + files, pulled.size + size
+            for kind, final in finals.items():
+                final.parent.mkdir(exist_ok=True)
+                put(Path(beside) / kind, final, Path(beside))
+                pulled.folders[kind] = final
+    except OarlockError as problem:
+        raise OarlockError(f"{problem}; nothing in {to} was changed") from None
+    finally:
+        if is_new:
+            with suppress(OSError):  # something has come
+                to.rmdir()
+
+
+def _final(to: Path, kind: str, name: str) -> Path:
+    """A checkpoint as it is in a folder of them, without the number of another of its name."""
+    return to / "model" if kind == "model" else to / "checkpoints" / name.partition("_")[0]
