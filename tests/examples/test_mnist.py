@@ -16,6 +16,7 @@ import pytest
 
 from oarlock import runs
 from oarlock.engines import local
+from oarlock.training.store import Store, verify
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OARLOCK = Path(sys.executable).with_name("oarlock")
@@ -141,8 +142,10 @@ def test_each_epoch_has_its_line(place: Place, trained: str) -> None:
 
 def test_the_last_checkpoints_are_kept(place: Place, trained: str) -> None:
     (run,) = runs.all_runs()
-    kept = sorted(path.name for path in (run.path / "checkpoints").glob("*.index"))
-    assert kept == ([] if place.example == "mnist_keras" else ["ckpt-2.index", "ckpt-3.index"])
+    kept = Store(run.path / "checkpoints").checkpoints()
+    assert 1 <= len(kept) <= 3
+    assert kept[-1].step == 3 * 156
+    assert all(verify(checkpoint) is None for checkpoint in kept)
 
 
 @pytest.fixture(scope="module")
@@ -155,14 +158,14 @@ def compared(place: Place, trained: str) -> dict[object, Weights]:
     output_of(one)
     two, four = place.launched(2, *steps), place.launched(4, *steps)
     if goes_on(place):
-        assert "going on after step 24" in output_of(place.plain(*steps))
+        assert "going on from step 24 " in output_of(place.plain(*steps))
     output_of(two)
     output_of(four)
     return {name: place.weights(name) for name in (1, 2, 4, "plain")}
 
 
 def goes_on(place: Place) -> bool:
-    """Whether the example goes on from its last checkpoint; it is then run in two halves."""
+    """Whether it may be run in two halves: an epoch of Keras has to have the same length in both."""
     return place.example == "mnist_custom_loop"
 
 

@@ -74,6 +74,11 @@ class Checkpointing:
         self._compare_code(checkpoint)
         self.say(f"going on from step {checkpoint.step} ({checkpoint.name})")
 
+    def say_done(self, total: int) -> None:
+        """Or a second `python train.py` would wonder why nothing happens."""
+        if self.checkpoint is not None:
+            self.say(f"all {total} steps are made; to train anew, name or empty {self._store.folder}")
+
     def restore_later(self, name: str, thing: Any) -> Any:
         """What could not be restored with the rest because it was not there yet; once."""
         tree, saved = self._saved

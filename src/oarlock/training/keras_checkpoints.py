@@ -38,6 +38,7 @@ class Training:
         self.step = self.next = self.checkpointing.step  # that is to be made, and that follows it
         self.epoch = 0 if checkpoint is None else int(checkpoint.manifest["epoch"])
         self.length: int | None = None  # steps of an epoch
+        self.epochs: int | None = None
         self.metrics: dict[str, Any] = {}
         self.boundary: Boundary | None = None
 
@@ -82,7 +83,7 @@ class Opening(Callback):
         self._is_cutting = False
 
     def set_params(self, params: Mapping[str, Any]) -> None:
-        self._training.length = params.get("steps")
+        self._training.length, self._training.epochs = params.get("steps"), params.get("epochs")
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         training = self._training
@@ -96,6 +97,8 @@ class Opening(Callback):
                 f"an epoch had {before} steps when step {training.step} was saved and has {training.length}"
                 " now: to go on in the middle of it would mean other examples"
             )
+        if training.step >= training.length * (training.epochs or 0):
+            training.checkpointing.say_done(training.step)
         training.begin()
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:

@@ -90,6 +90,8 @@ class State:
     def _steps(self, total: int, when: Schedule, epoch: int | None, reseed: bool) -> Iterator[int]:
         task = self._checkpointing.task
         boundary = Boundary(self._checkpointing, when, lambda: self._things, self._next)
+        if self._next >= total:
+            self._checkpointing.say_done(total)
         try:
             while self._next < total:
                 boundary.cross(self._next, self._metrics, _epoch(self._next, epoch))
@@ -97,7 +99,8 @@ class State:
                     randomness.seed(task.seed, self._next, task.rank)
                 yield self._next
                 self._next += 1
-                task.report(self._next, total=total, **self._metrics)
+                made = {} if epoch is None else {"epoch": (self._next - 1) // epoch + 1}
+                task.report(self._next, total=total, **made, **self._metrics)
         except GeneratorExit:
             boundary.abandon()
             raise
