@@ -11,6 +11,7 @@ import mmap
 import os
 import tempfile
 import threading
+from typing import Callable
 
 
 class Buffer:
@@ -20,6 +21,7 @@ class Buffer:
         os.ftruncate(self.fd, self.size)
         self._map = mmap.mmap(self.fd, self.size)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        self.on_close: Callable[[], None] = lambda: None
         self._touching = threading.Thread(target=self._touch, name="oarlock-buffer", daemon=True)
         self._touching.start()
 
@@ -32,6 +34,7 @@ class Buffer:
 
     def close(self) -> None:
         self._touching.join()
+        self.on_close()
         os.close(self.fd)  # the mapping goes with the last view of it
 
     def _touch(self) -> None:

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -144,12 +144,15 @@ def _copy(leaves: Mapping[str, Leaf], shapes: Mapping[str, Shape], buffer: Buffe
         torch.cuda.synchronize()
 
 
-def _pin(buffer: Buffer, leaves: Any) -> None:
-    """A GPU copies at full speed, and behind our back, only into memory that cannot be moved."""
+def _pin(buffer: Buffer, leaves: Iterable[Leaf]) -> None:
+    """A GPU copies at full speed only into memory that cannot be moved. It has to be told
+    before that memory goes: whoever got the same address later would be refused."""
     if any(leaf.is_on_gpu for leaf in leaves):
         torch: Any = sys.modules["torch"]
+        runtime = torch.cuda.cudart()
         buffer.settle()
-        torch.cuda.cudart().cudaHostRegister(buffer.address, buffer.size, 0)
+        if int(runtime.cudaHostRegister(buffer.address, buffer.size, 0)) == 0:
+            buffer.on_close = lambda: runtime.cudaHostUnregister(buffer.address)
 
 
 def join_collectives(leaves: Mapping[str, Leaf]) -> None:
