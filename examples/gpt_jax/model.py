@@ -1,0 +1,109 @@
+"""The network: a small GPT that reads bytes and says what the next one may be. Functions of a dict of arrays.
+
+Nothing here knows about workers. `save` stores a model in a folder, and `load` reads it again.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Config:
+    layers: int = 2
+    width: int = 128
+    heads: int = 4
+    context: int = 64  # how many bytes it looks back
+    dropout: float = 0.1
+    vocabulary: int = 256  # bytes, so any text can be read and there is no tokenizer to keep
+
+
+def first_weights(config, seed):
+    """By name. Every layer's are stacked in one array, so that all layers are one loop and compile once."""
+    layers, width = config.layers, config.width
+    usual = width**-0.5
+    small = usual / (2 * layers) ** 0.5  # what adds to the stream, or it would grow with every layer
+    matrices = {
+        "tokens": ((config.vocabulary, width), usual),
+        "positions": ((config.context, width), usual),
+        "blocks/qkv": ((layers, width, 3 * width), usual),
+        "blocks/attention_out": ((layers, width, width), small),
+        "blocks/up": ((layers, width, 4 * width), usual),
+        "blocks/mlp_out": ((layers, 4 * width, width), small),
+    }
+    random = np.random.default_rng(seed)
+    weights = {
+        name: (random.standard_normal(shape) * scale).astype(np.float32)
+        for name, (shape, scale) in matrices.items()
+    }
+    weights["norm"] = np.ones(width, np.float32)
+    weights["blocks/norm1"], weights["blocks/norm2"] = np.ones((2, layers, width), np.float32)
+    return weights
+
+
+def loss_of(weights, rows, config, key=None):
+    """Of windows as `text.windows` gives them; with a key parts are dropped, as in training."""
+    scores = scores_of(weights, rows[:, :-1], config, key)
+    return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(scores), rows[:, 1:, None].astype(int), axis=-1))
+
+
+def scores_of(weights, inputs, config, key=None):
+    """For every place, how likely each byte is to follow."""
+    keys = None if key is None else jax.random.split(key, 2 * config.layers + 1)
+    weights = {name: array.astype(arithmetic()) for name, array in weights.items()}
+    tokens = weights["tokens"]
+    x = tokens[inputs] + weights["positions"][: inputs.shape[1]]
+    x = dropped(x, config.dropout, keys if keys is None else keys[-1])
+
+    def block(x, layer):
+        these, key1, key2 = layer
+        x = x + dropped(attention(norm(x, these["norm1"]), these, config.heads), config.dropout, key1)
+        hidden = jax.nn.gelu(norm(x, these["norm2"]) @ these["up"])
+        return x + dropped(hidden @ these["mlp_out"], config.dropout, key2), None
+
+    blocks = {name[7:]: array for name, array in weights.items() if name.startswith("blocks/")}
+    half = config.layers
+    layers = (blocks, None, None) if keys is None else (blocks, keys[:half], keys[half:-1])
+    x, _ = jax.lax.scan(block, x, layers)
+    # The embedding is also the head: a byte is said with the vector that it is read with.
+    return (norm(x, weights["norm"]) @ tokens.T).astype(jnp.float32)
+
+
+def attention(x, weights, heads):
+    batch, length, width = x.shape
+    q, k, v = jnp.moveaxis((x @ weights["qkv"]).reshape(batch, length, 3, heads, -1), 2, 0)
+    x = jax.nn.dot_product_attention(q, k, v, is_causal=True)
+    return x.reshape(batch, length, width) @ weights["attention_out"]
+
+
+def norm(x, scale):
+    wide = x.astype(jnp.float32)
+    wide = wide - wide.mean(-1, keepdims=True)
+    return (wide * jax.lax.rsqrt((wide**2).mean(-1, keepdims=True) + 1e-5)).astype(x.dtype) * scale
+
+
+def dropped(x, rate, key):
+    if key is None or not rate:
+        return x
+    return jnp.where(jax.random.bernoulli(key, 1 - rate, x.shape), x / (1 - rate), 0)
+
+
+def arithmetic():
+    """On a GPU most of it is done in 16 bits. The weights themselves keep their 32."""
+    return jnp.float32 if jax.default_backend() == "cpu" else jnp.bfloat16
+
+
+def save(folder, weights, config):
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    np.savez(Path(folder) / "weights.npz", **weights)
+    (Path(folder) / "config.json").write_text(json.dumps(asdict(config)) + "\n")
+
+
+def load(folder):
+    """(weights, config)"""
+    with np.load(Path(folder) / "weights.npz") as stored:
+        return dict(stored), Config(**json.loads((Path(folder) / "config.json").read_text()))

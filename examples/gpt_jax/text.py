@@ -1,0 +1,156 @@
+"""The text: `load()` gives the bytes to train on and the bytes held out, gathering them the first time.
+
+By default it is documentation that is here already, so nothing is downloaded: Python's own (`help("for")`
+shows some of it) and that of the installed packages, 4 MB at most. A bare Python has 1.7 MB of it. Or name
+your own text, by path or URL. Machines with other packages have another text: each one notes a checksum.
+"""
+
+import ast
+import hashlib
+import importlib.metadata
+import json
+import re
+import sys
+import sysconfig
+import urllib.request
+import warnings
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+import oarlock
+
+MOST = 4_000_000  # bytes
+MOST_OF_A_PACKAGE = 100_000  # so that a large one does not drown the others
+MOST_HELD_OUT = 65_536  # or a twentieth, if that is less
+
+
+class Text(NamedTuple):
+    train: np.ndarray
+    held_out: np.ndarray
+    about: str
+
+
+def load(source=None):
+    """The text as bytes (uint8); `source` is a path or URL."""
+    name = f"python{sys.version_info.major}.{sys.version_info.minor}" if source is None else digest(source)
+    # Workers of one machine share DATA_DIR: the first one gathers, the others wait, the next run finds it.
+    folder = oarlock.data.once(oarlock.current().data / f"text-{name}", lambda folder: ingest(folder, source))
+    text = np.memmap(folder / "text.bin", dtype=np.uint8, mode="r")
+    held_out = min(len(text) // 20, MOST_HELD_OUT)
+    meta = json.loads((folder / "meta.json").read_text())
+    about = f"{meta['bytes']:,} bytes of text, checksum {meta['checksum']}"
+    oarlock.current().note(about)  # in the record of the run: the same on every machine, or they differ
+    return Text(text[:-held_out], text[-held_out:], about)
+
+
+def windows(text, size, numbers):
+    """The windows with these numbers, one a row: `size` bytes and the one that follows them."""
+    return text[np.asarray(numbers)[:, None] * size + np.arange(size + 1)]
+
+
+def count_windows(text, size):
+    return (len(text) - 1) // size
+
+
+def ingest(folder, source=None):
+    """Store the text in `folder`: its bytes, and beside them what they are."""
+    text = documentation() if source is None else fetch(source)
+    if len(text) < 20_000:
+        raise SystemExit(f"{len(text)} bytes of text are too few to train on; name a longer one with --data.")
+    (folder / "text.bin").write_bytes(text)
+    about = {"bytes": len(text), "checksum": digest(text), "from": source or "documentation"}
+    (folder / "meta.json").write_text(json.dumps(about) + "\n")
+
+
+def digest(content):
+    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()[:8]
+
+
+def fetch(source):
+    try:
+        if "://" not in source:
+            return Path(source).read_bytes()
+        with urllib.request.urlopen(source, timeout=60) as answer:
+            return answer.read()
+    except OSError as error:
+        raise SystemExit(f"The text could not be read from {source}: {error}") from None
+
+
+def documentation():
+    """Python's own, then that of the packages by name, until there is enough of it."""
+    found, size = {}, 0  # a dict, because the same text often stands in several places
+    for document in map(clean, chain(language_reference(), standard_library(), packages())):
+        if document and document not in found:
+            found[document] = None
+            size += len(document)
+        if size >= MOST:
+            break
+    # By their checksums: an order that anybody can repeat, and that leaves some of everything for the end,
+    # which is held out.
+    return b"\n\n".join(sorted(found, key=digest)) + b"\n"
+
+
+def language_reference():
+    """What help() shows of the language itself: 79 chapters of prose."""
+    try:
+        from pydoc_data.topics import topics
+    except ImportError:  # some images leave it out
+        return []
+    return [topics[name] for name in sorted(topics)]
+
+
+def standard_library():
+    folder = Path(sysconfig.get_path("stdlib"))
+    left_out = {"test", "tests", "idlelib", "lib2to3", "site-packages", "dist-packages", "__pycache__"}
+    for path in sorted(folder.rglob("*.py")):
+        if not left_out.intersection(path.relative_to(folder).parts):
+            yield docstrings(path)
+
+
+def packages():
+    """Of each one what its page on PyPI says, and then its docstrings."""
+    by_name = {
+        str(package.metadata["Name"]).lower(): package for package in importlib.metadata.distributions()
+    }
+    for _, package in sorted(by_name.items()):
+        metadata = package.metadata
+        documents = chain([metadata.get_payload() or metadata["Description"] or ""], of_files(package))
+        size = 0
+        for document in documents:
+            yield document[:MOST_OF_A_PACKAGE]
+            size += len(document)
+            if size >= MOST_OF_A_PACKAGE:
+                break
+
+
+def of_files(package):
+    for file in sorted(package.files or [], key=str):
+        path = Path(package.locate_file(file))
+        if "test" in str(file) or not path.is_file():
+            continue
+        if path.suffix == ".py":
+            yield docstrings(path)
+        elif path.suffix in (".md", ".rst") and "license" not in str(file).lower():
+            yield path.read_text(errors="replace")
+
+
+def docstrings(path):
+    """Those of a Python file that are longer than a line or two. It is only read, never run."""
+    try:
+        with warnings.catch_warnings():  # an invalid escape in somebody's file is not our concern
+            warnings.simplefilter("ignore")
+            tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return ""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, kinds)]
+    return "\n\n".join(text for text in found if len(text) > 200)
+
+
+def clean(text):
+    """UTF-8 without tabs, control characters, spaces at the end of a line and more than one empty line."""
+    lines = [re.sub(r"[^\x20-\x7e\xa0-\uffff]", "", line).rstrip() for line in text.expandtabs().splitlines()]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip().encode(errors="ignore")

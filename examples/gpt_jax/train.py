@@ -1,0 +1,145 @@
+"""Train a small GPT on documentation with JAX, on one worker or on many, and let it write some.
+
+    oarlock run examples/gpt_jax             two workers on this machine, as job.yaml says
+    oarlock run -n 4 examples/gpt_jax        four
+    python train.py                          one, with no launcher at all
+
+Every step trains on the same 24 windows of text, shared out to the workers. State and position are saved
+every few seconds: a worker that dies, a machine that is taken away or Ctrl-C cost the steps since then, and
+what comes out is to the last bit what would have come out anyway.
+"""
+
+import argparse
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import model
+import sample
+import text
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+import oarlock
+
+GLOBAL_BATCH = 24  # windows of all workers together: 1, 2, 3, 4, 6, 8 and 12 of them share it equally
+
+
+def main():
+    args = arguments()
+    task = oarlock.current()  # who we are; the only worker there is if nobody launched us
+    train, held_out, about = text.load(args.data)
+    batches = oarlock.data.Batches(text.count_windows(train, args.context), args.batch, seed=args.seed)
+    say = print if task.is_chief else lambda *_: None
+    say(about)
+
+    if task.world > 1:
+        jax.distributed.initialize()  # connects the workers
+    mesh = Mesh(jax.devices(), "data")  # the devices of all of them, in one row
+    everywhere, in_parts = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in [(), ("data",)])
+
+    config = model.Config(args.layers, args.width, args.heads, args.context, args.dropout)
+    weights = jax.device_put(model.first_weights(config, args.seed), everywhere)
+    # Everything that must survive. If this run has saved it before, it is as it was then from here on.
+    state = oarlock.State(weights=weights, moments=no_moments(weights))
+    say(f"{sum(array.size for array in state.weights.values()):,} weights, from step {state.step}")
+
+    train_step = train_step_of(config, args)
+    for step in state.steps(args.steps, save=args.save, batches=batches):
+        mine = text.windows(train, args.context, batches.mine(step))
+        rows = jax.make_array_from_process_local_data(in_parts, mine)  # everybody's, as one array
+        state.weights, state.moments, loss = train_step(state.weights, state.moments, rows, step)
+        state.report(loss=loss)  # read when it is sent, a few times a second: the step does not wait for it
+        if (step + 1) % args.show == 0:
+            say(f"step {step + 1}: loss {loss:.4f}")
+
+    if task.is_chief:
+        model.save(task.model, jax.device_get(state.weights), config)
+        finished = model.load(task.model)  # as whoever uses it will: that is the one that counts
+        print(f"loss {test_loss(*finished, held_out):.4f} on text it never saw, of the model in {task.model}")
+        print(sample.write(*finished, seed=args.seed))
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description="A small GPT with JAX")
+    parser.add_argument("--steps", type=int, default=1200)
+    parser.add_argument("--batch", type=int, default=GLOBAL_BATCH, help="windows in a step, of all workers")
+    parser.add_argument("--lr", type=float, default=4e-3, help="after the warm-up; it falls to a tenth")
+    parser.add_argument("--warmup", type=int, default=100, help="steps until that is reached")
+    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--heads", type=int, default=4)
+    parser.add_argument("--context", type=int, default=64, help="bytes it looks back: the size of a window")
+    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--seed", type=int, default=oarlock.current().seed)
+    parser.add_argument("--data", help="a text, by path or URL, instead of documentation")
+    parser.add_argument("--save", type=how_often, default="10s", help="100 (steps), 30s or epoch")
+    parser.add_argument("--show", type=int, default=100, help="print the loss every so many steps")
+    return parser.parse_args()
+
+
+def how_often(told):
+    return int(told) if told.isdigit() else told
+
+
+def train_step_of(config, args):
+    # The weights that come out take the place of those that went in.
+    @partial(jax.jit, donate_argnums=(0, 1))
+    def train_step(weights, moments, rows, step):
+        # Written as for one machine. `rows` lies in parts on all devices and the weights on each, so JAX
+        # computes in parts too, and adds up what has to be: the loss is that of the whole batch.
+        key = jax.random.fold_in(jax.random.key(args.seed), step)  # nothing random needs saving
+        loss, gradients = jax.value_and_grad(model.loss_of)(weights, rows, config, key)
+        gradients = clipped(gradients, 1.0)
+        weights, moments = adamw(weights, moments, gradients, step, learning_rate(step, args))
+        return weights, moments, loss
+
+    return train_step
+
+
+def no_moments(weights):
+    return {name: jax.tree.map(jnp.zeros_like, weights) for name in ("first", "second")}
+
+
+def adamw(weights, moments, gradients, step, lr, decay=0.1, beta1=0.9, beta2=0.99):
+    def first(moment, gradient):
+        return beta1 * moment + (1 - beta1) * gradient
+
+    def second(moment, gradient):
+        return beta2 * moment + (1 - beta2) * gradient**2
+
+    def moved(weight, mean, square):
+        move = mean / (1 - beta1 ** (step + 1)) / (jnp.sqrt(square / (1 - beta2 ** (step + 1))) + 1e-8)
+        return weight - lr * move
+
+    means = jax.tree.map(first, moments["first"], gradients)
+    squares = jax.tree.map(second, moments["second"], gradients)
+    # Matrices are decayed; norms are not.
+    kept = {name: w if "norm" in name else w * (1 - lr * decay) for name, w in weights.items()}
+    return jax.tree.map(moved, kept, means, squares), {"first": means, "second": squares}
+
+
+def clipped(gradients, most):
+    length = jnp.sqrt(sum(jnp.sum(gradient**2) for gradient in jax.tree.leaves(gradients)))
+    return jax.tree.map(lambda gradient: gradient * jnp.minimum(1, most / (length + 1e-6)), gradients)
+
+
+def learning_rate(step, args):
+    """Up in a line, down in a cosine: a function of the step, so there is no schedule to save."""
+    done = (step - args.warmup) / max(1, args.steps - args.warmup)
+    falling = 0.1 + 0.9 * 0.5 * (1 + jnp.cos(jnp.pi * done))
+    return args.lr * jnp.where(step < args.warmup, (step + 1) / max(1, args.warmup), falling)
+
+
+def test_loss(weights, config, held_out):
+    loss_of = jax.jit(partial(model.loss_of, config=config))
+    numbers = range(text.count_windows(held_out, config.context))
+    losses = [
+        loss_of(weights, rows) * len(rows)
+        for start in range(0, len(numbers), 64)
+        for rows in [text.windows(held_out, config.context, numbers[start : start + 64])]
+    ]
+    return sum(losses) / len(numbers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""The network: a small GPT that reads bytes and says what the next one may be.
+
+Nothing here knows about workers. Save what `exported` gives, and `imported` makes the model of it again.
+"""
+
+from dataclasses import asdict, dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+
+
+@dataclass(frozen=True)
+class Config:
+    layers: int = 2
+    width: int = 128
+    heads: int = 4
+    context: int = 64  # how many bytes it looks back
+    dropout: float = 0.1
+    vocabulary: int = 256  # bytes, so any text can be read and there is no tokenizer to keep
+
+
+class GPT(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.tokens = nn.Embedding(config.vocabulary, config.width)
+        self.positions = nn.Embedding(config.context, config.width)
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(config.width)
+        for name, weight in self.named_parameters():
+            if weight.ndim == 2:
+                # What adds to the stream begins smaller, or the stream would grow with every layer.
+                adding = 2 * config.layers if name.endswith("out.weight") else 1
+                nn.init.normal_(weight, std=(config.width * adding) ** -0.5)
+
+    def forward(self, inputs, targets=None):
+        """The loss, or without targets the scores of every next byte."""
+        x = self.tokens(inputs) + self.positions(torch.arange(inputs.shape[1], device=inputs.device))
+        x = self.dropout(x)
+        for block in self.blocks:
+            x = block(x)
+        # The embedding is also the head: a byte is said with the vector that it is read with.
+        scores = F.linear(self.norm(x), self.tokens.weight)
+        if targets is None:
+            return scores
+        return F.cross_entropy(scores.flatten(0, 1).float(), targets.flatten())
+
+
+class Block(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.norm1, self.attention = nn.LayerNorm(config.width), Attention(config)
+        self.norm2, self.mlp = nn.LayerNorm(config.width), Mlp(config)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x):
+        x = x + self.dropout(self.attention(self.norm1(x)))
+        return x + self.dropout(self.mlp(self.norm2(x)))
+
+
+class Attention(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.heads = config.heads
+        self.qkv = nn.Linear(config.width, 3 * config.width, bias=False)
+        self.out = nn.Linear(config.width, config.width, bias=False)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        q, k, v = self.qkv(x).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        # Without dropout inside, so that the fused kernels can be used, on the CPU too.
+        x = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(x.transpose(1, 2).reshape(batch, length, width))
+
+
+class Mlp(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.up = nn.Linear(config.width, 4 * config.width, bias=False)
+        self.out = nn.Linear(4 * config.width, config.width, bias=False)
+
+    def forward(self, x):
+        return self.out(F.gelu(self.up(x), approximate="tanh"))
+
+
+def exported(model):
+    """All it takes to make the model again. If it is sharded, all workers must call this: each has a part."""
+    weights = {name: whole(weight).cpu() for name, weight in model.state_dict().items()}
+    return {"config": asdict(model.config), "weights": weights}
+
+
+def whole(weight):
+    return weight.full_tensor() if hasattr(weight, "full_tensor") else weight
+
+
+def imported(stored):
+    model = GPT(Config(**stored["config"]))
+    model.load_state_dict(stored["weights"])
+    return model.eval()

@@ -1,0 +1,46 @@
+"""Write text with a trained model:  python sample.py FOLDER --prompt "Return the"
+
+FOLDER is the `model` folder of a run.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+from model import imported
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Write text with a trained model")
+    parser.add_argument("folder", help="where the model is: the folder `model` of a run")
+    parser.add_argument("--prompt", default="\n", help="how the text begins")
+    parser.add_argument("--length", type=int, default=600, help="bytes to write")
+    parser.add_argument("--temperature", type=float, default=0.7, help="0: always the likeliest byte")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    sys.stdout.write(args.prompt)
+    print(write(load(args.folder), args.prompt, args.length, args.temperature, args.seed))
+
+
+def load(folder):
+    return imported(torch.load(Path(folder) / "model.pt", map_location="cpu", weights_only=True))
+
+
+@torch.no_grad()
+def write(model, prompt="\n", length=600, temperature=0.7, seed=0):
+    """What the model writes after `prompt`: the same text for the same seed."""
+    generator, device = torch.Generator().manual_seed(seed), next(model.parameters()).device
+    written = list(prompt.encode()) or [10]
+    for _ in range(length):
+        scores = model(torch.tensor([written[-model.config.context :]], device=device))[0, -1].cpu()
+        if temperature:
+            chances = torch.softmax(scores / temperature, dim=0)
+            written.append(int(torch.multinomial(chances, 1, generator=generator)))
+        else:
+            written.append(int(scores.argmax()))
+    return bytes(written[-length:]).decode(errors="replace")
+
+
+if __name__ == "__main__":
+    main()

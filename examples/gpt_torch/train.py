@@ -1,0 +1,171 @@
+"""Train a small GPT on documentation with PyTorch, on one worker or on many, and let it write some.
+
+    oarlock run examples/gpt_torch           two workers on this machine, as job.yaml says
+    oarlock run -n 4 examples/gpt_torch      four
+    python train.py                          one, with no launcher at all
+
+Every step trains on the same 24 windows of text, shared out to the workers. State and position are saved
+every few seconds: a worker that dies, a machine that is taken away or Ctrl-C cost the steps since then, and
+what comes out is to the last bit what would have come out anyway.
+"""
+
+import argparse
+import math
+import os
+
+import sample
+import text
+import torch
+import torch.distributed as dist
+from model import GPT, Config, exported
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+import oarlock
+
+GLOBAL_BATCH = 24  # windows of all workers together: 1, 2, 3, 4, 6, 8 and 12 of them share it equally
+
+
+def main():
+    args = arguments()
+    task = oarlock.current()  # who we are; the only worker there is if nobody launched us
+    train, held_out, about = text.load(args.data)
+    batches = oarlock.data.Batches(text.count_windows(train, args.context), args.batch, seed=args.seed)
+    say = print if task.is_chief else lambda *_: None
+    say(about)
+
+    device = my_device()
+    if task.world > 1:
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    torch.manual_seed(args.seed)  # the same first weights on every worker
+    config = Config(args.layers, args.width, args.heads, args.context, args.dropout)
+    model = GPT(config).to(device)
+    if args.fsdp and dist.is_initialized():
+        shard(model)  # each worker keeps a part of the weights, before the optimizer sees them
+    optimizer = adamw(model, args.lr, device)
+
+    # Everything that must survive. If this run has saved it before, it is as it was then from here on.
+    state = oarlock.State(model=model, optimizer=optimizer)
+    say(f"{sum(weight.numel() for weight in model.parameters()):,} weights, from step {state.step}")
+
+    trained = model
+    if dist.is_initialized() and not args.fsdp:
+        trained = DistributedDataParallel(model)  # averages the gradients of all workers
+    if args.compile:
+        trained = torch.compile(trained)
+
+    model.train()
+    for step in state.steps(args.steps, save=args.save, batches=batches):
+        rows = on_device(text.windows(train, args.context, batches.mine(step)), device)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step, args)
+        # On a GPU most of the arithmetic is done in 16 bits, and the weights keep their 32.
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            loss = trained(rows[:, :-1], rows[:, 1:])
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        loss = mean_of_all(loss.detach())
+        state.report(loss=loss)  # read when it is sent, a few times a second: the step does not wait for it
+        if (step + 1) % args.show == 0:
+            say(f"step {step + 1}: loss {loss:.4f}")
+
+    stored = exported(model)  # by all workers: if the weights are sharded, each has a part of them
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    if task.is_chief:
+        task.model.mkdir(parents=True, exist_ok=True)
+        torch.save(stored, task.model / "model.pt")
+        finished = sample.load(task.model).to(device)  # as whoever uses it will: that is the one that counts
+        loss = loss_of(finished, held_out, device)
+        print(f"loss {loss:.4f} on text it never saw, of the model in {task.model}")
+        print(sample.write(finished, seed=args.seed))
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description="A small GPT with PyTorch")
+    parser.add_argument("--steps", type=int, default=1200)
+    parser.add_argument("--batch", type=int, default=GLOBAL_BATCH, help="windows in a step, of all workers")
+    parser.add_argument("--lr", type=float, default=4e-3, help="after the warm-up; it falls to a tenth")
+    parser.add_argument("--warmup", type=int, default=100, help="steps until that is reached")
+    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--heads", type=int, default=4)
+    parser.add_argument("--context", type=int, default=64, help="bytes it looks back: the size of a window")
+    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--seed", type=int, default=oarlock.current().seed)
+    parser.add_argument("--data", help="a text, by path or URL, instead of documentation")
+    parser.add_argument("--save", type=how_often, default="10s", help="100 (steps), 30s or epoch")
+    parser.add_argument("--show", type=int, default=100, help="print the loss every so many steps")
+    parser.add_argument("--fsdp", action="store_true", help="share out the weights too, not only the text")
+    parser.add_argument("--compile", action="store_true", help="with torch.compile; worth it on a GPU")
+    return parser.parse_args()
+
+
+def how_often(told):
+    return int(told) if told.isdigit() else told
+
+
+def my_device():
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    torch.set_float32_matmul_precision("high")
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
+def shard(model):
+    for block in model.blocks:
+        fully_shard(block)
+    fully_shard(model)
+
+
+def adamw(model, lr, device):
+    """Matrices are decayed; norms and the like are not."""
+    weights = list(model.parameters())
+    groups = [
+        {"params": [weight for weight in weights if weight.ndim >= 2], "weight_decay": 0.1},
+        {"params": [weight for weight in weights if weight.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr, betas=(0.9, 0.99), fused=device.type == "cuda")
+
+
+def learning_rate(step, args):
+    """Up in a line, down in a cosine: a function of the step, so there is no schedule to save."""
+    if step < args.warmup:
+        return args.lr * (step + 1) / args.warmup
+    done = (step - args.warmup) / max(1, args.steps - args.warmup)
+    return args.lr * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * done)))
+
+
+def on_device(rows, device):
+    """As bytes, an eighth of what numbers would be, and while the GPU still computes the last step."""
+    rows = torch.from_numpy(rows)
+    if device.type == "cuda":
+        rows = rows.pin_memory().to(device, non_blocking=True)
+    return rows.long()
+
+
+def mean_of_all(loss):
+    if dist.is_initialized():
+        dist.all_reduce(loss)
+        loss /= dist.get_world_size()
+    return loss
+
+
+@torch.no_grad()
+def loss_of(model, held_out, device):
+    size = model.config.context
+    numbers = range(text.count_windows(held_out, size))
+    losses = [
+        model(rows[:, :-1], rows[:, 1:]).item() * len(rows)
+        for start in range(0, len(numbers), 64)
+        for rows in [on_device(text.windows(held_out, size, numbers[start : start + 64]), device)]
+    ]
+    return sum(losses) / len(numbers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""The GPT examples, by the real `oarlock run`: what they learn and write, with one worker and with two.
+
+Tiny models on a short text: the examples' own sizes take a minute or two.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from oarlock import runs
+from oarlock.engines import local
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+OARLOCK = Path(sys.executable).with_name("oarlock")
+DEADLINE = 170
+STEPS = 60
+TINY = [
+    *("--layers", "1", "--width", "32", "--heads", "2", "--context", "32"),
+    *("--batch", "12", "--lr", "0.01", "--warmup", "10"),
+]
+BOTH = ["gpt_torch", "gpt_jax"]
+
+pytestmark = pytest.mark.slow
+
+
+class Place(NamedTuple):
+    """One of the examples, and a folder for what its runs leave behind."""
+
+    example: str
+    folder: Path
+
+    def start(self, *command: str | Path, **variables: str) -> subprocess.Popen[str]:
+        source = self.folder / "words.txt"
+        source.write_text(str(re.__doc__) * 8)
+        return subprocess.Popen(
+            [*map(str, command), *TINY, "--data", str(source)],
+            cwd=self.folder,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def launched(self, name: str, workers: int, *flags: str) -> subprocess.Popen[str]:
+        target = EXAMPLES / self.example
+        return self.start(OARLOCK, "run", "-n", str(workers), "--name", name, target, *flags)
+
+    def plain(self, name: str, *flags: str) -> subprocess.Popen[str]:
+        program = EXAMPLES / self.example / "train.py"
+        kept = {"MODEL_DIR": self.model(name), "CHECKPOINT_DIR": self.folder / name}
+        return self.start(sys.executable, program, *flags, **{key: str(path) for key, path in kept.items()})
+
+    def model(self, name: str) -> Path:
+        return self.folder / "home" / "runs" / name / "model"
+
+    def weights(self, name: str) -> dict[str, np.ndarray]:
+        folder = self.model(name)
+        if self.example == "gpt_jax":
+            with np.load(folder / "weights.npz") as stored:
+                return dict(stored)
+        import torch
+
+        stored = torch.load(folder / "model.pt", weights_only=True)
+        return {name: tensor.numpy() for name, tensor in stored["weights"].items()}
+
+
+def output_of(process: subprocess.Popen[str]) -> str:
+    try:
+        output, _ = process.communicate(timeout=DEADLINE)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, output
+    return output
+
+
+def loss_in(output: str) -> float:
+    found = re.search(r"loss (\d+\.\d+) on text it never saw", output)
+    assert found, output
+    return float(found[1])
+
+
+@pytest.fixture(scope="module", params=BOTH)
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    place = Place(request.param, tmp_path_factory.mktemp(request.param))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OARLOCK_HOME", str(place.folder / "home"))
+        yield place
+        for run in runs.all_runs():
+            local.stop(run, now=True)
+
+
+@pytest.fixture(scope="module")
+def trained(place: Place) -> dict[str, str]:
+    """What each run printed: of two workers, of one, and of the program without a launcher, with Dropout."""
+    steps = ("--steps", str(STEPS))
+    two = place.launched("two", 2, *steps, "--dropout", "0")
+    # Two at a time: one imports its framework while the other trains.
+    plain = place.plain("plain", *steps)
+    printed = {"two": output_of(two), "plain": output_of(plain)}
+    return {**printed, "one": output_of(place.launched("one", 1, *steps, "--dropout", "0"))}
+
+
+def test_two_workers_learn(place: Place, trained: dict[str, str]) -> None:
+    assert loss_in(trained["two"]) < 3.0  # 5.5 is knowing nothing, and about 3.3 how often each byte occurs
+    assert f"of the model in {place.model('two')}" in trained["two"]
+
+
+def test_each_worker_tells_how_far_it_is(place: Place, trained: dict[str, str]) -> None:
+    (run,) = (run for run in runs.all_runs() if run.name == "two")
+    state = run.state()
+    assert list(state.tasks) == ["worker-0", "worker-1"]
+    for task in state.tasks.values():
+        assert task.step == task.total == STEPS
+        assert 0 < task.metrics["loss"] < 3.5
+    losses = {task.metrics["loss"] for task in state.tasks.values()}
+    assert len(losses) == 1  # that of the whole batch, so all say the same
+
+
+def test_each_machine_notes_the_checksum_of_its_text(place: Place, trained: dict[str, str]) -> None:
+    (run,) = (run for run in runs.all_runs() if run.name == "two")
+    events = map(json.loads, (run.path / "events.jsonl").read_text().splitlines())
+    noted = [str(event["text"]) for event in events if event["kind"] == "note"]
+    told = [text.partition(": ")[2] for text in noted if "checksum" in text]
+    assert len(told) == 2
+    assert len(set(told)) == 1
+    assert told[0] in trained["two"]
+
+
+def test_one_and_two_workers_end_with_the_same_weights(place: Place, trained: dict[str, str]) -> None:
+    one, two = place.weights("one"), place.weights("two")
+    assert one.keys() == two.keys()
+    apart = {name: np.abs(one[name] - two[name]).max() for name in one}
+    assert max(apart.values()) < 1e-4, apart
+
+
+def test_it_runs_without_a_launcher(place: Place, trained: dict[str, str]) -> None:
+    assert loss_in(trained["plain"]) < 3.0
+
+
+def test_the_model_is_loaded_again_and_writes(place: Place, trained: dict[str, str]) -> None:
+    command = [sys.executable, EXAMPLES / place.example / "sample.py", place.model("two")]
+    told = subprocess.run(
+        [*map(str, command), "--prompt", "This module ", "--length", "60"],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=True,
+    ).stdout
+    assert told.startswith("This module ")
+    assert len(told.encode()) >= 60
+    assert len(set(told)) > 5
+    assert told.count(" ") > 6
+
+
+# What follows trains nothing.
+
+
+def test_both_examples_read_the_same_text() -> None:
+    """The folder alone travels, so each has its own copy."""
+    first, second = (EXAMPLES / name / "text.py" for name in BOTH)
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_documentation_is_found_without_a_network_and_is_the_same_each_time(tmp_path: Path) -> None:
+    program = "import text; found = text.load(); print(found.about, len(found.train), len(found.held_out))"
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=EXAMPLES / "gpt_torch",
+            env={**os.environ, "DATA_DIR": str(tmp_path / name)},
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+            check=True,
+        ).stdout
+        for name in ("first", "second")
+    ]
+    assert told[0] == told[1]
+    found = re.fullmatch(r"[\d,]+ bytes of text, checksum [0-9a-f]{8} (\d+) (\d+)\n", told[0])
+    assert found, told
+    assert int(found[1]) > 1_000_000
+    assert int(found[2]) == 65_536
