@@ -107,6 +107,15 @@ def test_under_a_launcher_it_is_who_the_contract_says(
     assert [task.data, task.checkpoints, task.model, task.logs] == [Path(f) for f in FOLDERS.values()]
 
 
+def test_under_another_launcher_it_is_who_that_says(
+    no_launcher: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or every rank of a torchrun would take itself for the chief, and save."""
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert (current().rank, current().world, current().is_chief) == (1, 4, False)
+
+
 def test_a_report_reaches_the_agent(agent: socket.socket, clock: Clock) -> None:
     current().report(3, total=10, loss=0.25)
     assert received(agent) == [{"step": 3, "total": 10, "loss": 0.25, "t": 1e9 + 100, "kind": "report"}]

@@ -33,6 +33,7 @@ def take_over(folder: str, run: str, generation: int) -> tuple[list[str], str | 
     store = Store(folder)
     try:
         store.raise_fence(run, generation)
+        store.clean()  # while nobody of this generation can be writing yet
     except OSError as error:
         return store.names()[:_MOST], f"{folder}: {error.strerror or error}"
     return store.names()[:_MOST], None

@@ -7,6 +7,7 @@ ranks restore the same checkpoint: the newest whole one. Both `State` and the Ke
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import sys
 import time
@@ -37,9 +38,8 @@ class Checkpointing:
         self._saver = saving.Saver()
         self._code: dict[str, str] | None = None
         self._is_warned = False
-        if self.task.is_chief:
-            if not self.task.is_launched:  # else the agent has, when the generation formed
-                self._store.raise_fence(self.task.run, self.task.generation)
+        if not self.task.is_launched:  # else the agent has, before this generation started
+            self._store.raise_fence(self.task.run, self.task.generation)
             self._store.clean()
 
     # Going back
@@ -236,12 +236,14 @@ def _is_spread(found: Mapping[str, Leaf]) -> bool:
 
 
 def _number(value: Any) -> Any:
-    if value is None or isinstance(value, (bool, int, float, str)):
+    """As JSON has it, which knows no nan."""
+    if value is None or isinstance(value, (bool, int, str)):
         return value
     try:
-        return float(value)
+        number = float(value)
     except (TypeError, ValueError):
         return str(value)
+    return number if math.isfinite(number) else str(number)
 
 
 def _code() -> dict[str, str]:

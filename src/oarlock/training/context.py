@@ -6,6 +6,7 @@ Works with no launcher: then this is the only task there is, and the folders are
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,12 +56,15 @@ class Context:
 
 def current() -> Context:
     env = os.environ
+    alone = ("-1", "1") if "OARLOCK_RUN" in env else ("0", "1")
+    # Another launcher's, torchrun's for one: not everybody there is the chief.
+    rank, world = (env["RANK"], env["WORLD_SIZE"]) if _is_of_another(env) else alone
     return Context(
         run=env.get("OARLOCK_RUN", "local"),
         role=env.get("OARLOCK_ROLE", "worker"),
         index=int(env.get("OARLOCK_INDEX", "0")),
-        rank=int(env.get("OARLOCK_RANK", "-1" if "OARLOCK_RUN" in env else "0")),
-        world=int(env.get("OARLOCK_WORLD", "1")),
+        rank=int(env.get("OARLOCK_RANK", rank)),
+        world=int(env.get("OARLOCK_WORLD", world)),
         generation=int(env.get("OARLOCK_GENERATION", "1")),
         seed=int(env.get("OARLOCK_SEED", "0")),
         data=Path(env.get("DATA_DIR", "data")),
@@ -68,3 +72,7 @@ def current() -> Context:
         model=Path(env.get("MODEL_DIR", "model")),
         logs=Path(env.get("LOG_DIR", "logs")),
     )
+
+
+def _is_of_another(env: Mapping[str, str]) -> bool:
+    return "OARLOCK_RUN" not in env and env.get("RANK", "").isdigit() and env.get("WORLD_SIZE", "").isdigit()

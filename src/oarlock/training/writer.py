@@ -88,8 +88,8 @@ def _write(told: dict[str, Any], memory: mmap.mmap | None) -> str:
 def _left_by_a_dead_writer(store: Store, draft: Path, told: dict[str, Any]) -> str | None:
     """It may have died when all was done: then nothing is taken away, not for a moment, to do it again."""
     if told["rank"] != 0:
-        is_taken = not draft.exists()  # by rank 0's writer, with our part in it
-        return draft.name if is_taken or _note(draft, told["file"]).exists() else None
+        is_committed = any(draft.name.endswith(one.name) for one in store.checkpoints())
+        return draft.name if is_committed or _note(draft, told["file"]).exists() else None
     manifest = told["manifest"]
     for checkpoint in store.checkpoints():
         if all(
