@@ -57,6 +57,19 @@ def test_a_kill_at_any_moment(home: Path, tmp_path: Path, victim: str, moment: i
     assert not _listens(gang)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_heard_from_the_moment_there_is_an_agent(
+    home: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    gang = Gang(tmp_path / "job", PROGRAM)
+    deadline = time.monotonic() + 60
+    while (agent := gang.run.state().agent) is None and time.monotonic() < deadline:
+        pass  # as soon as can be
+    assert agent is not None
+    os.kill(agent, number)
+    assert gang.end().state == "stopped", gang.told()
+
+
 def _live_on(gang: Gang, leading: int, seconds: float) -> set[int]:
     """A random moment later; every process seen on the way."""
     seen: set[int] = set()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import socket
 import sys
 import traceback
@@ -38,6 +39,8 @@ def _lead(spec: Spec) -> int:
     folder = Path(spec.folder)
     lines = (folder / "events.jsonl").read_text(errors="replace").splitlines()
     record = Record(folder, events.fold(spec.run, filter(None, map(events.decode, lines))))
+    # Whoever reads this may send us a signal at once; it waits until there is somebody to hear it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
     record.emit("agent", pid=os.getpid(), host=socket.gethostname())
     try:
         return life.lead(spec, record, spec.seat(0))

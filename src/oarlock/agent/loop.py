@@ -84,6 +84,7 @@ class Loop:
         for number in numbers:
             signal.signal(number, _ignore)
         signal.set_wakeup_fd(wake_write.fileno(), warn_on_full_buffer=False)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)  # those that were held back until now
         self.watch(wake, lambda: _each(wake.recv(64), action))
 
     def _until_next_deadline(self) -> float | None:
