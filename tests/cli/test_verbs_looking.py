@@ -19,7 +19,8 @@ STATE = {
 }
 TIME = {"total", "start", "rendezvous", "step", "checkpoint", "lost", "waiting", "goodput"}
 TASK = {
-    *("name", "state", "pid", "code", "starts", "step", "total", "rate", "reported", "busy", "metrics", "eta"),
+    *("name", "state", "pid", "code", "starts", "step", "total", "rate", "reported", "busy", "metrics"),
+    "eta",
 }
 FOLDERS = {"record", "program", "data", "checkpoints", "model", "logs"}
 
