@@ -166,6 +166,10 @@ class Conductor:
         tasks = self.want.get("worker", 0)
         return {"tasks": tasks, "generation": self.generation + (self.phase != "running")}
 
+    def keep_next_reports(self) -> None:
+        """One of every task's, however short ago the last one was."""
+        self.thinning = Thinning(self.formed_at)
+
     def show_stacks(self) -> None:
         for agent in self.agents.values():
             if agent.is_connected:
@@ -280,7 +284,7 @@ class Conductor:
         elif self.phase == "halting" and self.meetings.are_settled:
             self._go_on()
         elif self.phase == "running" and self._could_grow():
-            self._reform("more machines have joined")
+            self.reform("more machines have joined")
 
     def _gather(self) -> None:
         if any(not agent.is_connected for agent in self.agents.values()):
@@ -448,9 +452,10 @@ class Conductor:
             self._wish(**{**self._repeated(), "want": self.want})
             self._consider()
         elif self.spec.is_alone or len(self._place()[0]) == sum(self.want.values()):
-            self._reform(why)
+            self.reform(why)
 
-    def _reform(self, why: str) -> None:
+    def reform(self, why: str) -> None:
+        """Have the gang leave at a step, if it can, and form anew: nobody's failure."""
         self.blame, self.is_forgiven = why, True
         if self.phase == "running":
             self._halt(self._end_generation)

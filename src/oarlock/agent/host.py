@@ -11,7 +11,8 @@ moves towards it. What is there goes back as a *status*.
     stop    everybody is asked to end: SIGTERM, grace, SIGKILL
     over    the run has ended: leave
 
-Beside wishes there are questions and answers about steps (`meeting`): they are passed on to the tasks.
+Beside wishes there are questions and answers about steps (`meeting`), which are passed on to the tasks, and
+`fault`, once and never again: what a user does to a task on purpose (`faults`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dataclasses import asdict
 from typing import Any
 
 from oarlock.agent import defaults, memory, ports
+from oarlock.agent.faults import Faults
 from oarlock.agent.handing import Getting
 from oarlock.agent.loop import Loop
 from oarlock.agent.meeting import GATE_EVENTS, MESSAGES, Whereabouts
@@ -68,6 +70,7 @@ class Host:
         self.ending: str | None = None  # which end the members have been asked for
         self.members: dict[str, Member] = {}
         self.showing = Showing(loop)
+        self.faults = Faults(loop, lambda member, sig: self._signal([member], sig, ours=False), tell)
         self.starved = memory.kills()
         self.offer = ports.free_ports(sum(slots.values()), spec.bind)
         self.getting: Getting | None = None  # of checkpoints, where the folder is not the leader's
@@ -102,6 +105,9 @@ class Host:
         if wish["do"] in MESSAGES:
             self._pass_on(wish)
             return
+        if wish["do"] == "fault":
+            self._inflict(wish)
+            return
         if wish["generation"] < self.wish["generation"]:
             return  # overtaken by a later one on its way here
         self.wish = wish
@@ -123,6 +129,11 @@ class Host:
         """Every task's Python stacks into its log; one that is stopped cannot, and is told apart."""
         for member in self._alive():
             self.showing.ask(member)
+
+    def _inflict(self, wish: Wish) -> None:
+        member = self.members.get(wish["task"])
+        if wish["generation"] == self.generation and member is not None and member.is_alive:
+            self.faults.inflict(wish, member)
 
     def _converge(self) -> None:
         do, generation = self.wish["do"], self.wish["generation"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from oarlock.agent import snapshots
+from oarlock.agent import faults, snapshots
 from oarlock.agent.conductor import Conductor
 from oarlock.agent.coordinator import Coordinator
 from oarlock.agent.crew import Crew
@@ -137,8 +137,16 @@ class Departure:
     is_over: bool = False  # the run has ended; else it goes on without this machine
 
 
-def follow(spec: Spec, record: Record, seat: Seat, address: tuple[str, int], bind: str) -> Departure:
-    """Host this machine's tasks for a conductor elsewhere, until it says that the run is over."""
+def follow(
+    spec: Spec,
+    record: Record,
+    seat: Seat,
+    address: tuple[str, int],
+    bind: str,
+    born: float | None = None,
+) -> Departure:
+    """Host this machine's tasks for a conductor elsewhere, until it says that the run is over. `born` is
+    since when there is this machine, where an agent that starts again must not pass for a younger one."""
     spec = replace(spec, bind=bind)
     loop = Loop()
     departure: list[Departure] = []
@@ -194,7 +202,8 @@ def follow(spec: Spec, record: Record, seat: Seat, address: tuple[str, int], bin
     if spec.is_replaced:  # a pod: only the leader's has the volume
         folder, patience = spec.folders["checkpoints"], spec.limits.rendezvous
         host.getting = Getting(loop, address, read_token(spec), folder, patience)
-    hello = {"name": host.name, "uid": secrets.token_hex(8), "born": time.time(), "host": bind}
+    uid = secrets.token_hex(8)
+    hello = {"name": host.name, "uid": uid, "born": time.time() if born is None else born, "host": bind}
     link = Link(loop, address, read_token(spec), hello, on_wish, lambda: tell(None), on_fence, on_refused)
     loop.on_signals([signal.SIGINT, signal.SIGTERM], on_signal)
     host.start()
@@ -237,4 +246,6 @@ def _answer(question: Message, conductor: Conductor, host: Host) -> Message:
     if ask == "scale" and type(question.get("workers")) is int:
         refusal = conductor.scale(question["workers"])
         return {"ok": False, "why": refusal} if refusal else {"ok": True, **conductor.formation}
+    if ask == "fault":
+        return faults.inflict(question, conductor)
     return {"ok": False, "why": f"no such question: {ask}"}

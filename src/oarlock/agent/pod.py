@@ -31,6 +31,7 @@ from oarlock.agent.link import Link
 from oarlock.agent.loop import Loop
 from oarlock.agent.record import Echo, Record
 from oarlock.agent.spec import Seat, Spec
+from oarlock.agent.tenure import Tenure
 from oarlock.cluster import form
 
 ROOT = Path("/oarlock")
@@ -67,6 +68,9 @@ def main() -> int:
 
 def _lead(spec: Spec, role: str, index: int) -> int:
     folder = Path(spec.folder)
+    tenure = Tenure(folder, WORK)
+    if not tenure.take(spec.limits.grace):
+        return _stand_aside(tenure)
     is_resumed = _take_resumption(folder, spec.resumed)
     past = _past(folder / "events.jsonl")
     echo = Echo(leads=True)
@@ -79,11 +83,22 @@ def _lead(spec: Spec, role: str, index: int) -> int:
     if not is_over:
         record.emit("agent", pid=os.getpid(), host=os.environ.get("HOSTNAME") or socket.gethostname())
     failed = None if is_over else packages.install(spec, WORK)
-    code = life.lead(spec, record, spec.seat_of(role, index), failed)
+    code = life.lead(spec, record, spec.seat_of(role, index), failed, tenure)
+    if tenure.is_over:
+        return _stand_aside(tenure)
     if not record.state.is_final:
         return code
     _say_last(_verdict(record.state))
     return 0
+
+
+def _stand_aside(tenure: Tenure) -> int:
+    """Another pod leads. If this one ended, its node would start it again; whoever replaced it ends it."""
+    print("oarlock: another pod leads this run now", flush=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_PREEMPTED))
+    while not tenure.is_dismissed:
+        time.sleep(60)
+    return _PREEMPTED
 
 
 def _follow(spec: Spec, role: str, index: int, address: str) -> int:
@@ -93,8 +108,20 @@ def _follow(spec: Spec, role: str, index: int, address: str) -> int:
     if failed is not None:
         return _give_notice(spec, seat, (host, int(port)), failed)
     record = Record(Path(spec.folder), events.RunState(spec.run), Echo(leads=False))
-    departure = life.follow(spec, record, seat, (host, int(port)), spec.bind)
+    departure = life.follow(spec, record, seat, (host, int(port)), spec.bind, _born())
     return 0 if departure.is_over else departure.code
+
+
+def _born() -> float:
+    """This pod's birth, however often its container is started again: one that comes back with a lost node
+    is refused, and must not return as the youngest of all."""
+    mark = WORK / "born"
+    try:
+        return float(mark.read_text())
+    except (OSError, ValueError):
+        now = time.time()
+        mark.write_text(repr(now))
+        return now
 
 
 def _give_notice(spec: Spec, seat: Seat, leader: tuple[str, int], why: str) -> int:
@@ -115,7 +142,7 @@ def _give_notice(spec: Spec, seat: Seat, leader: tuple[str, int], why: str) -> i
     def leave(*_: Any) -> None:
         codes.append(_PREEMPTED)
 
-    hello = {"name": seat.name, "uid": secrets.token_hex(8), "born": time.time(), "host": spec.bind}
+    hello = {"name": seat.name, "uid": secrets.token_hex(8), "born": _born(), "host": spec.bind}
     link = Link(loop, leader, life.read_token(spec), hello, on_wish, on_joined, leave, leave)
     loop.on_signals([signal.SIGTERM, signal.SIGINT], leave)
     loop.after("fence", spec.limits.rendezvous, leave)  # until it is first heard of

@@ -32,10 +32,17 @@ class Record:
         self._trouble: str | None = None  # why a line could not be written, until that is said
         self._torn: set[int] = set()  # files that end in half a line
         self._events: int | None = None
+        self._is_retired = False
+
+    def retire(self) -> None:
+        """It is somebody else's from now on: nothing more is added to it but the logs of tasks."""
+        self._is_retired = True
 
     def emit(self, kind: str, **fields: Any) -> None:
         event: events.Event = {"t": time.time(), "kind": kind, **fields}
         self.state.apply(event)
+        if self._is_retired:
+            return
         if self._events is None:  # the leading agent's alone: the others only write logs
             path = self.folder / "events.jsonl"
             self._events = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -45,6 +52,8 @@ class Record:
             self.echo.event(event)
 
     def end(self, state: str, code: int, **fields: Any) -> None:
+        if self._is_retired:
+            return
         shutil.rmtree(self.folder / "scratch", ignore_errors=True)
         (self.folder / "room").unlink(missing_ok=True)
         self.emit("end", state=state, code=code, **fields)

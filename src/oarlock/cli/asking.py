@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,15 +37,16 @@ def ask(run: RunFolder, question: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def kept_fresh(run: RunFolder) -> Iterator[None]:
-    """The record as the run goes on: a local run's agent writes it, a cluster's run needs us to."""
+def kept_fresh(run: RunFolder) -> Iterator[Callable[[], bool]]:
+    """The record as the run goes on: a local run's agent writes it, a cluster's run needs us to. The function
+    says whether there is more to come."""
     if not run.is_remote:
-        yield
+        yield run.is_held
         return
     from oarlock.engines.kubernetes import client
 
-    with client.watching(run):
-        yield
+    with client.watching(run) as goes_on:
+        yield goes_on
 
 
 def _ask(run: RunFolder, question: dict[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ VERBS = {
     "tensorboard": "Show what a run has logged in TensorBoard, until Ctrl-C.",
     "scale": "Give a run that is under way another number of workers.",
     "checkpoints": "List the checkpoints of a run; verify or delete them.",
+    "chaos": "Kill, pause and preempt a run, and report how it survives.",
     "stop": "End a run: ask its tasks to leave, then kill them.",
     "delete": "Delete runs and everything they kept.",
     "events": "Print what happened in a run.",

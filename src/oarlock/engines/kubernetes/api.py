@@ -163,6 +163,15 @@ class Api:
             if error.status != 404:
                 raise
 
+    def evict(self, pod: str) -> None:
+        """As a drained node does: asked for, and refused with 429 where a disruption budget forbids it."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": self.namespace},
+        }
+        self.send("POST", self._path("Pod", pod) + "/eviction", body=body)
+
     def delete_all(self, kind: str, labels: str) -> None:
         """All that carry the labels. Services know no such thing: they are deleted one by one."""
         if kind == "Service":
