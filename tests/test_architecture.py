@@ -14,7 +14,7 @@ import pytest
 from oarlock.agent.spec import Program, Spec
 
 SOURCE = Path(__file__).parents[1] / "src" / "oarlock"
-PURE = ["job.py", "cluster.py", "contract.py", "events.py", "accounting.py"]
+PURE = ["job.py", "cluster.py", "contract.py", "events.py", "accounting.py", "chaos.py"]
 TRAVELS = [
     "__init__.py",
     "cluster.py",

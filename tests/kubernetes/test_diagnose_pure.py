@@ -244,6 +244,16 @@ def test_a_submission_that_died_half_way() -> None:
         ),
         (
             ApiError(
+                422,
+                "Invalid",
+                "pods \"x\" is forbidden: ValidatingAdmissionPolicy 'teams' with binding 'all' "
+                "denied request: label team is missing",
+            ),
+            "the cluster's policy teams refuses it: label team is missing",
+            "do as it says under kubernetes.labels",
+        ),
+        (
+            ApiError(
                 422, "Invalid", 'ConfigMap "x" is invalid: []: Too long: may not be more than 1048576 bytes'
             ),
             "the program's folder is too large for the cluster",

@@ -76,6 +76,7 @@ def test_a_viewer_is_told_exactly_what_is_missing(
         "networkpolicies.networking.k8s.io": "create, deletecollection",
         "persistentvolumeclaims": "create, delete",
         "pods/exec": "get, create",
+        "pods/eviction": "create",
     }
     assert found["pods/exec"]["state"] == "warning"
     assert found["pods/exec"]["detail"].endswith("needed for `stacks`, `pull`")

@@ -69,6 +69,7 @@ NEEDS = (
     ),
     Need("pods/log", "", {"get": "run, logs, attach"}),
     Need("pods/exec", "", {"get": "stacks, pull", "create": "stacks, pull"}, is_vital=False),
+    Need("pods/eviction", "", {"create": "chaos"}, is_vital=False),
     Need("events", "", {"list": "run, status"}, is_vital=False),
     Need("resourcequotas", "", {"list": "plan"}, is_vital=False),
     Need("limitranges", "", {"list": "doctor"}, is_vital=False),

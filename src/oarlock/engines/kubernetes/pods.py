@@ -20,7 +20,7 @@ CONTAINER = "main"
 STORE_VOLUME = "oarlock-store"
 # No proxy beside us: it would go on after we have ended, and training traffic is none of its business.
 _ALONE = {"sidecar.istio.io/inject": "false", "linkerd.io/inject": "disabled"}
-_LOST = 2  # seconds from a node's loss to its pods' eviction; a stock cluster would wait 300
+_LOST = 1  # seconds from a node's loss to its pods' eviction; a stock cluster would wait 300
 _SHM = Size(64 * 1024**2)  # what container engines give
 _SHM_TORCH = Size(1024**3)  # its data loaders pass batches there
 

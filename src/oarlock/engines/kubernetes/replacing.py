@@ -4,14 +4,16 @@ Left to itself the Job controller waits 10 s, then 20 s, 40 s ... for each index
 until the node is back. A pod without the controller's finalizer is counted by nobody, and replaced within a
 second; but the controller looks a second after the first change, so we have to be quicker.
 
-A worker is let go as soon as it is asked to leave: another may start while it ends. The leader saves what
-there is to save, so that its place is given away only when nothing of it runs, or nobody could tell.
+So a pod is let go as soon as it is asked to leave: another may start while it ends. A leader that saves what
+there is to save says so on the claim, and its successor waits for that; without a claim its place is
+given away only when nothing of it runs, or nobody could tell.
 """
 
 from __future__ import annotations
 
 from oarlock.engines.kubernetes.api import Api, ApiError, Object
 from oarlock.engines.kubernetes.labels import LEAD, ROLE
+from oarlock.engines.kubernetes.pods import STORE_VOLUME
 
 _FINALIZER = "batch.kubernetes.io/job-tracking"
 
@@ -40,9 +42,14 @@ class Replacing:
 
 def _may_go(pod: Object) -> bool:
     labels = pod["metadata"]["labels"]
-    return (
-        "deletionTimestamp" in pod["metadata"] and ROLE in labels and LEAD not in labels and _is_tracked(pod)
-    )
+    if "deletionTimestamp" not in pod["metadata"] or ROLE not in labels or not _is_tracked(pod):
+        return False
+    return LEAD not in labels or _has_claim(pod)
+
+
+def _has_claim(pod: Object) -> bool:
+    volumes = pod["spec"].get("volumes", [])
+    return any(one["name"] == STORE_VOLUME and "persistentVolumeClaim" in one for one in volumes)
 
 
 def _is_lost(pod: Object) -> bool:

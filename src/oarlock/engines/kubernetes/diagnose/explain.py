@@ -125,6 +125,8 @@ def _invalid(error: ApiError) -> Problem:
         )
     if "HTTP request to an HTTPS server" in error.message:
         return problem("the API server speaks https", "correct the server's address in the kubeconfig")
+    if "ValidatingAdmissionPolicy" in error.message:  # which says so unless it is told to forbid
+        return _refused(error)
     told = re.sub(r'^\w[\w.]* "[^"]*" is invalid: ', "", error.message)
     said = f"the cluster does not take it: {cut(told, _WORDS)}"
     if re.search(r"\bspec\.|PodSpec", told):

@@ -124,10 +124,14 @@ def _policy(why: str, _: str) -> Refusal | None:
             "OpenShift gives each namespace its own users, and this is none of them",
             "leave the user to it: --set kubernetes.user=image",
         )
-    matched = re.search(r'admission webhook "([^"]+)" denied the request: (.*)', why, re.DOTALL)
+    matched = re.search(r'admission webhook "([^"]+)" denied the request: (.*)', why, re.DOTALL) or re.search(
+        r"ValidatingAdmissionPolicy '([^']+)' with binding '[^']+' denied request: (.*)", why, re.DOTALL
+    )
     if matched is None:
         return None
     said = f"the cluster's policy {matched[1]} refuses it: {cut(matched[2], _WORDS)}"
+    if "runAsUser" in matched[2]:
+        return Refusal(said, "leave the user to it: --set kubernetes.user=image")
     return Refusal(said, "do as it says under kubernetes.labels or kubernetes.pod, or ask its administrator")
 
 
