@@ -70,6 +70,17 @@ def test_a_signal_is_heard_from_the_moment_there_is_an_agent(
     assert gang.end().state == "stopped", gang.told()
 
 
+def test_a_stop_reaches_the_agent_that_has_just_taken_over(home: Path, tmp_path: Path) -> None:
+    """Not the one before it, which the record still names."""
+    gang = Gang(tmp_path / "job", PROGRAM)
+    gang.until_step(1)
+    local.stop(gang.run)
+    gang.end()
+    local.resume(gang.run)
+    local.stop(gang.run)
+    assert gang.end().state == "stopped", gang.told()
+
+
 def _live_on(gang: Gang, leading: int, seconds: float) -> set[int]:
     """A random moment later; every process seen on the way."""
     seen: set[int] = set()

@@ -88,16 +88,25 @@ def spec_for(job: Job, folder: Path, record: Path, machines: int = 1) -> Spec:
 
 
 def _agent_pid(run: runs.RunFolder) -> int | None:
-    """Its process id, once it has said so; None if nobody has the run. The lock makes it safe to use."""
+    """Its process id, once it has said so; None if nobody has the run. What the record says may be of an agent
+    before this one, whose number may be anybody's by now."""
     found: list[int] = []
 
     def announced() -> bool:
         pid = events.fold(run.name, run.events()).agent
-        found[:] = [pid] if pid else []
-        return bool(pid) or not run.is_held()
+        found[:] = [pid] if pid and _is_agent(pid, run) else []
+        return bool(found) or not run.is_held()
 
     _wait_for(announced, 10)
     return found[0] if found and run.is_held() else None
+
+
+def _is_agent(pid: int, run: runs.RunFolder) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return not Path("/proc/self").exists()  # no Linux: nothing to look at
+    return "oarlock.agent" in words and str(run.path) in words
 
 
 def _wait_for(done: Callable[[], bool], seconds: float) -> None:
