@@ -104,7 +104,6 @@ def _ours(things: dict[str, Any]) -> tuple[Callable[[], None], Callable[[], None
     from oarlock.training.checkpointing import Checkpointing
 
     checkpointing = Checkpointing()
-    checkpointing.prepare(things)
     steps = iter(range(1, 1_000_000))
 
     def save() -> None:

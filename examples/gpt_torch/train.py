@@ -72,8 +72,6 @@ def main():
             say(f"step {step + 1}: loss {loss:.4f}")
 
     stored = exported(model)  # by all workers: if the weights are sharded, each has a part of them
-    if dist.is_initialized():
-        dist.destroy_process_group()
     if task.is_chief:
         task.model.mkdir(parents=True, exist_ok=True)
         torch.save(stored, task.model / "model.pt")

@@ -88,7 +88,7 @@ def spec_for(job: Job, folder: Path, record: Path, machines: int = 1) -> Spec:
 
 
 def _agent_pid(run: runs.RunFolder) -> int | None:
-    """Its process id, once it has said so; None if nobody has the run. What the record says may be of an agent
+    """Its process id, once it has said so; None if nobody has the run. The record may still name the agent
     before this one, whose number may be anybody's by now."""
     found: list[int] = []
 
