@@ -50,7 +50,7 @@ def test_ps_and_status_give_runs_in_one_shape(oarlock: Any, records: Path) -> No
     assert listed["bad-run"]["failure"]["type"] == "ValueError"
     assert listed["bad-run"]["failure"]["refusal"].startswith("it failed twice")
     assert listed["again-run"]["restarts"] == 1
-    assert listed["good-run"]["notes"] == ["worker-0: half way", "worker-1: half way"]
+    assert sorted(listed["good-run"]["notes"]) == ["worker-0: half way", "worker-1: half way"]
 
 
 def test_ps_shows_the_latest_twenty_unless_asked_for_all(oarlock: Any, home: Path) -> None:
