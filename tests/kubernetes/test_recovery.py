@@ -95,7 +95,7 @@ def test_pods_that_are_deleted_come_back_and_the_run_ends_well(
 
 def test_stop_keeps_the_run_for_resume(oarlock: Command, api: Api, program: Path, ended: list[str]) -> None:
     ended.append("live-stop")
-    start(oarlock, "live-stop", program, steps=100)
+    start(oarlock, "live-stop", program, steps=300)
     eventually(lambda: steps_in(oarlock, "live-stop", 1), "the first steps")
     done = oarlock("stop", "live-stop")
     assert done.returncode == 0, done.stderr
@@ -117,7 +117,7 @@ def test_an_agent_that_ends_inside_its_pod_is_started_again(
     from oarlock.engines.kubernetes import exec
 
     ended.append("live-agent")
-    start(oarlock, "live-agent", program, steps=80)
+    start(oarlock, "live-agent", program, steps=300)
     eventually(lambda: steps_in(oarlock, "live-agent", 1), "the first steps")
     words = ["python3", "-c", "import os; os.kill(1, 15)"]
     exec.run(api, follower(api, "live-agent"), words)

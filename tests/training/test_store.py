@@ -94,7 +94,7 @@ def test_what_is_half_written_or_half_deleted_does_not_count_and_is_cleaned_away
     assert names(store) == ["step-0000000001-g1"]
     store.clean()
     left = sorted(path.name for path in store.folder.iterdir())
-    assert left == [".lock", "fence", "notes.txt", "step-0000000001-g1"]
+    assert left == [".fence", ".lock", "notes.txt", "step-0000000001-g1"]
 
 
 def test_a_deleted_checkpoint_is_gone_at_once(store: Store) -> None:
@@ -268,7 +268,7 @@ def test_without_a_fence_anybody_commits(tmp_path: Path) -> None:
 
 
 def test_a_fence_that_cannot_be_read_lets_nobody_through(store: Store) -> None:
-    (store.folder / "fence").write_text("{")
+    (store.folder / ".fence").write_text("{")
     with pytest.raises(FencedError):
         add(store, 1)
     store.raise_fence(RUN, 1)

@@ -1,6 +1,6 @@
 """A folder of checkpoints: what is complete, what is whole, and who may add to it.
 
-    fence                    the run and generation that may commit; any other is refused
+    .fence                   the run and generation that may commit; any other is refused
     step-0000000120-g3/      a complete checkpoint: it appears by one rename, when all of it is on the disk
         manifest.json        what it is of, with the size and checksum of every file
         state.safetensors    the tensors (state-0-of-2.safetensors, ... where each rank wrote its part)
@@ -95,12 +95,12 @@ class Store:
             draft = self.folder / ".fence.part"
             draft.write_text(json.dumps({"run": run, "generation": generation}))
             _sync(draft)
-            draft.replace(self.folder / "fence")
+            draft.replace(self.folder / ".fence")
         _sync(self.folder)
 
     def fence(self) -> tuple[str, int] | None:
         try:
-            data = json.loads((self.folder / "fence").read_text())
+            data = json.loads((self.folder / ".fence").read_text())
             return str(data["run"]), int(data["generation"])
         except FileNotFoundError:
             return None

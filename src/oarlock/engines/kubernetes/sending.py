@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple
 MOST = 20  # names told of what was not as it should be
 # In a folder of checkpoints: who may add to them, and what is half written or half deleted. Neither is one.
 CHECKPOINTS = "checkpoints"
-MARKS = ("fence", ".fence.part", ".lock")
+MARKS = (".fence", ".fence.part", ".lock")
 HALF = (".saving-", ".deleting-")
 
 
