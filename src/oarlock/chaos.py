@@ -16,12 +16,12 @@ from typing import Any
 
 from oarlock.accounting import Accounts, step_of
 from oarlock.agent.faults import continued
+from oarlock.contract import PREEMPTED
 from oarlock.events import Event, RunState
 
 KINDS = ("kill", "pause", "preempt")
 POD_KINDS = ("delete", "evict")
 _THINNED = 10.0  # reports a second; of what makes more steps than that the very last ones are not known
-_HALTED = 143
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Fault:
         elif is_start and self._is_alone and name == self.target and self.awaited != self.target:
             self.seconds = event["t"] - at
         elif not is_start and self.formed is None and name == self.leader:
-            was_cut = (event.get("code") or 0) >= 128 and event["code"] != _HALTED
+            was_cut = (event.get("code") or 0) >= 128 and event["code"] != PREEMPTED
             self.is_about = was_cut and (self.rate is None or self.rate > _THINNED)
 
     def _on_report(self, event: Event, at: float) -> None:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 from oarlock.cluster import Task, leader, world
 
+PREEMPTED = 143  # the exit code of whoever was asked to leave, and has: not a failure
+
 
 @dataclass(frozen=True)
 class Gang:

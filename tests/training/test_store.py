@@ -195,7 +195,7 @@ def test_no_byte_of_a_manifest_can_change_without_being_seen(store: Store) -> No
 
 
 def seal(manifest: Any) -> bytes:
-    return json.dumps({"crc32": storing._seal(manifest), "manifest": manifest}).encode()
+    return json.dumps({"crc32": storing.seal(manifest), "manifest": manifest}).encode()
 
 
 MANIFESTS = {

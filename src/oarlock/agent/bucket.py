@@ -18,14 +18,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from oarlock.training.store import Manifest, seal
+
 MANIFEST = "manifest.json"
 CLAIM = "claim"
 PART = 8 << 20  # bytes in one request
 _AT_ONCE = 2  # parts under way: what a large file costs in memory, three times over at most
 _MOST_PARTS = 9000  # S3 takes 10,000
 _CONNECT = 5.0  # seconds
-
-Manifest = dict[str, Any]
 
 
 class ChangedError(Exception):
@@ -122,7 +122,7 @@ def is_here() -> bool:
 
 def sealed(manifest: Manifest) -> bytes:
     """As checkpoints have it: with a checksum of its own."""
-    return json.dumps({"crc32": _seal(manifest), "manifest": manifest}).encode()
+    return json.dumps({"crc32": seal(manifest), "manifest": manifest}).encode()
 
 
 def unsealed(data: bytes) -> Manifest | None:
@@ -130,14 +130,9 @@ def unsealed(data: bytes) -> Manifest | None:
     try:
         held = json.loads(data)
         manifest: Manifest = held["manifest"]
-        return manifest if held["crc32"] == _seal(manifest) else None
+        return manifest if held["crc32"] == seal(manifest) else None
     except (ValueError, KeyError, TypeError):
         return None
-
-
-def _seal(manifest: Manifest) -> str:
-    text = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
-    return f"{zlib.crc32(text.encode()):08x}"
 
 
 def _checked(path: Path, told: Manifest, part: int, on_part: Callable[[], None]) -> Iterator[bytes]:

@@ -27,12 +27,12 @@ from oarlock.agent.record import Record
 from oarlock.agent.spec import Spec
 from oarlock.agent.thinning import Thinning
 from oarlock.cluster import Task, form, restarts_with
+from oarlock.contract import PREEMPTED
 
 FENCE = 10.0  # seconds without a coordinator after which an agent ends its tasks
 LOST = FENCE + 2.0  # seconds after which the coordinator gives up on an agent: its tasks are gone by then
 _PATIENCE = 5.0  # seconds that an elastic gang waits for more than its least members
 _STOPPED_BY_USER = 130
-_PREEMPTED = 143
 _OUT_OF_TIME = 124
 
 
@@ -84,7 +84,7 @@ class Conductor:
         if known is not None and known.uid != agent.uid:
             if agent.born < known.born:
                 return f"a younger agent is {agent.name} now"
-            known.wish({"do": "over", "generation": self.generation, "code": _PREEMPTED, "replaced": True})
+            known.wish({"do": "over", "generation": self.generation, "code": PREEMPTED, "replaced": True})
         self.loop.cancel(f"loss of {agent.name}")
         if known is not None and known.uid == agent.uid:
             agent.status = known.status
@@ -202,7 +202,7 @@ class Conductor:
 
     def on_preempted(self) -> None:
         self.is_moving = self.spec.is_replaced
-        self.stop("stopped", _PREEMPTED, "the machine asked it to leave (SIGTERM)")
+        self.stop("stopped", PREEMPTED, "the machine asked it to leave (SIGTERM)")
 
     def give_up(self, why: str) -> None:
         """Without having begun; or again, where the record holds the verdict."""
@@ -472,7 +472,7 @@ class Conductor:
 
     def _next(self) -> None:
         if self.is_moving:
-            self.phase, self.code = "over", _PREEMPTED  # the others wait for who takes over
+            self.phase, self.code = "over", PREEMPTED  # the others wait for who takes over
         elif self.stopped is not None:
             self._end(*self.stopped)
         elif self.phase == "finishing":

@@ -22,9 +22,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from oarlock.agent import discretion, processes
-from oarlock.agent.bucket import PART, Bucket, Manifest, is_here, unsealed
+from oarlock.agent.bucket import PART, Bucket, is_here, unsealed
 from oarlock.agent.uploading import say
-from oarlock.training.store import FORMAT, Store
+from oarlock.training.store import FORMAT, Manifest, Store, sync
 
 _NAME = re.compile(r"(step-(\d+)-g(\d+))(?:_(\d+))?")
 _REQUEST = 60.0  # seconds for a part, and twice as long after every failure
@@ -103,13 +103,13 @@ class Fetcher:
                 if trouble is not None:
                     return trouble
             (draft / "manifest.json").write_bytes(data)
-            _sync(draft / "manifest.json")
-            _sync(draft)
+            sync(draft / "manifest.json")
+            sync(draft)
             final = self.store.folder / local
             if final.exists():  # and is not whole, else there was no need
                 shutil.rmtree(final)
             draft.rename(final)
-            _sync(self.store.folder)
+            sync(self.store.folder)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         took, step = time.monotonic() - began, manifest["step"]
@@ -162,14 +162,6 @@ class Fetcher:
                 self._bucket, self._request = None, min(2 * self._request, _LONGEST_REQUEST)
             time.sleep(wait * random.uniform(0.5, 1.5))
             wait = min(2 * wait, _LONGEST_WAIT)
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def main() -> int:

@@ -34,12 +34,11 @@ from oarlock.agent.showing import Showing
 from oarlock.agent.spec import Spec
 from oarlock.agent.warmth import ZygoteProcess
 from oarlock.cluster import Task
-from oarlock.contract import Gang, environment
+from oarlock.contract import PREEMPTED, Gang, environment
 
 _LAST_WORDS = 5.0  # seconds for a task that reported its error to end by itself
 _SERVING = 3.0  # seconds for workers that may only serve to end by themselves
 _DUMP = 2.0  # seconds for stacks to arrive in the log before the tasks are killed
-_HALTED = 143  # how a task leaves that was asked to halt
 
 Wish = dict[str, Any]
 Event = dict[str, Any]
@@ -334,7 +333,7 @@ class Host:
                     if self.loop.watches(member.line):
                         self._on_events(member)  # its last words may still be on the line
                     member.status, member.ours = status, ours
-                    member.ours |= member.is_halting and member.code == _HALTED
+                    member.ours |= member.is_halting and member.code == PREEMPTED
                     ended.append(member)
         self._notice_memory(ended)
         for member in ended:

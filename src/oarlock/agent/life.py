@@ -25,11 +25,11 @@ from oarlock.agent.placing import Agent
 from oarlock.agent.record import Record
 from oarlock.agent.spec import Seat, Spec
 from oarlock.agent.tenure import LOOK, Tenure
+from oarlock.contract import PREEMPTED
 
 _FAREWELL = 5.0  # seconds for the others to leave before we do
 _LATECOMERS = 60.0  # seconds for machines that are being replaced to come and hear that the run is over
 _ANSWER = 2.0  # seconds for the conductor to say that it lets the gang halt before we go
-_PREEMPTED = 143
 
 Message = dict[str, Any]
 
@@ -179,11 +179,11 @@ def follow(
 
     def on_refused(why: str) -> None:
         record.complain(f"refused by the coordinator: {why}")
-        departure.append(Departure(_PREEMPTED))
+        departure.append(Departure(PREEMPTED))
 
     def on_signal(number: int) -> None:
         if number in (signal.SIGTERM, signal.SIGINT):
-            loop.after("leave", spec.limits.grace + 1, lambda: departure.append(Departure(_PREEMPTED)))
+            loop.after("leave", spec.limits.grace + 1, lambda: departure.append(Departure(PREEMPTED)))
             leaving.append(True)
             may_halt = host.is_busy and link.is_joined and not host.is_leaving
             host.is_leaving = True
@@ -212,7 +212,7 @@ def follow(
     while not departure:
         loop.turn()
         if leaving and host.cleared >= host.generation:
-            departure.append(Departure(_PREEMPTED))
+            departure.append(Departure(PREEMPTED))
     if leaving:
         link.send({"bye": "it was asked to leave"})
     link.close()

@@ -33,13 +33,13 @@ from oarlock.agent.record import Echo, Record
 from oarlock.agent.spec import Seat, Spec
 from oarlock.agent.tenure import Tenure
 from oarlock.cluster import form
+from oarlock.contract import PREEMPTED
 
 ROOT = Path("/oarlock")
 CODE = ROOT / "code"
 WORK = ROOT / "work"
 PORT = 7077  # the coordinator's
 _LAST_WORDS = Path("/dev/termination-log")
-_PREEMPTED = 143  # the run goes on without this pod
 _LAST_WORDS_LIMIT = 4000  # bytes; Kubernetes keeps 4,096
 
 
@@ -95,10 +95,10 @@ def _lead(spec: Spec, role: str, index: int) -> int:
 def _stand_aside(tenure: Tenure) -> int:
     """Another pod leads. If this one ended, its node would start it again; whoever replaced it ends it."""
     print("oarlock: another pod leads this run now", flush=True)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_PREEMPTED))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(PREEMPTED))
     while not tenure.is_dismissed:
         time.sleep(60)
-    return _PREEMPTED
+    return PREEMPTED
 
 
 def _follow(spec: Spec, role: str, index: int, address: str) -> int:
@@ -137,10 +137,10 @@ def _give_notice(spec: Spec, seat: Seat, leader: tuple[str, int], why: str) -> i
 
     def on_wish(wish: dict[str, Any]) -> None:
         if wish["do"] == "over":
-            codes.append(_PREEMPTED if wish.get("replaced") else 0)
+            codes.append(PREEMPTED if wish.get("replaced") else 0)
 
     def leave(*_: Any) -> None:
-        codes.append(_PREEMPTED)
+        codes.append(PREEMPTED)
 
     hello = {"name": seat.name, "uid": secrets.token_hex(8), "born": _born(), "host": spec.bind}
     link = Link(loop, leader, life.read_token(spec), hello, on_wish, on_joined, leave, leave)

@@ -13,11 +13,11 @@ from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from oarlock.agent import discretion
-from oarlock.agent.bucket import CLAIM, MANIFEST, PART, Bucket, Manifest, is_here, unsealed
+from oarlock.agent.bucket import CLAIM, MANIFEST, PART, Bucket, is_here, unsealed
 from oarlock.agent.spec import Spec
 from oarlock.engines.checkpoints import Entry, entry
 from oarlock.errors import OarlockError
-from oarlock.training.store import FORMAT
+from oarlock.training.store import FORMAT, Manifest
 
 _NAME = re.compile(r"(?:step-(\d+)-g(\d+)|model)(?:_(\d+))?")
 _PATIENCE = 20.0  # seconds for one request

@@ -6,12 +6,11 @@ import time
 from collections.abc import Mapping
 from typing import Any, Callable
 
+from oarlock.contract import PREEMPTED
 from oarlock.training import busyness
 from oarlock.training.checkpointing import Checkpointing
 from oarlock.training.gate import Gate
 from oarlock.training.schedule import Schedule
-
-PREEMPTED = 143  # the exit code of a task that was asked to leave, and has saved
 
 Things = Callable[[], Mapping[str, Any]]
 

@@ -94,9 +94,9 @@ class Store:
         with self._locked():
             draft = self.folder / ".fence.part"
             draft.write_text(json.dumps({"run": run, "generation": generation}))
-            _sync(draft)
+            sync(draft)
             draft.replace(self.folder / ".fence")
-        _sync(self.folder)
+        sync(self.folder)
 
     def fence(self) -> tuple[str, int] | None:
         try:
@@ -114,7 +114,7 @@ class Store:
         """Make a draft whose files are on the disk a checkpoint, unless the fence was raised meanwhile."""
         step, generation = manifest["step"], manifest["generation"]
         _write_manifest(draft / "manifest.json", manifest)
-        _sync(draft)
+        sync(draft)
         path = self.folder / _name(step, generation)
         with self._locked():
             fence = self.fence()
@@ -123,7 +123,7 @@ class Store:
             if path.exists():  # of an earlier attempt at this very step; whole or not, this one is
                 _remove(path)
             draft.rename(path)
-        _sync(self.folder)
+        sync(self.folder)
         return Checkpoint(path, step, generation, manifest)
 
     def clean(self) -> None:
@@ -172,7 +172,7 @@ class Store:
         try:
             sealed = json.loads((path / "manifest.json").read_bytes())
             manifest = sealed["manifest"]
-            if sealed["crc32"] != _seal(manifest):
+            if sealed["crc32"] != seal(manifest):
                 return "its manifest has changed since it was written"
             if manifest["format"] != FORMAT:
                 return f"it has format {manifest['format']}, and this version reads {FORMAT}"
@@ -216,16 +216,17 @@ def _name(step: int, generation: int) -> str:
 
 
 def _write_manifest(path: Path, manifest: Manifest) -> None:
-    path.write_text(json.dumps({"crc32": _seal(manifest), "manifest": manifest}))
-    _sync(path)
+    path.write_text(json.dumps({"crc32": seal(manifest), "manifest": manifest}))
+    sync(path)
 
 
-def _seal(manifest: Manifest) -> str:
+def seal(manifest: Manifest) -> str:
+    """What a manifest is known by: one that has changed has another."""
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
     return f"{zlib.crc32(text.encode()):08x}"
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
