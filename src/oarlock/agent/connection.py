@@ -81,9 +81,9 @@ class Connection:
                 del self._out[:sent]
         except BlockingIOError:
             pass
-        except OSError as error:
-            self.close(str(error.strerror or error))
-            return
+        except OSError:
+            # It listens no more, but what it said before it went may still be unread; reading tells the end.
+            self._out.clear()
         self._watch()
 
     def _read(self) -> None:

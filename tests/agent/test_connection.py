@@ -1,0 +1,31 @@
+"""One connection in the loop: what the other side said before it went is heard."""
+
+from __future__ import annotations
+
+import socket
+
+from waiting import eventually
+
+from oarlock.agent.connection import Connection
+from oarlock.agent.loop import Loop
+from oarlock.agent.wire import Message, pack
+
+
+def test_last_words_are_heard_although_nobody_listens_on_the_other_side_any_more() -> None:
+    """An agent that leaves closes with our messages unread, so its kernel resets the connection."""
+    loop, heard, closed = Loop(), list[Message](), list[str]()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        theirs = socket.create_connection(server.getsockname())
+        ours = server.accept()[0]
+    connection = Connection(loop, ours, heard.append, closed.append)
+    connection.send({"beat": 1})
+    eventually(lambda: theirs.recv(1, socket.MSG_PEEK), "the beat at the other side")
+    theirs.sendall(pack({"status": 1}) + pack({"bye": "it was asked to leave"}))
+    theirs.close()
+    for _ in range(3):
+        connection.send({"beat": 1})
+    loop.after("patience", 10, lambda: closed.append("nothing more came"))
+    while not closed:
+        loop.turn()
+    assert heard == [{"status": 1}, {"bye": "it was asked to leave"}]
+    assert closed == ["closed by the other side"] or "reset" in closed[0].lower()
