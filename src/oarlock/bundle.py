@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
+from oarlock.agent.podpaths import AGENT
 from oarlock.errors import JobError
 from oarlock.ignored import Ignored
-from oarlock.podpaths import AGENT
 from oarlock.reading.wording import printable
 
 LIMIT = 8 * 1024 * 1024  # compressed

@@ -17,10 +17,10 @@ from waiting import eventually
 
 from oarlock import job, runs
 from oarlock.agent import bucket, discretion, processes
+from oarlock.agent.podpaths import STORE
 from oarlock.engines import local
 from oarlock.engines.kubernetes import packing
 from oarlock.errors import OarlockError
-from oarlock.podpaths import STORE
 from oarlock.training.store import checksum
 
 pytestmark = needs_store

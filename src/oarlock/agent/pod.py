@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from oarlock import events
-from oarlock.agent import life, packages, processes
+from oarlock.agent import life, packages, podpaths, processes
 from oarlock.agent.link import Link
 from oarlock.agent.loop import Loop
 from oarlock.agent.record import Echo, Record
@@ -35,9 +35,8 @@ from oarlock.agent.tenure import Tenure
 from oarlock.cluster import form
 from oarlock.contract import PREEMPTED
 
-ROOT = Path("/oarlock")
-CODE = ROOT / "code"
-WORK = ROOT / "work"
+CODE = Path(podpaths.CODE)
+WORK = Path(podpaths.WORK)
 PORT = 7077  # the coordinator's
 _LAST_WORDS = Path("/dev/termination-log")
 _LAST_WORDS_LIMIT = 4000  # bytes; Kubernetes keeps 4,096

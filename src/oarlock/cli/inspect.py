@@ -7,11 +7,11 @@ import os
 import click
 
 from oarlock import runs
+from oarlock.agent.podpaths import STORE
 from oarlock.cli import known, talking
 from oarlock.cli.leaving import leaving_in_order
 from oarlock.cli.options import json_option, run_argument
 from oarlock.cli.with_command import WithCommand
-from oarlock.podpaths import STORE
 
 # Into the run's folder if there is one yet; $0 is that, $1 the terminal's name.
 _ENTER = f'cd "$0" 2>/dev/null || cd {STORE} || exit; TERM=$1; export TERM; shift; exec "$@"'

@@ -12,13 +12,13 @@ import click
 
 from oarlock import runs
 from oarlock.agent import stacks
+from oarlock.agent.podpaths import AGENT
 from oarlock.cli import current
 from oarlock.cli.asking import Refused, ask, kept_fresh, require_running
 from oarlock.cli.options import json_option, run_argument
 from oarlock.cli.output import print_json
 from oarlock.errors import JobError
 from oarlock.events import RunState
-from oarlock.podpaths import AGENT
 from oarlock.watch import Tail, parse_line
 
 _PATIENCE = 10.0

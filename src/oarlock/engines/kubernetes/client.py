@@ -12,6 +12,7 @@ from typing import Any
 
 from oarlock import runs
 from oarlock.agent.control import UnreachableError
+from oarlock.agent.podpaths import AGENT
 from oarlock.agent.spec import Spec
 from oarlock.engines.kubernetes import diagnose, ending, exec, repairing, submit
 from oarlock.engines.kubernetes.api import Api, ApiError, Object
@@ -21,7 +22,6 @@ from oarlock.engines.kubernetes.mirror import Mirror
 from oarlock.errors import JobError, OarlockError, UnknownRun
 from oarlock.job import Job
 from oarlock.jobfile import JobFile
-from oarlock.podpaths import AGENT
 from oarlock.runs import RunFolder
 
 _ASK = f"import sys; sys.path.append('{AGENT}'); from oarlock.agent.ask import main; main()"

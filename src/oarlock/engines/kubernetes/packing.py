@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from oarlock import bundle, frameworks
+from oarlock.agent.podpaths import PROGRAM, SECRET, STORE
 from oarlock.agent.spec import Spec
 from oarlock.engines import specs
 from oarlock.engines.kubernetes import groups, images
@@ -17,7 +18,6 @@ from oarlock.engines.kubernetes.pods import PORT
 from oarlock.errors import JobError
 from oarlock.job import Job, Limits, to_data
 from oarlock.jobfile import JobFile
-from oarlock.podpaths import PROGRAM, SECRET, STORE
 
 _RENDEZVOUS = 1800.0  # seconds, unless the job says otherwise
 

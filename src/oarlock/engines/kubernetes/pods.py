@@ -6,11 +6,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from oarlock.agent.podpaths import CODE, ROOT, SECRET, STORE, WORK
 from oarlock.engines.kubernetes.groups import Group
 from oarlock.engines.kubernetes.labels import LEAD, ROLE, RUN
 from oarlock.engines.kubernetes.parcel import Parcel
 from oarlock.job import Job, Role
-from oarlock.podpaths import CODE, ROOT, SECRET, STORE, WORK
 from oarlock.quantities import Size
 
 Object = dict[str, Any]

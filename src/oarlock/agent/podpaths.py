@@ -1,7 +1,4 @@
-"""Where things are inside a pod, for all on this side of it. Pure.
-
-The agent, which imports nothing that stays behind, has its own word for the root of it all: agent/pod.py.
-"""
+"""Where things are inside a pod, for who is in it and for who sends it there. Pure."""
 
 from __future__ import annotations
 
