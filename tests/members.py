@@ -40,7 +40,7 @@ class Leader:
             cwd=str(folder),
             program=Program("program", "program.py"),
             sizes={"worker": machines},
-            folders={"model": str(self.folder / "model")},
+            folders={name: str(self.folder / name) for name in ("model", "checkpoints")},
             limits=Limits(**{"rendezvous": 60.0, **limits}),
             machines=machines,
             brings_crew=False,

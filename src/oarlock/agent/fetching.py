@@ -105,10 +105,7 @@ class Fetcher:
             (draft / "manifest.json").write_bytes(data)
             sync(draft / "manifest.json")
             sync(draft)
-            final = self.store.folder / local
-            if final.exists():  # and is not whole, else there was no need
-                shutil.rmtree(final)
-            draft.rename(final)
+            self.store.adopt(draft, local)
             sync(self.store.folder)
         finally:
             shutil.rmtree(draft, ignore_errors=True)

@@ -140,7 +140,7 @@ class Getting:
         if isinstance(read, str) or verify(read) is not None:
             shutil.rmtree(draft, ignore_errors=True)
             return False
-        draft.rename(self._store.folder / name)
+        self._store.adopt(draft, name)
         return True
 
     def _forget_all_but(self, names: Sequence[str]) -> None:

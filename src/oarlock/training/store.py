@@ -120,11 +120,16 @@ class Store:
             fence = self.fence()
             if fence is not None and fence != (manifest["run"], generation):
                 raise FencedError(f"{self.folder} belongs to generation {fence[1]} of {fence[0]} now")
-            if path.exists():  # of an earlier attempt at this very step; whole or not, this one is
-                _remove(path)
-            draft.rename(path)
+            self.adopt(draft, path.name)
         sync(self.folder)
         return Checkpoint(path, step, generation, manifest)
+
+    def adopt(self, draft: Path, name: str) -> None:
+        """Give a draft that is whole its place, whatever is there of an earlier attempt at this very step."""
+        path = self.folder / name
+        if path.exists():
+            _remove(path)
+        draft.rename(path)
 
     def clean(self) -> None:
         """Away with what was half written or half deleted when somebody died."""
