@@ -22,11 +22,12 @@ from oarlock.agent.budget import Budget, Loss
 from oarlock.agent.loop import Action, Loop
 from oarlock.agent.meeting import Meetings, read_gates
 from oarlock.agent.outcome import Outcome
-from oarlock.agent.placing import Agent, Message, Placement, place, slots
+from oarlock.agent.placing import Agent, Message, Placement
 from oarlock.agent.record import Record
 from oarlock.agent.spec import Spec
 from oarlock.agent.thinning import Thinning
-from oarlock.cluster import Task, form, restarts_with
+from oarlock.agent.wanted import Wanted
+from oarlock.cluster import Task, restarts_with
 from oarlock.contract import PREEMPTED
 
 FENCE = 10.0  # seconds without a coordinator after which an agent ends its tasks
@@ -43,9 +44,9 @@ class Conductor:
         self.record = record
         self.phase = "gathering"
         self.agents: dict[str, Agent] = {}
-        self.want = dict(spec.sizes)
+        self.wanted = Wanted(spec)
         if spec.is_replaced and record.state.workers is not None:  # as the one before us was told
-            self.want["worker"] = record.state.workers * spec.processes_of("worker")
+            self.wanted.set_workers(record.state.workers)
         self.generation = record.state.generation
         self.tasks: tuple[Task, ...] = ()
         self.places: dict[str, list[str]] = {}
@@ -147,23 +148,16 @@ class Conductor:
         refusal = self.spec.refuses_workers(workers)
         if refusal is not None:
             return refusal
-        wanted = {**self.want, "worker": workers * self.spec.processes_of("worker")}
-        if wanted != self.want:
-            self.want = wanted
+        if self.wanted.set_workers(workers):
             noun = "worker" if workers == 1 else "workers"
             self.record.emit("scale", workers=workers)
             self._resize(f"scaled to {workers} {noun}")
         return None
 
     @property
-    def members(self) -> int:
-        """How many machines are wanted where every member has its own."""
-        return sum(count // self.spec.processes_of(role) for role, count in self.want.items())
-
-    @property
     def formation(self) -> Message:
         """How many worker tasks are wanted, and the first generation that may have them."""
-        tasks = self.want.get("worker", 0)
+        tasks = self.wanted.sizes.get("worker", 0)
         return {"tasks": tasks, "generation": self.generation + (self.phase != "running")}
 
     def keep_next_reports(self) -> None:
@@ -289,36 +283,28 @@ class Conductor:
     def _gather(self) -> None:
         if any(not agent.is_connected for agent in self.agents.values()):
             return  # its tasks may still be alive: never two gangs at once
-        if slots(self.agents.values()) < sum(map(self._least, self.want)):
+        if not self.wanted.has_room(self.agents.values()):
             return
         placement = self._place()
-        if len(placement.tasks) == sum(self.want.values()):
+        if self.wanted.is_complete(placement):
             self._form(placement)
-        elif self._suffices(placement) and not self.loop.expects("patience"):
+        elif self.wanted.suffices(placement) and not self.loop.expects("patience"):
             self.loop.after("patience", _PATIENCE, self._form_with_who_is_there)
 
     def _form_with_who_is_there(self) -> None:
         if self.phase == "gathering":
             placement = self._place()
-            if self._suffices(placement):
+            if self.wanted.suffices(placement):
                 self._form(placement)
 
     def _place(self) -> Placement:
-        return place(self.agents.values(), self.want)
-
-    def _suffices(self, placement: Placement) -> bool:
-        return all(placement.size(role) >= self._least(role) for role in self.want)
-
-    def _least(self, role: str) -> int:
-        """A gang of a fixed size is complete or not at all, also after it was given another size."""
-        want = self.want[role]
-        return min(want, self.spec.least[role]) if self.spec.is_elastic(role) else want
+        return self.wanted.place(self.agents.values())
 
     def _could_grow(self) -> bool:
-        if len(self.tasks) >= sum(self.want.values()):
+        if len(self.tasks) >= self.wanted.total:
             return False
         placement = self._place()
-        return len(placement.tasks) > len(self.tasks) and self._suffices(placement)
+        return len(placement.tasks) > len(self.tasks) and self.wanted.suffices(placement)
 
     def _form(self, placement: Placement) -> None:
         if not self.leads():
@@ -368,8 +354,7 @@ class Conductor:
                 self.informed.add(agent.name)
 
     def _on_nobody_came(self) -> None:
-        tasks = {task.name for task in self._place().tasks}
-        missing = [task.name for task in form(self.want) if task.name not in tasks]
+        missing = self.wanted.missing(self._place())
         some = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
         limit = self.spec.limits.rendezvous
         self._end("failed", 1, f"after limits.rendezvous ({limit:g} s) there is still no machine for {some}")
@@ -444,14 +429,14 @@ class Conductor:
         self.phase = "clearing"
         self._close_meetings()
         self.loop.cancel("stall")
-        self._wish("clear", stacks=stacks, want=self.want)
+        self._wish("clear", stacks=stacks, want=self.wanted.sizes)
 
     def _resize(self, why: str) -> None:
         """Who waits or clears away is told; who runs goes on until there is room for all that are wanted."""
         if self.phase != "running":
-            self._wish(**{**self._repeated(), "want": self.want})
+            self._wish(**{**self._repeated(), "want": self.wanted.sizes})
             self._consider()
-        elif self.spec.is_alone or len(self._place()[0]) == sum(self.want.values()):
+        elif self.spec.is_alone or self.wanted.is_complete(self._place()):
             self.reform(why)
 
     def reform(self, why: str) -> None:
@@ -491,7 +476,7 @@ class Conductor:
         if not self.is_forgiven:
             refusal = self.budget.refuses(self._loss(guilty))
             if refusal is not None:
-                code = guilty.code if guilty and guilty.code else 1
+                code = culprit.exit_code(guilty)
                 self._end("failed", code, told.pop("reason", ""), refusal=refusal, **told)
                 return
         self.phase = "gathering"

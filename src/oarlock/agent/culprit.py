@@ -27,9 +27,16 @@ def describe(outcome: Outcome) -> dict[str, Any]:
     return told
 
 
+def exit_code(outcome: Outcome | None) -> int:
+    """The run's. A task that raised, and was killed before it could end by itself, would have given 1."""
+    if outcome is None or (outcome.error and outcome.signal):
+        return 1
+    return outcome.code or 1
+
+
 def signature(outcome: Outcome) -> str:
     error = outcome.error or {}
-    return f"{error.get('type')}|{error.get('message')}|{error.get('where')}|{outcome.code}"
+    return f"{error.get('type')}|{error.get('message')}|{error.get('where')}|{exit_code(outcome)}"
 
 
 def _was_killed(outcome: Outcome) -> bool:

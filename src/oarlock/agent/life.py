@@ -119,7 +119,7 @@ def lead(
         conductor.informed.add(seat.name)
         loop.after("latecomers", _LATECOMERS, lambda: None)
     while (coordinator.members and loop.expects("farewell")) or (
-        len(conductor.informed) < conductor.members and loop.expects("latecomers")
+        len(conductor.informed) < conductor.wanted.machines and loop.expects("latecomers")
     ):
         loop.turn()
     coordinator.close()
