@@ -6,7 +6,7 @@ BIN := .venv/bin
 # torch by this exact version and by pip: other versions bring gigabytes of CUDA.
 # tensorflow-cpu with tf_keras without its dependencies, for the same reason.
 TENSORFLOW := 'tensorflow-cpu==2.21.*'
-OTHERS := torch==2.13.0 jax jaxlib obstore
+OTHERS := torch==2.13.0 jax jaxlib obstore tensorboard
 TOOLS := ruff mypy types-PyYAML pytest pytest-timeout pytest-xdist build jsonschema
 
 .PHONY: install demo test check bench soak clean

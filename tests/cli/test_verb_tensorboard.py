@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
 import struct
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,29 +19,13 @@ from cli.small_programs import SCRIPT, write
 
 from oarlock.engines import board
 
-HAS_IT = importlib.util.find_spec("tensorboard") is not None
 TAGS = "data/plugin/scalars/tags"
-
-# Where there is no TensorBoard: the same words, the same two answers, from the same files.
-STAND_IN = """
-import argparse, http.server, json, pathlib, re
-asked = argparse.ArgumentParser()
-for name in ("--logdir", "--host", "--port"):
-    asked.add_argument(name)
-asked = asked.parse_args()
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    def do_GET(self):
-        files = pathlib.Path(asked.logdir).rglob("events.out.tfevents.*")
-        tags = [tag.decode() for file in files for tag in re.findall(rb"scalar-[a-z]+", file.read_bytes())]
-        answer = json.dumps({".": {tag: {} for tag in tags}}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-    def log_message(self, *_):
-        pass
-http.server.ThreadingHTTPServer((asked.host, int(asked.port)), Handler).serve_forever()
+# The command line itself, where nothing called tensorboard can be imported.
+WITHOUT_IT = """
+import sys
+sys.modules["tensorboard"] = None
+from oarlock.cli import main
+main()
 """
 
 
@@ -108,17 +92,7 @@ def run(oarlock: Any, tmp_path: Path) -> Path:
     return tmp_path / "home" / "runs" / "logged" / "tensorboard"
 
 
-@pytest.fixture
-def tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not HAS_IT:
-        package = tmp_path / "packages" / "tensorboard"
-        package.mkdir(parents=True)
-        (package / "__init__.py").touch()
-        (package / "main.py").write_text(STAND_IN)
-        monkeypatch.setenv("PYTHONPATH", str(package.parent))
-
-
-@pytest.mark.usefixtures("run", "tensorboard")
+@pytest.mark.usefixtures("run")
 def test_it_answers_until_it_is_interrupted() -> None:
     with started(SCRIPT, "tensorboard", "--json") as client:
         assert client.stdout is not None
@@ -130,7 +104,7 @@ def test_it_answers_until_it_is_interrupted() -> None:
     assert not board.answers(int(url.rpartition(":")[2].rstrip("/")))
 
 
-@pytest.mark.usefixtures("run", "tensorboard")
+@pytest.mark.usefixtures("run")
 def test_a_port_can_be_asked_for_and_may_be_taken(oarlock: Any) -> None:
     with board.listener(None) as taken:
         port = str(taken.getsockname()[1])
@@ -158,9 +132,9 @@ def test_one_that_cannot_start_says_why(oarlock: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("run")
-@pytest.mark.skipif(HAS_IT, reason="TensorBoard is installed here")
-def test_where_it_is_missing_one_line_says_what_to_do(oarlock: Any) -> None:
-    done = oarlock("tensorboard")
+def test_where_it_is_missing_one_line_says_what_to_do() -> None:
+    words = [sys.executable, "-c", WITHOUT_IT, "tensorboard"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
     assert done.stderr.endswith("pip install tensorboard\n")
 
