@@ -42,6 +42,7 @@ SMALL = (
     "--set",
     "limits.restarts=50",
 )
+MENDED_BY = {"kill-node": "start-node", "cut-node": "join-node"}
 ENDLESS = 1_000_000  # steps
 SAVE = 10  # steps between two checkpoints
 # Seconds from a fault to the generation with everybody, the first time: (nobody watches, a client does).
@@ -216,7 +217,7 @@ def test_lost_nodes(
         run.recovers(lambda: cluster.do(f"{fault}-node", node), what, LOST, 240)
         eventually(lambda: time.time() > began + 30, "30 s of it", 40)
     finally:
-        cluster.do("start-node" if fault == "kill" else "join-node", node)
+        cluster.do(MENDED_BY[f"{fault}-node"], node)
     is_steady(run)
     run.books.audit(lost=SAVE + 10)
     assert run.books.generation == 2
@@ -304,8 +305,8 @@ def test_a_drained_node_is_no_failure(live: Callable[..., Run], cluster: Cluster
 
 
 @pytest.mark.timeout(1800)
-def test_twenty_random_faults(live: Callable[..., Run]) -> None:
-    """Of any kind that needs no node; with a client that mostly is there. Then it ends well."""
+def test_twenty_random_faults(live: Callable[..., Run], cluster: Cluster) -> None:
+    """Of any kind, nodes among them, with a client that mostly is there. Then it ends well."""
     seed = int(os.environ.get("OARLOCK_SEED", "20"))
     print(f"\nOARLOCK_SEED={seed}", end="")
     chance = random.Random(seed)
@@ -315,10 +316,19 @@ def test_twenty_random_faults(live: Callable[..., Run]) -> None:
         run.unwatch()
         if chance.random() < 0.75:
             run.watch()
-        kind = chance.choice(["crash", "worker", "leader", "all", "agent"])
-        faults: dict[str, Callable[[], Any]] = {"crash": lambda: crash(run), "agent": lambda: end_agent(run)}
+        kind = chance.choice(["crash", "agent", "worker", "leader", "all", *MENDED_BY])
+        node = run.node_of(chance.choice(["worker", "leader"]))
+        faults: dict[str, Callable[[], Any]] = {
+            "crash": lambda: crash(run),
+            "agent": lambda: end_agent(run),
+            **{name: lambda name=name, node=node: cluster.do(name, node) for name in MENDED_BY},
+        }
         fault = faults.get(kind, lambda kind=kind: delete(run, kind))
-        run.recovers(fault, f"random fault {number + 1}: {kind}", patience=700)
+        try:
+            run.recovers(fault, f"random fault {number + 1}: {kind}", patience=700)
+        finally:
+            if kind in MENDED_BY:
+                cluster.do(MENDED_BY[kind], node)
     eventually(lambda: run.books.events[-1]["kind"] == "end", "the end of the run", 400)
     run.books.audit(lost=SAVE + 10)
     run.books.verdict(steps)
