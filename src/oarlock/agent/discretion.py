@@ -34,6 +34,11 @@ def kind(error: BaseException) -> str:
     return re.sub(r"\d+", "", told(error))
 
 
+def is_refusal(error: BaseException) -> bool:
+    """The server answers that it will not (wrong key, no such bucket): to ask again rarely helps."""
+    return re.search(r"status code: 40[0134]\b", str(error)) is not None
+
+
 def redacted(text: str, env: Mapping[str, str] = os.environ) -> str:
     """Without the value of any variable that looks as if it were secret, and without a name before an @."""
     values = {value for name, value in env.items() if _SECRET.search(name) and _is_worth_hiding(value)}

@@ -30,6 +30,7 @@ _NAME = re.compile(r"(step-(\d+)-g(\d+))(?:_(\d+))?")
 _REQUEST = 60.0  # seconds for a part, and twice as long after every failure
 _LONGEST_REQUEST = 1920.0
 _BRIEFLY = 5.0  # seconds of trying where there is something to go on from
+_REFUSED = 10.0  # seconds of trying where the store answers that it will not
 _LONGEST_WAIT = 10.0
 _TOLD_EVERY = 10.0  # seconds
 
@@ -142,14 +143,15 @@ class Fetcher:
 
     def _ask(self, question: Callable[[Bucket], T]) -> T:
         """The store's answer, asked for again while there is patience since the last one."""
-        deadline, wait = time.monotonic() + self.patience, 0.2
+        began, wait = time.monotonic(), 0.2
         while True:
             try:
                 if self._bucket is None:
                     self._bucket = Bucket(self.url, self.run, self._request)
                 return question(self._bucket)
             except BaseException as error:  # Rust's panics are no Exceptions
-                if time.monotonic() + wait > deadline:
+                patience = min(self.patience, _REFUSED) if discretion.is_refusal(error) else self.patience
+                if time.monotonic() + wait > began + patience:
                     raise UnreachableError(discretion.told(error)) from None
                 trouble = discretion.kind(error)
                 if trouble not in self._said:
