@@ -8,7 +8,7 @@ import click
 
 from oarlock import runs
 from oarlock.cli import current, shape
-from oarlock.cli.asking import ask, kept_fresh
+from oarlock.cli.asking import ask, kept_fresh, require_running
 from oarlock.cli.options import json_option, run_names
 from oarlock.cli.output import plural, print_json
 from oarlock.errors import OarlockError
@@ -16,6 +16,7 @@ from oarlock.events import RunState, decode
 from oarlock.watch import Tail
 
 _PATIENCE = 60.0  # seconds for the new generation to form
+_MOMENT = 3.0  # seconds for a problem of before to be taken back
 
 
 @click.command("scale")
@@ -28,6 +29,7 @@ def verb(words: tuple[str, ...], as_json: bool) -> None:
     """
     name, workers = _parse(words)
     run = current.find(name)
+    require_running(run)
     if run.is_remote:
         from oarlock.engines.kubernetes import client
 
@@ -56,20 +58,32 @@ def _parse(words: tuple[str, ...]) -> tuple[str | None, int]:
 
 def _until_formed(run: runs.RunFolder, workers: int, tasks: int, generation: int) -> RunState:
     state, happened = RunState(run.name), Tail(run.path / "events.jsonl")
-    wanted, deadline = plural(workers, "worker"), time.monotonic() + _PATIENCE
+    wanted, deadline, told = plural(workers, "worker"), time.monotonic() + _PATIENCE, None
     while True:
         is_held = run.is_running()  # before the look: what was written by then is seen
         for line in happened.lines():
             event = decode(line.decode(errors="replace"))
             if event is not None:
                 state.apply(event)
-        found = [task.state for task in state.tasks.values() if task.name.startswith("worker-")]
-        if state.generation >= generation and found == ["running"] * tasks:
-            return state
+            if state.generation >= generation and _workers(state) == ["running"] * tasks:
+                return state  # it may have ended since
         if not is_held:
             raise OarlockError(f"{run.name} {run.state().state} before {wanted} were running")
+        if state.problem not in (None, told) and time.monotonic() > deadline - _PATIENCE + _MOMENT:
+            told = state.problem
+            click.echo(f"oarlock: {told}", err=True)
         if time.monotonic() > deadline:
-            running = f"{found.count('running')} running after {_PATIENCE:g} s"
-            more = f"`oarlock status {run.name}` tells more"
-            raise OarlockError(f"{run.name} was asked for {wanted} but has {running}; {more}")
+            running = _workers(state).count("running") * workers // tasks
+            raise OarlockError(_too_few(run.name, workers, running))
         time.sleep(0.05)
+
+
+def _workers(state: RunState) -> list[str]:
+    return [task.state for task in state.tasks.values() if task.name.startswith("worker-")]
+
+
+def _too_few(run: str, workers: int, running: int) -> str:
+    told = f"{run} was asked for {plural(workers, 'worker')} but has {running} running after {_PATIENCE:g} s"
+    if not running:
+        return f"{told}; `oarlock status {run}` tells more"
+    return f"{told}; the others join when they come, and `oarlock scale {run} {running}` takes it back"

@@ -16,7 +16,7 @@ from oarlock.agent.podpaths import AGENT
 from oarlock.agent.spec import Spec
 from oarlock.engines.kubernetes import diagnose, ending, exec, repairing, submit
 from oarlock.engines.kubernetes.api import Api, ApiError, Object
-from oarlock.engines.kubernetes.labels import LEAD, MANAGED, RUN, selecting
+from oarlock.engines.kubernetes.labels import LEAD, MANAGED, RUN, STOPPED, selecting
 from oarlock.engines.kubernetes.ledger import Ledger
 from oarlock.engines.kubernetes.mirror import Mirror
 from oarlock.errors import JobError, OarlockError, UnknownRun
@@ -103,7 +103,8 @@ def ask(run: RunFolder, question: dict[str, Any]) -> dict[str, Any]:
     with told():
         found = [pod for pod in api.all("Pod", f"{selecting(run.name)},{LEAD}=true") if _is_running(pod)]
         if not found:
-            raise UnreachableError("its leading pod is not running")
+            problem = run.state().problem
+            raise UnreachableError(f"its leading pod is not running{f': {problem}' if problem else ''}")
         words = ["python3", "-c", _ASK, json.dumps(question)]
         try:
             code, said, complaint = exec.run(api, found[-1]["metadata"]["name"], words)
@@ -140,11 +141,10 @@ def scale(run: RunFolder, workers: int) -> None:
 
 def _worker_job(run: RunFolder, api: Api, workers: int) -> tuple[str | None, int]:
     """The Job of all workers but a leading one, and how many it is to have."""
-    jobs = [
-        job
-        for job in submit.jobs_of(api, run.name)
-        if job["metadata"]["name"].startswith(f"{run.name}-worker")
-    ]
+    found = submit.jobs_of(api, run.name)
+    if any(STOPPED in job["metadata"].get("annotations", {}) for job in found):
+        raise JobError(f"{run.name} is being stopped; `oarlock run --resume {run.name}` goes on with it then")
+    jobs = [job for job in found if job["metadata"]["name"].startswith(f"{run.name}-worker")]
     if len(jobs) > 1:
         raise JobError(f"{run.name} has workers of several kinds: which of them is not for `scale` to choose")
     leads = not Spec.from_json((run.path / "agent.json").read_text()).sizes.get("chief")

@@ -49,6 +49,7 @@ class Mirror:
         self.verdict_at: float | None = None
         self._looked = self._checked = 0.0
         self._is_repaired = False
+        self._seen: tuple[int | None, list[Any]] | None = None  # workers wanted, and pods of each Job
 
     def catch_up(self, *, with_logs: bool) -> None:
         """What there is now, and no more: as many calls for 5,000 pods as for two. Raises ApiError."""
@@ -56,6 +57,7 @@ class Mirror:
         labels = members(self.run.name)
         pods = self._read_logs(labels if with_logs else f"{labels},{LEAD}=true")
         self._conclude(jobs, pods)
+        repairing.match(self.api, jobs, self._wanted())
         if not self.ledger.state.is_over:
             self._tell(self._look_once(jobs))
         elif not with_logs:
@@ -156,17 +158,31 @@ class Mirror:
     def _jobs(self) -> list[Object]:
         jobs = submit.jobs_of(self.api, self.run.name)
         if not self._is_repaired:
-            repairing.repair(self.api, jobs, self.ledger.state.workers)
+            repairing.repair(self.api, jobs)
             self._is_repaired = True
         return jobs
+
+    def _wanted(self) -> int | None:
+        """Workers, by the last `scale`."""
+        return None if self.ledger.state.is_over else self.ledger.state.workers
 
     def _check(self) -> None:
         if self.ledger.state.is_over:
             return
         try:
-            self._conclude(self._jobs(), self.watcher.pods, self.watcher.gone)
+            jobs = self._jobs()
+            self._conclude(jobs, self.watcher.pods, self.watcher.gone)
+            self._match(jobs)
         except ApiError:
             pass  # the watcher says what is wrong
+
+    def _match(self, jobs: list[Object]) -> None:
+        """Who scales the run asks the leader, then changes the Job, and may be between the two; and what
+        the leader says comes late. Only what stays so from one look to the next was left so by a dead one."""
+        seen = (self._wanted(), [job["spec"].get("parallelism") for job in jobs])
+        if seen == self._seen:
+            repairing.match(self.api, jobs, self._wanted())
+        self._seen = seen
 
     def _conclude(
         self, jobs: list[Object], pods: dict[str, Object], gone: Mapping[str, Object] = MappingProxyType({})

@@ -14,10 +14,10 @@ from oarlock.runs import RunFolder
 _GOING = 60.0  # seconds for what is half there to go
 
 
-def repair(api: Api, jobs: Sequence[Object], workers: int | None) -> None:
-    """`workers` is how many the leader was last asked to have, if it was."""
-    lead = next((job for job in jobs if LEAD in job["metadata"]["labels"]), None)
-    if lead is None or COMPLETE not in _notes(lead):
+def repair(api: Api, jobs: Sequence[Object]) -> None:
+    """What was to be stopped is stopped, what was to be started starts."""
+    lead = _complete(jobs)
+    if lead is None:
         return
     is_stopped = STOPPED in _notes(lead)
     for job in jobs:
@@ -26,11 +26,14 @@ def repair(api: Api, jobs: Sequence[Object], workers: int | None) -> None:
             api.patch("Job", name, {"spec": {"suspend": True}})
         elif not is_stopped and is_suspended and not lead["spec"].get("suspend"):
             submit.resume(api, name, is_queued=QUEUE in job["metadata"]["labels"])
-    if workers is not None and not is_stopped:
-        _match_workers(api, lead, jobs, workers)
 
 
-def _match_workers(api: Api, lead: Object, jobs: Sequence[Object], workers: int) -> None:
+def match(api: Api, jobs: Sequence[Object], workers: int | None) -> None:
+    """As many pods as the leader was last asked to have workers, if it was. It is asked before its Job is
+    changed: who has looked at the Jobs first, and then at what it says, knows nothing older from it."""
+    lead = _complete(jobs)
+    if workers is None or lead is None or STOPPED in _notes(lead):
+        return
     followers = [job for job in jobs if job is not lead and _role(job) == "worker"]
     count = workers - (_role(lead) == "worker")
     if len(followers) == 1 and followers[0]["spec"].get("parallelism") != count:
@@ -50,7 +53,7 @@ def settle(run: RunFolder, api: Api) -> bool:
         jobs = submit.jobs_of(api, run.name)
         lead = next((job for job in jobs if LEAD in job["metadata"]["labels"]), None)
         if lead is not None and COMPLETE in _notes(lead):
-            repair(api, jobs, None)
+            repair(api, jobs)
             (run.path / submit.UNSENT).unlink()
             return True
         ending.delete(api, run.name, now=True, patience=_GOING)
@@ -58,6 +61,11 @@ def settle(run: RunFolder, api: Api) -> bool:
         return False
     finally:
         os.close(held)
+
+
+def _complete(jobs: Sequence[Object]) -> Object | None:
+    """The leading Job of a run that was sent to the end."""
+    return next((job for job in jobs if LEAD in job["metadata"]["labels"] and COMPLETE in _notes(job)), None)
 
 
 def _notes(job: Object) -> Object:
