@@ -68,7 +68,8 @@ def scores_of(weights, inputs, config, key=None):
     blocks = {name[7:]: array for name, array in weights.items() if name.startswith("blocks/")}
     half = config.layers
     layers = (blocks, None, None) if keys is None else (blocks, keys[:half], keys[half:-1])
-    x, _ = jax.lax.scan(block, x, layers)
+    # Two layers at a time: on a CPU a step takes six tenths of what it takes with one.
+    x, _ = jax.lax.scan(block, x, layers, unroll=2)
     # The embedding is also the head: a byte is said with the vector that it is read with.
     return (norm(x, weights["norm"]) @ tokens.T).astype(jnp.float32)
 

@@ -61,10 +61,10 @@ def main():
 
 def arguments():
     parser = argparse.ArgumentParser(description="A small GPT with JAX")
-    parser.add_argument("--steps", type=int, default=1200)
+    parser.add_argument("--steps", type=int, default=700)
     parser.add_argument("--batch", type=int, default=GLOBAL_BATCH, help="windows in a step, of all workers")
     parser.add_argument("--lr", type=float, default=4e-3, help="after the warm-up; it falls to a tenth")
-    parser.add_argument("--warmup", type=int, default=100, help="steps until that is reached")
+    parser.add_argument("--warmup", type=int, default=70, help="steps until that is reached")
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--heads", type=int, default=4)

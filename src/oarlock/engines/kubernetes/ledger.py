@@ -17,6 +17,7 @@ from typing import Any
 from oarlock import events
 from oarlock.agent import lines
 from oarlock.agent.spec import Spec
+from oarlock.agent.wanted import Wanted
 from oarlock.engines.kubernetes.podlog import Position
 from oarlock.runs import RunFolder
 
@@ -35,7 +36,15 @@ class Ledger:
         self._waiting: dict[str, list[str]] = {}  # lines by file, until the next commit
         self._roll_back()
         self.state = events.fold(run.name, run.events())
-        self.machines = Spec.from_json((run.path / "agent.json").read_text()).machines
+        self._spec = Spec.from_json((run.path / "agent.json").read_text())
+
+    @property
+    def machines(self) -> int:
+        """How many pods there are to be, by the last `scale`."""
+        wanted = Wanted(self._spec)
+        if self.state.workers is not None:
+            wanted.set_workers(self.state.workers)
+        return wanted.machines
 
     def take(self, uid: str, pod: str, stamp: str, text: str) -> None:
         """One line of a pod's log."""
