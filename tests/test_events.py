@@ -50,6 +50,20 @@ def test_rate_and_eta_come_from_reports() -> None:
     assert task.metrics == {"loss": 1.0}
 
 
+def test_a_burst_of_reports_and_a_slow_step_hardly_change_the_rate() -> None:
+    def rate(*reports: tuple[float, int]) -> float:
+        told = [{"t": t, "kind": "report", "task": "worker-0", "step": step} for t, step in reports]
+        return fold("mnist-abcd", told).tasks["worker-0"].rate or 0
+
+    bursts = [(t + late, 10 * t + steps) for t in range(0, 60, 3) for late, steps in ((0.1, 0), (0.2, 29))]
+    assert rate(*bursts) == pytest.approx(10, rel=0.2)
+    assert rate(*bursts[:-1]) == pytest.approx(10, rel=0.2)
+    even = [(float(t), 10 * t) for t in range(60)]
+    assert rate(*even, (64.0, 600)) == pytest.approx(8, rel=0.1)  # five seconds for ten steps
+    slow = [(60.0 * t, t) for t in range(10)]
+    assert rate(*slow, (660.0, 10)) == pytest.approx(0.8 / 60, rel=0.1)  # one that takes twice as long
+
+
 def test_a_restart_from_a_checkpoint_does_not_make_the_rate_negative() -> None:
     reports = [{"kind": "report", "task": "worker-0", "step": step} for step in (10, 20, 15, 25)]
     rate = run_of(STARTED, *reports).tasks["worker-0"].rate

@@ -47,6 +47,7 @@ STATES = (
 FINAL = frozenset({"succeeded", "failed", "stopped"})
 _RESERVED = frozenset({"t", "kind", "task", "step", "total", "generation", "busy"})
 _HOLDS_BACK = 1.2  # times as busy as the others
+_SMOOTHED_OVER = 20.0  # seconds, or three reports where these take longer
 
 
 def encode(event: Event) -> str:
@@ -85,6 +86,7 @@ class TaskState:
     step: int | None = None
     total: int | None = None
     rate: float | None = None  # steps per second
+    measured: float = 0.0  # over so many seconds
     reported: float | None = None  # when
     busy: float | None = None  # the share of its time that it does not wait for others
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -165,6 +167,7 @@ class RunState:
         data = asdict(self)
         for name, task in self.tasks.items():
             data["tasks"][name]["eta"] = task.eta
+            del data["tasks"][name]["measured"]
         data["tasks"] = list(data["tasks"].values())
         data["straggler"] = self.straggler.name if self.straggler else None
         return data
@@ -199,6 +202,7 @@ class RunState:
         self.tasks = {name: self.tasks.get(name) or TaskState(name) for name in names}
         for task in self.tasks.values():
             task.state, task.pid, task.code, task.rate, task.busy = "pending", None, None, None, None
+            task.measured = 0.0
 
     def _on_task(self, event: Event) -> None:
         task = self._task(event)
@@ -224,10 +228,13 @@ class RunState:
 
     @staticmethod
     def _measure(task: TaskState, step: int, now: float) -> None:
-        """Smooth the rate: one slow step (a checkpoint, an epoch's end) must not swing the ETA."""
+        """Smooth the rate: one slow step (a checkpoint, an epoch's end) must not swing the ETA. Nor must a
+        burst (JAX runs ahead, then tells of 30 steps in a tenth of a second): a short time counts little."""
         if task.step is not None and task.reported is not None and step > task.step and now > task.reported:
-            rate = (step - task.step) / (now - task.reported)
-            task.rate = rate if task.rate is None else 0.7 * task.rate + 0.3 * rate
+            seconds = now - task.reported
+            task.measured = min(task.measured + seconds, max(_SMOOTHED_OVER, 3 * seconds))
+            share = seconds / task.measured
+            task.rate = (1 - share) * (task.rate or 0) + share * (step - task.step) / seconds
         task.step = step
 
     def _on_restart(self, event: Event) -> None:
