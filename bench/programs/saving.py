@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 _PIECES = 16
+_WINDOWS = 4
 
 
 def main() -> None:
@@ -59,21 +60,29 @@ def _of_stall(
 def _of_rate(
     seconds: float, step: Callable[[], None], save: Callable[[], None], finish: Callable[[], None]
 ) -> Any:
-    """Steps per second in windows that begin with a save, and in windows without one, in turns."""
+    """Steps per second in windows that begin with a save, and in the same when it is long on the disk."""
     save()
     finish()
     rates: dict[str, list[float]] = {"with": [], "without": []}
-    for turn in range(4):
-        kind = ("with", "without")[turn % 2]
-        began, steps = time.monotonic(), 0
-        if kind == "with":
-            save()
-        while time.monotonic() - began < seconds:
-            step()
-            steps += 1
-        rates[kind].append(steps / (time.monotonic() - began))
-        finish()
+    for _ in range(_WINDOWS):
+        began = time.monotonic()
+        save()
+        first = _steps(step, began + seconds / 5)
+        assert _timed(finish) < seconds / 100, "not yet on the disk"
+        settled = time.monotonic()
+        later = _steps(step, began + seconds)
+        ended = time.monotonic()
+        rates["with"].append((first + later) / (ended - began))
+        rates["without"].append(later / (ended - settled))
     return rates
+
+
+def _steps(step: Callable[[], None], until: float) -> int:
+    count = 0
+    while time.monotonic() < until:
+        step()
+        count += 1
+    return count
 
 
 def _timed(action: Callable[[], None]) -> float:
