@@ -11,6 +11,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from waiting import eventually
+
 from oarlock.engines.kubernetes.api import Api
 from oarlock.training.store import Checkpoint, Store
 
@@ -32,7 +34,10 @@ class Books:
     """Of one run. `claim` is called as its job is."""
 
     def __init__(self, admin: Api, claim: str, run: str) -> None:
-        bound = admin.get("PersistentVolumeClaim", claim)["spec"]["volumeName"]
+        # After the API server was away it takes a while until volumes are made again.
+        bound = eventually(
+            lambda: admin.get("PersistentVolumeClaim", claim)["spec"].get("volumeName"), "its volume"
+        )
         volume = admin.http.get(f"api/v1/persistentvolumes/{bound}").json()
         self.folder = Path(volume["spec"]["hostPath"]["path"]) / "runs" / run
 
