@@ -4,7 +4,6 @@ ends with the bits of one that was left alone. The programs are those of test_ex
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +21,6 @@ pytestmark = needs_store
 
 STEPS, SAVE = 60, 7  # no snapshot is of the end of an epoch, which has 10 steps
 SLOWLY = 0.2  # seconds in a step, so that a snapshot is complete long before the end
-PROGRAMS = ["torch", "fit", *(["loop", "jax"] if "OARLOCK_MOMENTS" in os.environ else [])]
 
 
 @pytest.fixture
@@ -41,7 +39,7 @@ def store(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", ["fit", "loop", "torch", "jax"])
 def test_on_a_fresh_machine_the_result_is_the_same_to_the_last_bit(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
