@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from gangs import Gang
 
 from oarlock.training.data import Batches
@@ -101,3 +102,26 @@ def checkpoints(gang: Gang) -> list[Checkpoint]:
 
 def made_so_far(gang: Gang) -> int:
     return max((diary.last + 1 for diary in read(gang)), default=0)
+
+
+def check_losses(alone: Diary, parts: Iterable[Diary]) -> None:
+    """Of every step those of the one that was left alone, also where a step was made again; of a fit, what
+    Keras has measured since the epoch began."""
+    for diary in parts:
+        for made, expected in zip(diary.made, alone.made):
+            assert made == [expected[step] for step, _ in made], diary.generation
+
+
+def check_results(calm: Gang, gang: Gang, steps: int) -> None:
+    """The same bits: weights and metrics at the end; then the optimizer, seeds and all else that is kept."""
+    with (
+        np.load(calm.run.path / "model" / "final.npz") as expected,
+        np.load(gang.run.path / "model" / "final.npz") as found,
+    ):
+        assert expected.files == found.files
+        for name in expected.files:
+            assert expected[name].tobytes() == found[name].tobytes(), name
+            assert np.isfinite(expected[name]).all()
+    ends = [checkpoints(one)[-1] for one in (calm, gang)]
+    assert [end.step for end in ends] == [steps, steps]
+    assert len({(end.path / "state.safetensors").read_bytes() for end in ends}) == 1

@@ -18,6 +18,8 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -94,6 +96,17 @@ class Store:
         root = self.folder / BUCKET
         found = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_file()}
         return {name: path for name, path in found.items() if not name.startswith(".sgwtmp")}
+
+
+@contextmanager
+def serving(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """One that runs, and what is needed to reach it in the environment."""
+    store = Store(folder)
+    store.start()
+    for name, value in store.env().items():
+        monkeypatch.setenv(name, value)
+    yield store
+    store.kill()
 
 
 def state_after(steps: int) -> bytes:

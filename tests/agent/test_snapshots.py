@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from gangs import Gang, until_gone
-from stores import BUCKET, SAVES, Narrow, Store, complete, needs_store, newest, state_after
+from stores import BUCKET, SAVES, Narrow, Store, complete, needs_store, newest, serving, state_after
 from waiting import eventually
 
 from oarlock import job, runs
@@ -31,13 +31,9 @@ Train = Callable[..., Gang]
 @pytest.fixture
 def store(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """Its keys are made up for the test, and when that is over they are in no file of a run."""
-    store = Store(tmp_path / "bucket")
-    store.start()
-    for name, value in store.env().items():
-        monkeypatch.setenv(name, value)
-    yield store
-    end_all()
-    store.kill()
+    with serving(tmp_path / "bucket", monkeypatch) as store:
+        yield store
+        end_all()
     secrets = {store.key.encode(), store.secret.encode(), os.environ["AWS_SECRET_ACCESS_KEY"].encode()}
     files = [path for top in (home, tmp_path / "job") for path in top.rglob("*") if path.is_file()]
     assert not [path for path in files if any(secret in path.read_bytes() for secret in secrets)]

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from cli.small_programs import SCRIPT, eventually, write
-from stores import BUCKET, Store, needs_store
+from stores import BUCKET, Store, needs_store, serving
 
 from oarlock import runs
 from oarlock.training import store as folders
@@ -257,12 +257,8 @@ class TestSnapshots:
 
     @pytest.fixture
     def store(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-        store = Store(tmp_path / "bucket")
-        store.start()
-        for name, value in store.env().items():
-            monkeypatch.setenv(name, value)
-        yield store
-        store.kill()
+        with serving(tmp_path / "bucket", monkeypatch) as store:
+            yield store
 
     @pytest.fixture
     def run(self, oarlock: Any, store: Store, tmp_path: Path) -> runs.RunFolder:

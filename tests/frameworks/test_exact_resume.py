@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 import diaries
-import numpy as np
 import pytest
 from diaries import BATCHES, PATIENCE, Diary
 from gangs import Gang
@@ -41,27 +40,9 @@ def test_after_five_kills_the_result_is_the_same_to_the_last_bit(
     repeated = _check_timeline(diaries.read(gang), diaries.checkpoints(gang))
     print(f"{program}: {kills} kills, {repeated} of {STEPS} steps made again")
     assert _check_timeline(diaries.read(calm), diaries.checkpoints(calm)) == 0
-    _compare(calm, gang)
-
-
-def _compare(calm: Gang, gang: Gang) -> None:
-    """The loss of every step, also of those that were made again (of a fit, what Keras has measured since the
-    epoch began); weights and metrics at the end; then the optimizer, seeds and all else that is kept."""
     [alone] = diaries.read(calm)
-    for diary in diaries.read(gang):
-        for made, expected in zip(diary.made, alone.made):
-            assert made == [expected[step] for step, _ in made], diary.generation
-    with (
-        np.load(calm.run.path / "model" / "final.npz") as expected,
-        np.load(gang.run.path / "model" / "final.npz") as found,
-    ):
-        assert expected.files == found.files
-        for name in expected.files:
-            assert expected[name].tobytes() == found[name].tobytes(), name
-            assert np.isfinite(expected[name]).all()
-    ends = [diaries.checkpoints(one)[-1] for one in (calm, gang)]
-    assert [end.step for end in ends] == [STEPS, STEPS]
-    assert len({(end.path / "state.safetensors").read_bytes() for end in ends}) == 1
+    diaries.check_losses(alone, diaries.read(gang))
+    diaries.check_results(calm, gang, STEPS)
 
 
 # Killing

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import diaries
-import numpy as np
 import pytest
 from diaries import BATCHES, PATIENCE, Diary
 from gangs import Gang, until_gone
-from stores import BUCKET, Store, complete, needs_store, newest
+from stores import BUCKET, Store, complete, needs_store, newest, serving
 
 from oarlock.agent import processes
 
@@ -26,12 +25,8 @@ SLOWLY = 0.2  # seconds in a step, so that a snapshot is complete long before th
 @pytest.fixture
 def store(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """Its keys are made up for the test, and when that is over they are in no file of a machine."""
-    store = Store(tmp_path / "bucket")
-    store.start()
-    for name, value in store.env().items():
-        monkeypatch.setenv(name, value)
-    yield store
-    store.kill()
+    with serving(tmp_path / "bucket", monkeypatch) as store:
+        yield store
     machines = [path for path in tmp_path.iterdir() if path != store.folder]
     files = [path for machine in machines for path in machine.rglob("*") if path.is_file()]
     secrets = (store.key.encode(), store.secret.encode())
@@ -69,8 +64,10 @@ def test_on_a_fresh_machine_the_result_is_the_same_to_the_last_bit(
     [after] = diaries.read(second)
     print(f"{program}: lost after step {before.last}, went on from step {there}")
     _check_steps(before, after, there)
-    _check_losses(calm, before, after)
-    _check_results(calm, second)
+    [alone] = diaries.read(calm)
+    assert [len(made) for made in alone.made] == [STEPS, STEPS]
+    diaries.check_losses(alone, [before, after])
+    diaries.check_results(calm, second, STEPS)
 
 
 def _is_past_a_snapshot(gang: Gang, store: Store) -> bool:
@@ -98,27 +95,3 @@ def _check_steps(before: Diary, after: Diary, there: int) -> None:
         assert [step for step, _ in after.began[rank]] == list(range(there, STEPS))
         for step, examples in [*before.began[rank], *after.began[rank]]:
             assert examples == BATCHES.mine(step, rank=rank, world=2), (step, rank)
-
-
-def _check_losses(calm: Gang, *parts: Diary) -> None:
-    """Of every step, also those that were made again; of a fit, what was measured since the epoch began."""
-    [alone] = diaries.read(calm)
-    assert [len(made) for made in alone.made] == [STEPS, STEPS]
-    for diary in parts:
-        for made, expected in zip(diary.made, alone.made):
-            assert made == [expected[step] for step, _ in made], diary.generation
-
-
-def _check_results(calm: Gang, moved: Gang) -> None:
-    """Weights and metrics at the end; then the optimizer, seeds and all else that is kept."""
-    with (
-        np.load(calm.run.path / "model" / "final.npz") as expected,
-        np.load(moved.run.path / "model" / "final.npz") as found,
-    ):
-        assert expected.files == found.files
-        for name in expected.files:
-            assert expected[name].tobytes() == found[name].tobytes(), name
-            assert np.isfinite(expected[name]).all()
-    ends = [diaries.checkpoints(one)[-1] for one in (calm, moved)]
-    assert [end.step for end in ends] == [STEPS, STEPS]
-    assert len({(end.path / "state.safetensors").read_bytes() for end in ends}) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import subprocess
@@ -188,6 +189,16 @@ def running(api: Api, run: str, count: int) -> dict[str, Object]:
         return found if len(up) == count else {}
 
     return eventually(look, f"{count} running pods of {run}")
+
+
+def stepped(told: str, generation: int) -> set[str]:
+    """The tasks that have reported since that generation formed, if it is the latest, by `events --json`.
+    (A task's state keeps the step of the generation before.)"""
+    happened = [json.loads(line) for line in told.splitlines()]
+    formed = [at for at, event in enumerate(happened) if event["kind"] == "generation"]
+    if not formed or happened[formed[-1]]["generation"] != generation:
+        return set()
+    return {event["task"] for event in happened[formed[-1] :] if event["kind"] == "report"}
 
 
 def jobs_of(api: Api, run: str) -> dict[str, Object]:

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from kubernetes.driving import written
+from kubernetes.driving import stepped, written
 from waiting import eventually
 
 from oarlock.engines.kubernetes import exec
@@ -44,12 +44,8 @@ def runs_in(oarlock: Command, name: str, generation: int, after: int = 0) -> boo
 
 
 def steps_in(oarlock: Command, name: str, generation: int) -> bool:
-    """Whether both have made one since it formed; a task's state keeps the step of the one before."""
-    told = [json.loads(line) for line in oarlock("events", "--json", name).stdout.splitlines()]
-    formed = [at for at, event in enumerate(told) if event["kind"] == "generation"][generation - 1 :]
-    return (
-        bool(formed) and len({event["task"] for event in told[formed[0] :] if event["kind"] == "report"}) == 2
-    )
+    """Whether both have made one."""
+    return len(stepped(oarlock("events", "--json", name).stdout, generation)) == 2
 
 
 def pod(api: Api, name: str, leads: bool) -> str:

@@ -9,11 +9,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from clusters import Cluster
-from kubernetes.driving import SMALL, Driver, Started, driving, jobs_of
+from kubernetes.driving import SMALL, Driver, Started, driving, jobs_of, stepped
 from waiting import eventually
 
 from oarlock import runs
@@ -218,16 +217,11 @@ def mortal(driver: Driver, calls: int, *words: str) -> int:
 
 def until_all_step(driver: Driver, run: str, generation: int, size: int) -> None:
     """Every task of the generation has reported a step of its own in it."""
-
-    def look() -> bool:
-        told = [json.loads(line) for line in driver.call("events", "--json", run).stdout.splitlines()]
-        starts = [at for at, event in enumerate(told) if event["kind"] == "generation"]
-        if not starts or told[starts[-1]]["generation"] != generation:
-            return False
-        since: list[dict[str, Any]] = told[starts[-1] :]
-        return len({event["task"] for event in since if event["kind"] == "report"}) == size
-
-    eventually(look, f"steps of {size} workers in generation {generation}", PATIENCE)
+    eventually(
+        lambda: len(stepped(driver.call("events", "--json", run).stdout, generation)) == size,
+        f"steps of {size} workers in generation {generation}",
+        PATIENCE,
+    )
 
 
 def until_pods(api: Api, run: str, size: int) -> None:

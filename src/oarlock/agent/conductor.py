@@ -44,9 +44,7 @@ class Conductor:
         self.record = record
         self.phase = "gathering"
         self.agents: dict[str, Agent] = {}
-        self.wanted = Wanted(spec)
-        if spec.is_replaced and record.state.workers is not None:  # as the one before us was told
-            self.wanted.set_workers(record.state.workers)
+        self.wanted = Wanted(spec, record.state.workers if spec.is_replaced else None)  # as before us
         self.generation = record.state.generation
         self.tasks: tuple[Task, ...] = ()
         self.places: dict[str, list[str]] = {}

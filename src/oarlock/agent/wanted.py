@@ -10,9 +10,12 @@ from oarlock.cluster import form
 
 
 class Wanted:
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, workers: int | None = None) -> None:
+        """`workers`: as many as were asked for since, if any were."""
         self.spec = spec
         self.sizes = dict(spec.sizes)
+        if workers is not None:
+            self.set_workers(workers)
 
     def set_workers(self, workers: int) -> bool:
         """Whether that is a change."""

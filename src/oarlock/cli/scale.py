@@ -59,7 +59,7 @@ def _parse(words: tuple[str, ...]) -> tuple[str | None, int]:
 
 def _until_formed(run: runs.RunFolder, workers: int, tasks: int, generation: int) -> RunState:
     state, happened = RunState(run.name), Tail(run.path / "events.jsonl")
-    wanted, deadline, told = plural(workers, "worker"), time.monotonic() + _PATIENCE, None
+    wanted, began, told = plural(workers, "worker"), time.monotonic(), None
     while True:
         is_held = run.is_running()  # before the look: what was written by then is seen
         for line in happened.lines():
@@ -70,10 +70,10 @@ def _until_formed(run: runs.RunFolder, workers: int, tasks: int, generation: int
                 return state  # it may have ended since
         if not is_held:
             raise OarlockError(f"{run.name} {run.state().state} before {wanted} were running")
-        if state.problem not in (None, told) and time.monotonic() > deadline - _PATIENCE + _MOMENT:
+        if state.problem not in (None, told) and time.monotonic() > began + _MOMENT:
             told = state.problem
             click.echo(f"oarlock: {told}", err=True)
-        if time.monotonic() > deadline:
+        if time.monotonic() > began + _PATIENCE:
             running = _workers(state).count("running") * workers // tasks
             raise OarlockError(_too_few(run.name, workers, running))
         time.sleep(0.05)

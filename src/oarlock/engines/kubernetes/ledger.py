@@ -41,10 +41,7 @@ class Ledger:
     @property
     def machines(self) -> int:
         """How many pods there are to be, by the last `scale`."""
-        wanted = Wanted(self._spec)
-        if self.state.workers is not None:
-            wanted.set_workers(self.state.workers)
-        return wanted.machines
+        return Wanted(self._spec, self.state.workers).machines
 
     def take(self, uid: str, pod: str, stamp: str, text: str) -> None:
         """One line of a pod's log."""

@@ -51,8 +51,7 @@ def settle(run: RunFolder, api: Api) -> bool:
         return True  # it is being sent right now
     try:
         jobs = submit.jobs_of(api, run.name)
-        lead = next((job for job in jobs if LEAD in job["metadata"]["labels"]), None)
-        if lead is not None and COMPLETE in _notes(lead):
+        if _complete(jobs) is not None:
             repair(api, jobs)
             (run.path / submit.UNSENT).unlink()
             return True
