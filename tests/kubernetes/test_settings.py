@@ -48,7 +48,31 @@ print(json.dumps({
     "hosts": "10.1.2.3" in read("/etc/hosts"),
 }))
 """
-WHO = "import os; print(os.environ['POD_NAME'], os.environ.get('RANK'), os.environ['OARLOCK_WORLD'])"
+WHO = """
+import os
+print(os.environ["POD_NAME"], os.environ.get("RANK"), os.environ["OARLOCK_WORLD"])
+"""
+# A run is over when worker-0 is, and then the servers are stopped: it waits until all have said their words.
+MEET = """
+import json, socket, time
+config = json.loads(os.environ["TF_CONFIG"])
+mine = config["cluster"][config["task"]["type"]][config["task"]["index"]]
+others = {one for addresses in config["cluster"].values() for one in addresses} - {mine}
+deadline = time.monotonic() + 60
+if os.environ["POD_NAME"] != "worker-0":
+    with socket.create_server(("", int(mine.rpartition(":")[2]))) as door:
+        door.accept()
+    others = set()
+while others:
+    host, _, port = min(others).rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+        others.discard(min(others))
+    except OSError:
+        if time.monotonic() > deadline:
+            raise
+        time.sleep(0.05)
+"""
 CLUSTER_WIDE = {
     "PriorityClass": ("apis/scheduling.k8s.io/v1", "priorityclasses"),
     "ServiceAccount": ("api/v1", "namespaces/team/serviceaccounts"),
@@ -129,7 +153,7 @@ class Full:
             },
         }
         roles = {"worker": {"replicas": 2, **SMALL}, "ps": SMALL}
-        self.folder = driver.job(LOOK, roles=roles, kubernetes=settings)
+        self.folder = driver.job(LOOK + MEET, roles=roles, kubernetes=settings)
         self.job = self.folder.name
         self.run: Started = driver.start(self.folder)
 
@@ -149,7 +173,7 @@ def grouped(full: Full, driver: Driver, cluster: Cluster) -> Started:
     ]
     claim = driver.claim()
     folder = driver.job(
-        WHO, roles={"worker": workers, "ps": SMALL}, kubernetes={"image": IMAGE, "claim": claim}
+        WHO + MEET, roles={"worker": workers, "ps": SMALL}, kubernetes={"image": IMAGE, "claim": claim}
     )
     return driver.start(folder)
 
