@@ -113,10 +113,15 @@ def arena() -> Iterator[Arena]:
 
 
 def oarlock_run(
-    place: Arena, program: str, tasks: int, *args: str, env: Mapping[str, str] | None = None
+    place: Arena,
+    program: str,
+    tasks: int,
+    *args: str,
+    options: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
 ) -> None:
     """`oarlock run`, as a person types it. A run that is killed on purpose may restart for ever."""
-    options = ["-n", str(tasks), "--set", "limits.restarts=1000"]
+    options = ["-n", str(tasks), "--set", "limits.restarts=1000", *options]
     place.start([BIN / "oarlock", "run", *options, PROGRAMS / program, "--marks", place.folder, *args], env)
 
 

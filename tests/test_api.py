@@ -91,7 +91,7 @@ def test_the_fields_are_those_of_the_job_file(tmp_path: Path) -> None:
         ({"program": "nope.py"}, "program: nope.py: no such program"),
         ({"program": "train.py", "workers": 0}, "roles.worker.replicas: expected 1 or more"),
         ({"program": "train.py", "limts": {}}, "limts: no such field; did you mean limits"),
-        ({"program": "train.py", "warm": "yes"}, "warm: expected true or false"),
+        ({"program": "train.py", "warm": "yes"}, "warm: expected true, false or a duration"),
         ({}, "there is nothing to run"),
     ],
 )

@@ -117,6 +117,12 @@ def test_every_field_is_read() -> None:
     assert job.kubernetes.volumes == {"data": Volume(path="/data", claim="images")}
 
 
+def test_imports_may_be_kept_for_a_while() -> None:
+    job = parse({**PROGRAM, "warm": "1h30m"})
+    assert job.warm == Duration(5400)
+    assert parse(to_data(job)) == job
+
+
 def test_a_role_may_be_a_list_of_groups() -> None:
     gpus, cpus = {"replicas": 2, "gpu": 1}, {"replicas": "1..4", "cpu": 3}
     groups = [{**gpus, "processes": 2}, {**cpus, "processes": 2}]
@@ -221,7 +227,8 @@ MISTAKES: list[tuple[dict[Any, Any], str]] = [
     ),
     ({"limits": {"rendezvous": 0}}, "limits.rendezvous: expected 1s or more, found 0"),
     ({"limits": {"grace": -1}}, "limits.grace: expected a duration between 0 and 3650d, found -1"),
-    ({"warm": "yes"}, 'warm: expected true or false, found "yes"'),
+    ({"warm": "yes"}, 'warm: expected true, false or a duration such as 90s, 10m or 1h30m, found "yes"'),
+    ({"warm": 0}, "warm: expected true, false or a duration such as 90s, 10m or 1h30m, found 0"),
     ({"seed": -1}, "seed: expected 0 or more, found -1"),
     ({"seed": 2**32}, "seed: expected at most 4294967295, found 4294967296"),
     (

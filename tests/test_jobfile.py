@@ -409,7 +409,8 @@ def test_a_variable_is_the_text_that_was_written(here: Path, written: str, text:
 @pytest.mark.parametrize("word", ["no", "yes", "on", "off", "y"])
 def test_only_true_and_false_are_booleans(here: Path, word: str) -> None:
     write(here, {"job.yaml": f"program: train.py\nwarm: {word}\n"})
-    assert problem_with(here) == f'job.yaml:2: warm: expected true or false, found "{word}"'
+    expected = "true, false or a duration such as 90s, 10m or 1h30m"
+    assert problem_with(here) == f'job.yaml:2: warm: expected {expected}, found "{word}"'
 
 
 def test_anchors_and_merges_share_what_is_the_same(here: Path) -> None:

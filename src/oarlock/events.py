@@ -5,7 +5,8 @@ RunState is the one thing that every view of a run shows: `ps`, `status`, the li
 
     run         job, engine, tasks          the run was created
     agent       pid, host                   an agent took it up (again, after --resume)
-    ready       seconds, warm, modules      the zygote has imported what the tasks will need
+    ready       seconds, warm, modules      the zygote has imported what the tasks will need (keeper: the
+                                            process that had it, or has it for `keep` seconds after the run)
     generation  generation, tasks           a gang forms
     task        task, state, pid | code     a task started or ended (code: its own, 128+n for a signal)
     report      task, step, total?, busy?, ... progress, as the program told it; busy: the share of its time

@@ -291,7 +291,9 @@ class Job(Section, frozen=True, kw_only=True):
     storage: Annotated[Storage, "Where data, checkpoints, the model and logs are kept."] = Storage()
     limits: Annotated[Limits, "When a run is restarted, given up or stopped."] = Limits()
     warm: Annotated[
-        bool, kinds.flag(), "Import the framework once and fork the tasks; false starts each afresh."
+        bool | Duration,
+        kinds.flag_or_duration("1s"),
+        "Import the framework once and fork the tasks; 10m: keep it for the next run; false: never.",
     ] = True
     seed: Annotated[int, kinds.whole(0, 2**32 - 1), "For the order of examples and random numbers."] = 0
     kubernetes: Annotated[Kubernetes, "Settings that only Kubernetes has."] = Kubernetes()

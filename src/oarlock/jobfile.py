@@ -31,7 +31,7 @@ FLAGS = {
     "roles.worker.replicas": "--workers",
     "roles.ps.replicas": "--ps",
     "roles.evaluator.replicas": "--evaluator",
-    "warm": "--cold",
+    "warm": "--warm",
     "args": "arguments",
     "kubernetes.namespace": "--namespace",
     "kubernetes.context": "--context",

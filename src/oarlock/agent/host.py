@@ -235,7 +235,8 @@ class Host:
     def _on_ready(self, ready: dict[str, Any]) -> None:
         self.loop.cancel("zygote")
         self.is_ready = True
-        self.tell({"kind": "ready", **{key: value for key, value in ready.items() if value}})
+        told = {**ready, "keeper": self.zygote.keeper, "keep": self.zygote.keep}
+        self.tell({"kind": "ready", **{key: value for key, value in told.items() if value}})
         if not ready["warm"] and self.spec.warm:
             self.tell({"kind": "note", "text": f"tasks are spawned, not forked: {ready['why']}"})
         self._converge()
@@ -250,13 +251,13 @@ class Host:
     def _on_zygote_lost(self) -> None:
         """Its tasks die with it (the kernel sees to that); what they leave is ours to end."""
         self.loop.forget(self.zygote.sock)
-        code = self.zygote.bury()
-        if not self.is_ready and self.zygote.warm:
-            text = f"importing {', '.join(self.spec.modules)} ended the process (exit code {code})"
+        how = self.zygote.bury()
+        if not self.is_ready and self.zygote.warm and not self.zygote.is_adopted:
+            text = f"importing {', '.join(self.spec.modules)} ended the process{how}"
             self.tell({"kind": "note", "text": text})
             self.zygote.warm = False  # let the program's own import say why
         else:
-            self.tell({"kind": "note", "text": f"the parent of the tasks died (exit code {code})"})
+            self.tell({"kind": "note", "text": f"the parent of the tasks died{how}"})
         self.is_ready = self.is_sweeping = False
         for member in self._alive():
             member.status = signal.SIGKILL

@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import time
+from collections.abc import Collection, Container
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -37,8 +38,9 @@ def adopt_orphans() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def descendants(root: int) -> list[int]:
-    """Everybody below `root`, parents first. Zombies count: they are there until reaped."""
+def descendants(root: int, spare: Container[int] = ()) -> list[int]:
+    """Everybody below `root`, parents first. Zombies count: they are there until reaped. `spare` and who is
+    below them do not."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -48,13 +50,13 @@ def descendants(root: int) -> list[int]:
     found: list[int] = []
     level = [root]
     while level:
-        level = [child for pid in level for child in children.get(pid, [])]
+        level = [child for pid in level for child in children.get(pid, []) if child not in spare]
         found += level
     return found
 
 
-def end_orphans(limit: float = 5.0) -> None:
-    """Kill and reap everything below this process; a fork bomb gets `limit` seconds."""
+def end_orphans(limit: float = 5.0, spare: Collection[int] = ()) -> None:
+    """Kill and reap everything below this process but `spare`; a fork bomb gets `limit` seconds."""
     deadline = time.monotonic() + limit
     while time.monotonic() < deadline:
         try:
@@ -62,7 +64,10 @@ def end_orphans(limit: float = 5.0) -> None:
         except ChildProcessError:
             return  # nobody is left
         if not reaped:
-            for pid in descendants(os.getpid()):
+            strays = descendants(os.getpid(), spare)
+            if spare and not strays:
+                return
+            for pid in strays:
                 send(pid, signal.SIGKILL)
             time.sleep(0.002)
 

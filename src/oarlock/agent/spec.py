@@ -53,6 +53,7 @@ class Spec:
     port: int = 0  # the coordinator's; 0 is any
     modules: list[str] = field(default_factory=list)  # for the zygote to import
     warm: bool = True
+    keep: float = 0.0  # seconds for which what was imported stays for the next run
     seed: int = 0
     job: str = ""
     id: str = ""  # tells it from an earlier run of the same name, whose folder may still be there

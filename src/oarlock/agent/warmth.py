@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from oarlock.agent import frames, processes
+from oarlock.agent import frames, keeping, processes
 from oarlock.agent.spec import Spec
 
 _PATIENCE = 10.0  # seconds for a zygote told to leave
@@ -20,7 +20,9 @@ class ZygoteProcess:
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
         self.warm = spec.warm
-        self._process: subprocess.Popen[bytes] | None = None
+        self.keep = spec.keep  # seconds for it to stay after the run
+        self._can_stay = False
+        self._process: subprocess.Popen[bytes] | keeping.Adopted | None = None
 
     @property
     def pid(self) -> int:
@@ -28,10 +30,29 @@ class ZygoteProcess:
         return self._process.pid
 
     @property
+    def is_adopted(self) -> bool:
+        """Whether its imports are those of an earlier run."""
+        return isinstance(self._process, keeping.Adopted)
+
+    @property
+    def keeper(self) -> int | None:
+        """The process that keeps the imports, or will after the run."""
+        if isinstance(self._process, keeping.Adopted):
+            return self._process.keeper
+        return self.pid if self.keep and self._can_stay else None
+
+    @property
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
     def start(self, env: dict[str, str]) -> None:
+        env = {**os.environ, **env, "PATH": _path(), **self.spec.env}
+        if self.keep:
+            self._name = keeping.name(self.spec.cwd, self.spec.modules, env)
+            found = keeping.adopt(self._name, self.spec.cwd, env)
+            if found is not None:
+                self._process, self.sock = found
+                return
         self.sock, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -42,7 +63,7 @@ class ZygoteProcess:
                     str(theirs.fileno()),
                     str(os.getpid()),
                 ],
-                env={**os.environ, **env, "PATH": _path(), **self.spec.env},
+                env=env,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
             )
@@ -53,19 +74,26 @@ class ZygoteProcess:
             frames.send(self.sock, message, fds)
 
     def receive(self) -> dict[str, Any] | None:
-        return frames.receive(self.sock)[0]
+        message, _ = frames.receive(self.sock)
+        if message is not None and "ready" in message:
+            self._can_stay = message["ready"]["warm"] and bool(message["ready"]["modules"])
+        return message
 
-    def bury(self) -> int:
-        """After it died: end the orphans that are now ours, say how it ended."""
+    def bury(self) -> str:
+        """After it died: end the orphans that are now ours, say how it ended. The next one is not kept."""
         assert self._process is not None
         self.sock.close()
-        code = processes.shell_code(self._process.wait())
+        code = self._process.wait()
+        told = "" if self.is_adopted else f" (exit code {processes.shell_code(code)})"
         processes.end_orphans()
-        return code
+        self.keep = 0.0
+        return told
 
     def close(self) -> None:
         if self._process is None:
             return
+        if self.keep and self._can_stay and self._stays():
+            return  # and has ended all that was below it
         self.sock.close()
         try:
             self._process.wait(_PATIENCE)
@@ -73,6 +101,15 @@ class ZygoteProcess:
             self._process.kill()
             self._process.wait()
         processes.end_orphans()
+
+    def _stays(self) -> bool:
+        self.send({"stay": {"name": self._name, "seconds": self.keep}})
+        self.sock.settimeout(_PATIENCE)
+        with suppress(OSError):
+            while (message := self.receive()) is not None:
+                if "staying" in message:
+                    return bool(message["staying"])
+        return False
 
 
 def _path() -> str:

@@ -19,9 +19,10 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from oarlock.agent import frames, processes, runner
+from oarlock.agent import frames, keeping, processes, runner
 
 
 def main() -> NoReturn:
@@ -39,6 +40,7 @@ def main() -> NoReturn:
     if prepare is None:
         os._exit(1)
     os.chdir(prepare["cwd"])
+    born = time.time()
     # No collection while importing, nor after it: it would look at half a million objects that all stay, for
     # 0.6 of 2.0 s with torch and 0.7 of 2.6 s with TensorFlow, to find two to seven megabytes.
     gc.disable()
@@ -48,8 +50,17 @@ def main() -> NoReturn:
     processes.die_with_parent(0)
     if os.getppid() != int(sys.argv[2]):
         os._exit(1)
-    frames.send(sock, {"ready": ready})
-    _Zygote(sock, warm=ready["warm"]).serve()
+    while True:
+        frames.send(sock, {"ready": ready})
+        stay = _Zygote(sock, warm=ready["warm"]).serve()
+        sock = keeping.Keeper(stay.listener, stay.seconds, born).serve()  # from here on for another run
+        ready = {**ready, "seconds": 0.0}
+
+
+@dataclass(frozen=True)
+class _Stay:
+    listener: socket.socket
+    seconds: float
 
 
 class _Zygote:
@@ -58,13 +69,14 @@ class _Zygote:
         self.warm = warm
         self.alive: set[int] = set()
         self.ended_by_us: set[int] = set()
-        self.wake, wake_write = os.pipe()
+        self.wake, self.wake_write = os.pipe()
         os.set_blocking(self.wake, False)
-        os.set_blocking(wake_write, False)
-        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        os.set_blocking(self.wake_write, False)
+        signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
-    def serve(self) -> NoReturn:
+    def serve(self) -> _Stay:
+        """Until the agent is gone, or tells us to stay without it."""
         while True:
             readable, _, _ = select.select([self.sock.fileno(), self.wake], [], [])
             if self.wake in readable:
@@ -75,6 +87,8 @@ class _Zygote:
                 message, fds = frames.receive(self.sock)
                 if message is None:
                     self._leave()
+                if "stay" in message:
+                    return self._stay(**message["stay"])
                 self._obey(message, fds)
 
     def _obey(self, message: dict[str, Any], fds: list[int]) -> None:
@@ -129,6 +143,20 @@ class _Zygote:
                 self.ended_by_us.discard(pid)
         if exits:
             frames.send(self.sock, {"exited": exits})
+
+    def _stay(self, name: str, seconds: float) -> _Stay:
+        processes.end_orphans()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
+        os.close(self.wake)
+        os.close(self.wake_write)
+        listener = keeping.claim(name) if self.warm else None
+        with suppress(ConnectionError):
+            frames.send(self.sock, {"staying": listener is not None})
+        self.sock.close()
+        if listener is None:
+            os._exit(0)
+        return _Stay(listener, seconds)
 
     def _leave(self) -> NoReturn:
         """The agent is gone: nobody may outlive it."""

@@ -55,7 +55,7 @@ def load(given: Mapping[str, Any], *, is_here: bool = True) -> jobfile.JobFile:
         "roles.evaluator.replicas": 1 if given["evaluator"] else None,
         "framework": given["framework"],
         "module": given["module"],
-        "warm": False if given["cold"] else None,
+        "warm": False if given["cold"] else given["warm"],
         "args": list(args) or None,
         "kubernetes.namespace": given.get("namespace"),
         "kubernetes.context": given.get("context"),
@@ -92,6 +92,9 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
     click.option(
         "-m", "--module", metavar="NAME", help="Run a module, as python -m does, instead of TARGET."
+    ),
+    click.option(
+        "--warm", metavar="TIME", help="Keep what was imported for the next run, so long (warm: 10m)."
     ),
     click.option("--cold", is_flag=True, help="Start each task afresh instead of forking it (warm: false)."),
 )

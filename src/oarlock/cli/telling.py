@@ -94,7 +94,13 @@ def first_line(text: str, most: int = 200) -> str:
 
 def _ready(event: Event) -> str:
     modules = ", ".join(event.get("modules") or [])
-    said = f"imported {modules} in {duration(event.get('seconds'))}" if modules else "ready"
+    said = "ready"
+    if modules and event.get("seconds"):
+        said = f"imported {modules} in {duration(event['seconds'])}"
+        if event.get("keeper"):
+            said += f"; process {event['keeper']} keeps them for {duration(event.get('keep'))} after the run"
+    elif modules:
+        said = f"{modules} were still imported, in process {event.get('keeper')}"
     return f"{event['on']}: {said}" if event.get("on") else said
 
 

@@ -22,7 +22,7 @@ from oarlock.agent import bucket
 from oarlock.agent.spec import Spec
 from oarlock.engines import specs
 from oarlock.errors import JobError, OarlockError
-from oarlock.job import Job, parse, to_data
+from oarlock.job import Duration, Job, parse, to_data
 from oarlock.jobfile import JobFile
 
 
@@ -76,6 +76,7 @@ def stop(run: runs.RunFolder, *, now: bool = False) -> None:
 def spec_for(job: Job, folder: Path, record: Path, machines: int = 1) -> Spec:
     """What the agent of a run with its record there is told. Creates nothing."""
     _check_machines(job, machines)
+    is_linux = sys.platform == "linux"
     return replace(
         specs.resolve(job, folder, record.name),
         folder=str(record),
@@ -83,7 +84,8 @@ def spec_for(job: Job, folder: Path, record: Path, machines: int = 1) -> Spec:
         folders=_folders(job, folder, record),
         snapshots=_place(job.storage.snapshots, folder) if job.storage.snapshots else "",
         machines=machines,
-        warm=job.warm and sys.platform == "linux",
+        warm=bool(job.warm) and is_linux,
+        keep=job.warm.seconds if isinstance(job.warm, Duration) and is_linux and machines == 1 else 0.0,
     )
 
 

@@ -24,7 +24,7 @@ def resolve(job: Job, folder: Path, run: str) -> Spec:
         limits=_limits(job),
         env=dict(job.env),
         modules=_modules(job, folder),
-        warm=job.warm,
+        warm=bool(job.warm),
         seed=job.seed,
         snapshots=job.storage.snapshots or "",
     )

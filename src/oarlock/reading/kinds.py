@@ -229,6 +229,21 @@ def duration(least: str = "0s", or_none: bool = False) -> Kind:
     return Kind(read, {"anyOf": [*forms, _matching("[Nn][Oo][Nn][Ee]")] if or_none else forms})
 
 
+def flag_or_duration(least: str) -> Kind:
+    """Yes or no, or for how long."""
+    shortest = duration(least)
+
+    def read(written: Any) -> bool | Duration:
+        if isinstance(written, bool):
+            return written
+        try:
+            return Duration.parse(shortest.read(written))
+        except ValueError:
+            raise unexpected(f"true, false or {Duration.EXPECTED}", written) from None
+
+    return Kind(read, {"anyOf": [{"type": "boolean"}, *shortest.schema["anyOf"]]})
+
+
 def size() -> Kind:
     return Kind(Size.parse, {"anyOf": [{"type": "integer", "minimum": 1}, _matching(Size.PATTERN)]})
 
