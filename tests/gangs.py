@@ -15,7 +15,7 @@ from oarlock.jobfile import JobFile
 from oarlock.runs import RunFolder
 from oarlock.watch import Watch
 
-DEADLINE = 60.0
+DEADLINE = 120.0
 STEPS = """
 import os, sys, time, oarlock
 me = oarlock.current()
@@ -112,12 +112,12 @@ def is_running(pid: int) -> bool:
     """Zombies do not run."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # gone before it was opened, or before it was read
         return False
     return stat.rsplit(")", 1)[1].split()[0] not in ("Z", "X")
 
 
-def until_gone(pids: list[int], seconds: float = 10.0) -> None:
+def until_gone(pids: list[int], seconds: float = DEADLINE) -> None:
     deadline = time.monotonic() + seconds
     while left := [pid for pid in pids if is_running(pid)]:
         assert time.monotonic() < deadline, f"still running after {seconds} s: {left}"

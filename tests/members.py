@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ class Leader:
         self, folder: Path, machines: int, program: str = "import time; time.sleep(600)", **limits: Any
     ):
         self.members: list[Member] = []
+        self.is_over = threading.Event()
+        threading.Thread(target=self._beat, daemon=True).start()
         self.folder = folder / "run"
         self.folder.mkdir(parents=True)
         (folder / "program.py").write_text(program)
@@ -41,7 +44,7 @@ class Leader:
             program=Program("program", "program.py"),
             sizes={"worker": machines},
             folders={name: str(self.folder / name) for name in ("model", "checkpoints")},
-            limits=Limits(**{"rendezvous": 60.0, **limits}),
+            limits=Limits(**{"rendezvous": 600.0, **limits}),  # a slow test is nobody's failure
             machines=machines,
             brings_crew=False,
         )
@@ -91,6 +94,15 @@ class Leader:
         for member in self.members:
             member.close()
 
+    def _beat(self) -> None:
+        """As real agents do, whatever the test is about: who is silent for five seconds is cut off."""
+        while not self.is_over.wait(1.0):
+            for member in [one for one in self.members if one.is_seated]:
+                try:
+                    member.send({"beat": 1})
+                except OSError:
+                    pass  # one of us has closed it
+
 
 @contextmanager
 def leading(folder: Path, machines: int, **more: Any) -> Iterator[Leader]:
@@ -99,6 +111,7 @@ def leading(folder: Path, machines: int, **more: Any) -> Iterator[Leader]:
         yield leader
     finally:
         leader.close()
+        leader.is_over.set()
 
 
 class Member:
@@ -123,6 +136,7 @@ class Member:
         }
         self.wishes: list[Message] = []
         self.refused: str | None = None
+        self.is_seated = False
         self.is_closed = False
         self.unpacker = Unpacker()
         self.sock = socket.create_connection(leader.address, timeout=30)
@@ -144,6 +158,7 @@ class Member:
                 assert wire.is_proof(message["welcome"], token, "coordinator", self.nonce, self.challenge)
                 self.unpacker.limit = wire.MEMBER_LIMIT
                 self.send({"status": self.status()})
+                self.is_seated = True
             elif "wish" in message:
                 self.wishes.append(message["wish"])
             elif "refused" in message:
@@ -163,7 +178,7 @@ class Member:
     def send(self, message: Message) -> None:
         self.sock.sendall(pack(message))
 
-    def until(self, done: Callable[[Member], Any], what: str, seconds: float = 30.0) -> Any:
+    def until(self, done: Callable[[Member], Any], what: str, seconds: float = 60.0) -> Any:
         deadline = time.monotonic() + seconds
         while not (found := done(self)):
             left = deadline - time.monotonic()
@@ -181,10 +196,11 @@ class Member:
         return found
 
     def close(self) -> None:
+        self.is_seated = False
         self.sock.close()
 
 
-def attend(members: list[Member], done: Callable[[], bool], seconds: float) -> bool:
+def attend(members: list[Member], done: Callable[[], bool], seconds: float = 60.0) -> bool:
     """Serve many members at once until `done`."""
     deadline = time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:

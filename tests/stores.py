@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from ports import free_ports
 from waiting import eventually
 
 _PACKED = Path(__file__).parents[2] / "shared" / "store" / "bin" / "versitygw.xz"
@@ -62,7 +63,7 @@ class Store:
     def __init__(self, folder: Path, host: str = "127.0.0.1") -> None:
         self.folder = folder
         self.host = host
-        self.port = _free_port(host)
+        self.port = free_ports(1, host)[0]
         self.key = f"KEY{secrets.token_hex(10)}"
         self.secret = secrets.token_hex(20)
         self._process: subprocess.Popen[bytes] | None = None
@@ -83,13 +84,19 @@ class Store:
         self._process = subprocess.Popen(
             words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        eventually(lambda: _listens(self.host, self.port), f"S3 server on port {self.port}", 20, 0.02)
+        eventually(lambda: _listens(self.host, self.port), f"S3 server on port {self.port}", every=0.02)
 
     def kill(self) -> None:
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
             self._process = None
+
+    def settle(self) -> None:
+        """Have what is there be all there will be: a request that was complete when its client died may be
+        carried out later."""
+        self.kill()
+        self.start()
 
     def objects(self) -> dict[str, Path]:
         """What it holds, as its folder shows it; what is still being put together apart."""
@@ -168,11 +175,6 @@ class Narrow:
 def _listens(host: str, port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex((host, port)) == 0
-
-
-def _free_port(host: str) -> int:
-    with socket.create_server((host, 0)) as found:
-        return int(found.getsockname()[1])
 
 
 def _server() -> Path:

@@ -26,14 +26,18 @@ def agent_of(gang: Gang, task: str) -> int:
 
 
 @pytest.mark.parametrize("machines", [1, 2, 4])
-def test_a_gang_over_several_machines(start: Start, machines: int) -> None:
-    program = (
-        STEPS + "print(me.rank, me.world, os.environ['LOCAL_RANK'], os.environ['GROUP_RANK']); train(100)"
-    )
-    gang = start(program, machines=machines, roles={"worker": 4})
-    gang.until_step(1, task="worker-3")
+def test_a_gang_over_several_machines(start: Start, tmp_path: Path, machines: int) -> None:
+    program = """
+print(me.rank, me.world, os.environ['LOCAL_RANK'], os.environ['GROUP_RANK'], flush=True)
+while not os.path.exists("go"):  # nobody ends before the others were looked at
+    train(1)
+"""
+    gang = start(STEPS + program, machines=machines, roles={"worker": 4})
+    for index in range(4):
+        gang.until_step(1, task=f"worker-{index}")
     agents = {agent_of(gang, f"worker-{index}") for index in range(4)}
     assert len(agents) == machines
+    (tmp_path / "job" / "go").touch()
     assert gang.end().state == "succeeded", gang.told()
     per_machine = 4 // machines
     assert sorted(gang.lines) == [
@@ -70,7 +74,7 @@ def test_killing_the_leading_agent_leaves_nobody(start: Start) -> None:
     assert gang.state.agent is not None
     assert all(map(is_running, everybody))
     os.kill(gang.state.agent, signal.SIGKILL)
-    until_gone([gang.state.agent, *everybody], seconds=5)
+    until_gone([gang.state.agent, *everybody])
     assert gang.run.state().state == "lost"
 
 

@@ -24,7 +24,7 @@ def test_last_words_are_heard_although_nobody_listens_on_the_other_side_any_more
     theirs.close()
     for _ in range(3):
         connection.send({"beat": 1})
-    loop.after("patience", 10, lambda: closed.append("nothing more came"))
+    loop.after("patience", 60, lambda: closed.append("nothing more came"))
     while not closed:
         loop.turn()
     assert heard == [{"status": 1}, {"bye": "it was asked to leave"}]

@@ -80,7 +80,7 @@ def test_bent_messages_of_a_member_cost_its_connection_and_nothing_else(tmp_path
     chance = random.Random(1)
     with leading(tmp_path, machines=3, restarts=10**6) as leader:
         one, two = Member(leader, "machine-1"), Member(leader, "machine-2")
-        attend([one, two], lambda: any(wish["do"] == "run" for wish in one.wishes), 30)
+        attend([one, two], lambda: any(wish["do"] == "run" for wish in one.wishes))
         _bend_greetings(leader, chance, 300)
         for _ in range(1500):
             generation = one.wishes[-1]["generation"] if one.wishes else 1

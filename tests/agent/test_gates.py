@@ -18,6 +18,8 @@ from oarlock.engines import local
 
 Start = Callable[..., Gang]
 FOREVER = 10**9
+GRACE = 6  # seconds; long, beside what it takes to kill two tasks on a busy machine
+EVER = {"grace": "1h"}  # no test waits for that
 
 
 @pytest.fixture
@@ -44,7 +46,7 @@ def test_a_stop_ends_all_ranks_before_the_same_step(start: Start, folder: Path) 
     gang = start(IN_STEP + f"train({FOREVER})", roles={"worker": 3})
     until_done(gang, folder, 20)
     local.stop(gang.run)
-    state = gang.end(10)
+    state = gang.end()
     assert (state.state, state.code, state.reason) == ("stopped", 130, "stopped by the user")
     assert halted_at(folder, 1, 3) == int((folder / "kept").read_text())
     assert {task.state for task in state.tasks.values()} == {"killed"}
@@ -52,6 +54,7 @@ def test_a_stop_ends_all_ranks_before_the_same_step(start: Start, folder: Path) 
     assert kinds <= {"run", "agent", "ready", "generation", "task", "report", "stop", "end"}
 
 
+@pytest.mark.timeout(600)
 def test_whenever_it_is_stopped_no_step_is_done_by_some_only(start: Start, folder: Path) -> None:
     """Stopped at random moments and gone on with, each time from the step at which it was stopped. Steps are
     shorter than it takes to agree on one."""
@@ -62,7 +65,7 @@ def test_whenever_it_is_stopped_no_step_is_done_by_some_only(start: Start, folde
         until_done(gang, folder, 2 + moments.randrange(10), generation, rank=moments.randrange(3))
         time.sleep(moments.random() * 0.01)
         local.stop(gang.run)
-        assert gang.end(10).state == "stopped", gang.told()
+        assert gang.end().state == "stopped", gang.told()
         ends = halted_at(folder, generation, 3)
         assert did(folder, "step", generation, 0)[0] == begins
         begins = ends
@@ -78,7 +81,7 @@ def test_a_scale_loses_no_step(start: Start, folder: Path) -> None:
         assert control.ask(gang.run.path, {"ask": "scale", "workers": workers})["ok"]
     until_done(gang, folder, 5, len(sizes))
     local.stop(gang.run)
-    state = gang.end(10)
+    state = gang.end()
     assert (state.state, state.generation, state.restarts) == ("stopped", len(sizes), 0), gang.told()
     ends = [halted_at(folder, generation, workers) for generation, workers in enumerate(sizes, start=1)]
     begins = [did(folder, "step", generation, 0)[0] for generation in range(1, len(sizes) + 1)]
@@ -107,7 +110,7 @@ def test_a_machine_that_has_to_leave_costs_no_step(start: Start, folder: Path) -
     os.kill(_parent(zygote), signal.SIGTERM)
     until_done(gang, folder, 5, generation=2)
     local.stop(gang.run)
-    state = gang.end(10)
+    state = gang.end()
     assert (state.state, state.restarts) == ("stopped", 0), gang.told()
     assert did(folder, "step", 2, 0)[0] == halted_at(folder, 1, 4)
     halted_at(folder, 2, 4)
@@ -121,49 +124,55 @@ def test_the_leading_machine_asked_to_leave_halts_the_gang(start: Start, folder:
     until_done(gang, folder, 10)
     assert gang.state.agent is not None
     os.kill(gang.state.agent, signal.SIGTERM)
-    state = gang.end(10)
+    state = gang.end()
     assert (state.state, state.code) == ("stopped", 143), gang.told()
     halted_at(folder, 1, 2)
 
 
 def test_the_runtime_limit_ends_at_a_step(start: Start, folder: Path) -> None:
-    gang = start(IN_STEP + f"train({FOREVER})", limits={"runtime": "1s"})
-    state = gang.end(10)
-    assert (state.state, state.code) == ("failed", 124)
+    for seconds in (1, 4, 16, 40):  # the limit counts from the run's start, which may take a while
+        gang = start(IN_STEP + f"train({FOREVER})", limits={"runtime": f"{seconds}s"})
+        state = gang.end()
+        assert (state.state, state.code) == ("failed", 124)
+        stop = next(number for number, event in enumerate(gang.events) if event["kind"] == "stop")
+        if {event["task"] for event in gang.events[:stop] if event["kind"] == "report"} == set(state.tasks):
+            break
+        for path in folder.iterdir():
+            path.unlink()
     halted_at(folder, 1, 2)
 
 
 def test_a_rank_that_hangs_is_waited_for_no_longer_than_the_grace(start: Start, folder: Path) -> None:
-    gang = start(IN_STEP + f"train({FOREVER})", limits={"grace": "1s"})
+    gang = start(IN_STEP + f"train({FOREVER})", limits={"grace": f"{GRACE}s"})
     until_done(gang, folder, 5)
     gang.kill("worker-1", signal.SIGSTOP)
     began = time.monotonic()
     local.stop(gang.run)
-    assert gang.end(10).state == "stopped"
-    assert 0.9 < time.monotonic() - began < 3
+    assert gang.end().state == "stopped"
+    assert GRACE - 0.1 < time.monotonic() - began < 2 * GRACE, "for one grace, not for two"
 
 
 def test_a_rank_that_never_gets_to_the_gate_is_waited_for_no_longer_than_the_grace(
     start: Start, folder: Path
 ) -> None:
     program = IN_STEP + f"train({FOREVER}, pause=lambda: time.sleep(1000) if len(others) and me.rank else 0)"
-    gang = start(program, limits={"grace": "1s"})
+    gang = start(program, limits={"grace": f"{GRACE}s"})
     until_done(gang, folder, 1)
     began = time.monotonic()
     assert control.ask(gang.run.path, {"ask": "scale", "workers": 1})["ok"]
-    gang.until(lambda gang: gang.state.generation == 2, "the next generation", 10)
-    assert 0.9 < time.monotonic() - began < 3
+    gang.until(lambda gang: gang.state.generation == 2, "the next generation")
+    assert GRACE - 0.1 < time.monotonic() - began < 2 * GRACE
     local.stop(gang.run, now=True)
 
 
 def test_a_second_stop_kills_those_who_halt(start: Start, folder: Path) -> None:
     program = f"left = [0.001] * 19\ntrain({FOREVER}, pause=lambda: left.pop() if left else 1000)"
-    gang = start(IN_STEP + program)
+    gang = start(IN_STEP + program, limits=EVER)
     until_done(gang, folder, 19)
     local.stop(gang.run)
     gang.until(lambda gang: gang.of("stop"), "stop")
     local.stop(gang.run)
-    assert gang.end(5).state == "stopped"
+    assert gang.end().state == "stopped"
 
 
 def test_a_rank_that_fails_while_it_halts_is_not_waited_for(start: Start, folder: Path) -> None:
@@ -176,10 +185,10 @@ class Failing(Gate):
         return due
 train(10**9, gate=Failing(first))
 """
-    gang = start(IN_STEP + program)
+    gang = start(IN_STEP + program, limits=EVER)
     until_done(gang, folder, 5)
     local.stop(gang.run)
-    assert gang.end(10).state == "stopped", gang.told()
+    assert gang.end().state == "stopped", gang.told()
 
 
 def test_a_loop_that_ends_before_the_step_that_was_agreed_on_is_not_waited_for(
@@ -196,10 +205,10 @@ def pause():
     return 0.01
 train(5, pause)
 """
-    gang = start(IN_STEP + program)
+    gang = start(IN_STEP + program, limits=EVER)
     gang.until(lambda _: (folder / "last").exists(), "the last step")
     local.stop(gang.run)
-    state = gang.end(10)
+    state = gang.end()
     assert state.state in ("succeeded", "stopped"), gang.told()  # whichever is first: its end, or the signal
     assert (folder / "kept").read_text() == "5"
     assert not did(folder, "halt", 1, 0)
@@ -211,17 +220,15 @@ def test_they_halt_in_a_later_loop_too(start: Start, folder: Path) -> None:
     gang = start(program)
     until_done(gang, folder, 5)
     local.stop(gang.run)
-    assert gang.end(10).state == "stopped"
+    assert gang.end().state == "stopped"
     halted_at(folder, 1, 2)
 
 
 def test_those_who_are_in_no_loop_are_stopped_at_once(start: Start, folder: Path) -> None:
-    gang = start(IN_STEP + "train(5)\ntime.sleep(1000)", limits={"grace": "30s"})
+    gang = start(IN_STEP + "train(5)\ntime.sleep(1000)", limits=EVER)
     gang.until(lambda _: (folder / "kept").exists(), "its end")
-    began = time.monotonic()
     local.stop(gang.run)
-    assert gang.end(10).state == "stopped"
-    assert time.monotonic() - began < 3
+    assert gang.end().state == "stopped"
 
 
 def _parent(pid: int) -> int:

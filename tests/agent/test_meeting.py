@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -236,7 +235,7 @@ for step in range(10**9):
 @pytest.fixture
 def leader(tmp_path: Path) -> Iterator[Leader]:
     """It hosts worker-0, which has a gate."""
-    with leading(tmp_path, machines=2, program=GATED, grace=20.0) as found:
+    with leading(tmp_path, machines=2, program=GATED, grace=600.0) as found:
         yield found
 
 
@@ -305,11 +304,9 @@ def test_an_agent_that_says_goodbye_while_it_halts_is_not_waited_for(leader: Lea
     ask_for_a_save(one)
     leader.process.send_signal(signal.SIGINT)
     until_told(one, "halt")
-    began = time.monotonic()
     one.send({"bye": "it was asked to leave"})
     one.close()
-    leader.process.wait(10)
-    assert time.monotonic() - began < 8  # of a grace of 20 s
+    leader.process.wait(60)  # of a grace of ten minutes
     assert leader.state().state == "stopped"
 
 
@@ -321,7 +318,7 @@ def test_an_agent_that_is_lost_while_it_halts_is_not_waited_for_longer_than_the_
         leader.process.send_signal(signal.SIGINT)
         until_told(one, "halt")
         one.close()
-        leader.process.wait(10)
+        leader.process.wait(10)  # it is given up only after 12 s
         assert leader.state().state == "stopped"
 
 
@@ -329,7 +326,7 @@ def test_a_broken_agent_loses_its_connection_and_disturbs_nobody(leader: Leader)
     one = Member(leader, "machine-1")
     one.until_run()
     one.send({"status": one.status(generation=1, gates={"worker-1": {"loop": "first"}})})
-    one.sock.settimeout(10)
+    one.sock.settimeout(60)
     while not one.is_closed:
         one.feed()
     assert leader.process.poll() is None

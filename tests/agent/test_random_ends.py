@@ -44,7 +44,7 @@ def test_a_kill_at_any_moment(home: Path, tmp_path: Path, victim: str, moment: i
     killed_at = time.time()
     os.kill(pid, signal.SIGKILL)
     if victim == "leading agent":
-        until_gone([*everybody], seconds=5)
+        until_gone([*everybody])
         assert gang.run.state().state == "lost"
         assert not _listens(gang)
         local.resume(gang.run)
@@ -53,7 +53,7 @@ def test_a_kill_at_any_moment(home: Path, tmp_path: Path, victim: str, moment: i
         gang.kill("worker-0")
     state = gang.end()
     assert state.state == "succeeded", gang.told()
-    until_gone([*everybody], seconds=5)
+    until_gone([*everybody])
     assert not _listens(gang)
 
 

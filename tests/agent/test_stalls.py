@@ -12,14 +12,18 @@ from oarlock.agent import control
 BEGIN = """
 import ctypes, os, signal, threading, time, oarlock
 me = oarlock.current()
-for step in range(1, 6):
-    me.report(step)
-    time.sleep(0.05)
 def stuck():
+    open("is-stuck", "w").close()
     %s
-if me.generation == 1 and me.rank == 1:
-    stuck()
-if me.generation == 1:
+if me.generation == 1:  # who has not reported is never stalled: the next one may take its time to end
+    for step in range(1, 6):
+        me.report(step)
+        time.sleep(0.05)
+    if me.rank == 1:
+        stuck()
+    while not os.path.exists("is-stuck"):  # it has to be, when the stacks are shown
+        me.report(step)
+        time.sleep(0.05)
     time.sleep(10**6)
 """
 

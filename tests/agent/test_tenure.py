@@ -37,7 +37,7 @@ def test_a_container_that_starts_again_leads_on(tmp_path: Path) -> None:
     again = pod(tmp_path, "only")
     began = time.monotonic()
     assert again.take(60)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert not again.is_over
 
 
@@ -59,7 +59,7 @@ def test_who_is_saving_is_waited_for_until_it_has_left(tmp_path: Path) -> None:
     assert waiting.is_alive()
     assert not old.is_over
     old.leave(0)
-    waiting.join(5)
+    waiting.join(30)
     assert old.is_over
 
 
@@ -71,8 +71,8 @@ def test_nobody_is_waited_for_longer_than_that(tmp_path: Path, patience: float, 
     old.leave(told)
     waiting = threading.Thread(target=new.take, args=(patience,))
     waiting.start()
-    eventually(lambda: old.is_over, "another leader", 10)
-    waiting.join(5)
+    eventually(lambda: old.is_over, "another leader", 30)
+    waiting.join(30)
 
 
 def test_one_whose_time_is_over_cannot_make_the_other_wait(tmp_path: Path) -> None:
@@ -96,7 +96,8 @@ def test_a_pod_is_as_old_as_it_was_when_its_container_starts_again(
 ) -> None:
     """Else a worker that comes back with a lost node would, once refused, return as the youngest of all."""
     monkeypatch.setattr(pod_agent, "WORK", tmp_path)
+    before = time.time()
     born = pod_agent._born()
-    assert abs(born - time.time()) < 5
+    assert before - 1 < born < time.time() + 1
     monkeypatch.setattr(time, "time", lambda: born + 100)
     assert pod_agent._born() == born

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sys
 import textwrap
-import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
+
+import waiting
 
 from oarlock.runs import RunFolder
 
 SCRIPT = Path(sys.executable).with_name("oarlock")
 DEADLINE = 60.0
+T = TypeVar("T")
 
 # Says that it is there, and goes on until it is told to leave.
 ENDLESS = """
@@ -30,12 +33,14 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def eventually(done: Callable[[], object], what: str, seconds: float = DEADLINE) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline, f"no {what} within {seconds} s"
-        time.sleep(0.02)
+def eventually(done: Callable[[], T], what: str, seconds: float = DEADLINE) -> T:
+    return waiting.eventually(done, what, seconds, every=0.02)
 
 
 def has_said(run: RunFolder, text: str) -> bool:
-    return any(text in path.read_text(errors="replace") for path in run.path.glob("logs/*/*.log"))
+    return bool(who_said(run, text))
+
+
+def who_said(run: RunFolder, text: str) -> set[str]:
+    logs = run.path.glob("logs/*/*.log")
+    return {path.stem for path in logs if text in path.read_text(errors="replace")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -18,10 +19,20 @@ from oarlock.agent import control
 from oarlock.cli.chaos_doing import Chaos, Plan
 from oarlock.runs import RunFolder
 
+# Nobody gets through its first step before all are in theirs, as with a collective: who is preempted before
+# all have a gate loses steps.
 STEPS = """
-import sys, time, oarlock
+import pathlib, sys, time, oarlock
+me = oarlock.current()
 state = oarlock.State(sum=0)
+def meet():
+    pathlib.Path(f"in-{me.generation}-{me.rank}").touch()
+    while len(list(pathlib.Path().glob(f"in-{me.generation}-*"))) < me.world:
+        time.sleep(0.01)
+begin = state.step
 for step in state.steps(int(sys.argv[1]), save=10):
+    if step == begin:
+        meet()
     time.sleep(0.02)
     state.sum += step
     state.report(sum=state.sum)
@@ -56,6 +67,8 @@ FAULT = {
     "problem",
 }
 QUICK = ("--yes", "--every", "0.4s", "--pause", "0.5s")
+# Whether there were new steps before the next kill is a question of speed.
+OFTEN = ("--set", "limits.restarts=1000")
 
 Start = Callable[..., RunFolder]
 
@@ -133,28 +146,27 @@ def test_a_preempted_gang_loses_no_step_and_no_restart(oarlock: Any, start: Star
 
 def test_a_paused_task_stands_still_and_goes_on(oarlock: Any, start: Start) -> None:
     run = start("--set", "limits.restarts=0")
-    done = oarlock(
-        "chaos", "--yes", "--every", "0.4s", "--pause", "1.5s", "--kinds", "pause", "--faults", "2"
-    )
+    done = oarlock("chaos", "--yes", "--every", "0.4s", "--pause", "3s", "--kinds", "pause", "--faults", "2")
     assert done.returncode == 0, done.stdout + done.stderr
-    lines = re.findall(r"pause (worker-\d) for 1.5s: going on at step \d+ after \d+\.\d\ds\n", done.stdout)
+    lines = re.findall(r"pause (worker-\d) for 3s: going on at step \d+ after \d+\.\d\ds\n", done.stdout)
     assert len(lines) == 2
     assert notes(run) == [f"chaos: {what}" for task in lines for what in _pause(task)]
     events = list(run.events())
     for number, event in enumerate(events):
         if event.get("text", "").startswith("chaos: paused"):
             task = event["text"].split()[2]
-            reported = [one["t"] - event["t"] for one in events[number:] if one.get("task") == task]
-            assert not [after for after in reported if 0.3 < after < 1.4]
+            reported = [event["t"], *(one["t"] for one in events[number:] if one.get("task") == task)]
+            silences = [after - before for before, after in zip(reported, reported[1:])]
+            assert max(silences) > 2, "two reports a second are kept"
     assert run.state().generation == 1
 
 
 def _pause(task: str) -> list[str]:
-    return [f"paused {task} for 1.5 s", f"continued {task}"]
+    return [f"paused {task} for 3 s", f"continued {task}"]
 
 
 def test_a_line_for_each_fault_and_the_report(oarlock: Any, start: Start) -> None:
-    start()
+    start(*OFTEN)
     done = oarlock("chaos", *QUICK, "--faults", "4", "--seed", "5")
     assert done.returncode == 0, done.stdout + done.stderr
     first, *faults = done.stdout.partition("\n\n")[0].splitlines()
@@ -184,7 +196,7 @@ def test_a_run_that_is_only_starting_is_waited_for(oarlock: Any, tmp_path: Path)
 
 
 def test_the_same_seed_does_the_same(oarlock: Any, start: Start) -> None:
-    start()
+    start(*OFTEN)
     words = (*QUICK, "--faults", "5", "--seed", "11", "--every", "0.1s", "--json")
     both = [json.loads(oarlock("chaos", *words).stdout) for _ in range(2)]
     done = [[(fault["kind"], fault["target"]) for fault in report["faults"]] for report in both]
@@ -216,14 +228,19 @@ def test_it_asks_before_it_touches_a_run(start: Start, terminal: Any) -> None:
 
 def test_ctrl_c_while_a_task_is_paused_continues_it_and_still_reports(start: Start) -> None:
     run = start()
-    client = _pausing(run, "60s")
+    client = _pausing(run, "3000s")
     pid = _stopped(run)
+    assert client.stdout is not None
+    shown = b""
+    while b"pause worker-" not in shown:  # it may be stopped before the client has heard that it will be
+        shown += os.read(client.stdout.fileno(), 1 << 16)
     client.send_signal(signal.SIGINT)
-    out, err = client.communicate(timeout=30)
+    out, err = client.communicate(timeout=60)
+    out = shown.decode() + out
     assert client.returncode == 130, out + err
-    assert re.search(r"pause worker-\d for 60s: interrupted\n", out)
+    assert re.search(r"pause worker-\d for 3000s: interrupted\n", out)
     assert re.search(r"faults +1, 0 recovered\n", out)
-    eventually(lambda: process_state(pid) != "T", "SIGCONT", seconds=5)
+    eventually(lambda: process_state(pid) != "T", "SIGCONT")
     goes_on(run, "worker-0")
     goes_on(run, "worker-1")
     assert run.state().generation == 1
@@ -234,8 +251,8 @@ def test_a_pause_ends_even_if_who_asked_for_it_is_dead(start: Start) -> None:
     client = _pausing(run, "2s")
     pid = _stopped(run)
     client.kill()
-    client.communicate(timeout=30)
-    eventually(lambda: process_state(pid) != "T", "SIGCONT", seconds=10)
+    client.communicate(timeout=60)
+    eventually(lambda: process_state(pid) != "T", "SIGCONT")
     goes_on(run)
 
 
@@ -246,13 +263,12 @@ def _pausing(run: RunFolder, pause: str) -> subprocess.Popen[str]:
 
 def _stopped(run: RunFolder) -> int:
     pids = [task.pid or 0 for task in run.state().tasks.values()]
-    eventually(lambda: "T" in map(process_state, pids), "pause")
-    return next(pid for pid in pids if process_state(pid) == "T")
+    return eventually(lambda: [pid for pid in pids if process_state(pid) == "T"], "pause")[0]
 
 
 def test_a_run_that_ends_meanwhile_is_fine(oarlock: Any, start: Start) -> None:
-    run = start(steps=150)
-    done = oarlock("chaos", *QUICK, "--faults", "1000")
+    run = start(*OFTEN, steps=150)
+    done = oarlock("chaos", *QUICK, "--every", "1s", "--faults", "1000")
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^the run +succeeded$", done.stdout, re.MULTILINE)
     assert run.state().state == "succeeded"
@@ -290,7 +306,7 @@ def test_a_program_that_does_not_report_recovers_too(oarlock: Any, start: Start)
 
 
 def test_tasks_on_other_machines_are_reached(oarlock: Any, start: Start) -> None:
-    run = start("--machines", "2")
+    run = start(*OFTEN, "--machines", "2")
     done = oarlock("chaos", *QUICK, "--kinds", "kill,pause", "--faults", "6", "--seed", "2", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     faults = json.loads(done.stdout)["faults"]

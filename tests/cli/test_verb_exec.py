@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.small_programs import ENDLESS, eventually, write
+from cli.small_programs import ENDLESS, eventually, who_said, write
 
 from oarlock import runs
 
@@ -25,8 +25,9 @@ def living(oarlock: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Path
     words = {"warm": ["train.py"], "cold": ["--cold", "train.py"], "command": ["command.yaml"]}[request.param]
     done = oarlock("run", "-d", "--name", "living", "-n", "2", "--env", "MINE=yes", *words)
     assert done.returncode == 0, done.stderr
-    eventually(lambda: all((tmp_path / f"task-{rank}").exists() for rank in (0, 1)), "both tasks")
-    eventually(lambda: runs.find("living").state().state == "running", "word of both")
+    run = runs.find("living")
+    eventually(lambda: who_said(run, "here I am") == {"worker-0", "worker-1"}, "both tasks")
+    eventually(lambda: all(task.pid for task in run.state().tasks.values()), "word of both")
     return tmp_path
 
 

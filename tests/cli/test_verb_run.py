@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,15 @@ def test_flags_reach_the_job(oarlock: Any, tmp_path: Path) -> None:
         "ps": 2,
         "evaluator": 1,
     }
+
+
+def test_what_is_imported_may_be_kept(oarlock: Any, tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    done = oarlock("run", "--dry-run", "--json", "--warm", "10m", "train.py")
+    assert json.loads(done.stdout)["job"]["warm"] == "10m", done.stderr
+    done = oarlock("run", "--warm", "long", "train.py")
+    assert done.returncode == 2
+    assert "--warm: expected true, false or a duration such as 90s, 10m or 1h30m" in done.stderr
 
 
 def test_a_module_runs_instead_of_the_files_program(oarlock: Any, tmp_path: Path) -> None:
@@ -319,14 +329,15 @@ def test_a_failed_run_is_gone_on_with(oarlock: Any, tmp_path: Path) -> None:
 
 def test_the_first_interrupt_stops_and_the_second_kills(home: Path, tmp_path: Path) -> None:
     write(tmp_path / "train.py", STUBBORN)
-    client = _client(tmp_path, "run", "-n", "2", "--name", "wilful", "train.py")
-    eventually(lambda: runs.all_runs() and has_said(runs.all_runs()[0], "here I am"), "sign of life")
-    client.send_signal(signal.SIGINT)
+    words = ["-n", "2", "--set", "limits.grace=1h", "--name", "wilful"]
+    client = _client(tmp_path, "run", *words, "train.py")
     lines = iter(client.stdout or ())
+    _until_shown(lines, "here I am")
+    client.send_signal(signal.SIGINT)
     assert any("stopping wilful (Ctrl-C again to kill)" in line for line in lines)
     assert runs.find("wilful").is_held()
     client.send_signal(signal.SIGINT)
-    _, stderr = client.communicate(timeout=25)  # the grace is 30 s
+    _, stderr = client.communicate(timeout=60)
     assert client.returncode == 130
     assert "wilful stopped after" in stderr
     assert "oarlock run --resume wilful" in stderr
@@ -336,9 +347,10 @@ def test_the_first_interrupt_stops_and_the_second_kills(home: Path, tmp_path: Pa
 def test_one_interrupt_is_enough_for_a_program_that_listens(home: Path, tmp_path: Path) -> None:
     write(tmp_path / "train.py", ENDLESS)
     client = _client(tmp_path, "run", "--json", "train.py")
-    eventually(lambda: runs.all_runs() and has_said(runs.all_runs()[0], "here I am"), "sign of life")
+    _until_shown(iter(client.stdout or ()), '"state": "started"')
+    eventually(lambda: has_said(runs.all_runs()[0], "here I am"), "sign of life")
     client.send_signal(signal.SIGINT)
-    stdout, stderr = client.communicate(timeout=25)
+    stdout, stderr = client.communicate(timeout=60)
     assert client.returncode == 130
     assert json.loads(stdout.splitlines()[-1])["state"] == "stopped"
     assert "(Ctrl-C again to kill)" in stderr
@@ -348,13 +360,18 @@ def test_one_interrupt_is_enough_for_a_program_that_listens(home: Path, tmp_path
 def test_the_run_outlives_its_client(home: Path, tmp_path: Path, sig: signal.Signals) -> None:
     write(tmp_path / "train.py", ENDLESS)
     client = _client(tmp_path, "run", "train.py")
-    eventually(lambda: runs.all_runs() and has_said(runs.all_runs()[0], "here I am"), "sign of life")
+    _until_shown(iter(client.stdout or ()), "here I am")
     client.send_signal(sig)
-    client.communicate(timeout=25)
+    client.communicate(timeout=60)
     assert client.returncode == (143 if sig == signal.SIGTERM else -sig)
     [run] = runs.all_runs()
     assert run.is_held()
     assert run.state().state == "running"
+
+
+def _until_shown(lines: Iterator[str], text: str) -> None:
+    """By the client itself: the run may be under way before it listens to signals."""
+    assert any(text in line for line in lines), text
 
 
 def _client(cwd: Path, *words: str) -> subprocess.Popen[str]:

@@ -148,10 +148,12 @@ def test_a_gang_that_is_still_waiting_to_start_is_scaled_too(
 
 
 def test_a_failure_remains_one_when_the_run_is_scaled_meanwhile(oarlock: Any, start: Start) -> None:
-    """In the two seconds in which a stalled gang shows its stacks."""
-    program = STEPS.replace("time.sleep(0.02)", "time.sleep(600 if me.generation == 1 else 0.02)")
+    """In the two seconds in which a stalled gang shows its stacks: too few for a process that has to start
+    before it asks. Only the first generation reports, so no other can stall."""
+    program = STEPS.replace("me.report(step)", "me.generation == 1 and (me.report(step), time.sleep(600))")
     run = start("-n", "2", "--set", "limits.restarts=1", "--set", "limits.stall=1s", program=program)
     eventually(lambda: has_said(run, "shows its stacks"), "stall")
+    assert control.ask(run.path, {"ask": "scale", "workers": 3})["ok"]
     assert oarlock("scale", "3").stdout == "living runs with 3 workers in generation 2\n"
     state = run.state()
     assert state.restarts == 1
@@ -161,7 +163,7 @@ def test_a_failure_remains_one_when_the_run_is_scaled_meanwhile(oarlock: Any, st
 
 
 def test_what_makes_no_sense_is_refused(oarlock: Any, start: Start) -> None:
-    start()
+    until_running(start(), 1)
     for words, complaint in (
         (["0"], "living: it can have 1 to 64 workers"),
         (["65"], "living: it can have 1 to 64 workers"),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.small_programs import SCRIPT, eventually, has_said, write
+from cli.small_programs import SCRIPT, eventually, has_said, who_said, write
 
 from oarlock import runs
 
@@ -22,13 +22,13 @@ def load_examples():
     time.sleep(10**6)
 for _ in range(60):
     threading.Thread(target=load_examples, daemon=True).start()
-def careful_step(step):
-    me.report(step)
-    print("  File of the step", step)
-    print(f"\\rstep {step}", end="", flush=True)
-    time.sleep(0.01)
-for step in range(1, 10**6):
-    careful_step(step)
+def careful_step():
+    for step in range(1, 10**6):
+        me.report(step)
+        print("  File of the step", step)
+        print(f"\\rstep {step}", end="", flush=True)
+        time.sleep(0.01)
+careful_step()
 """
 
 Start = Callable[..., runs.RunFolder]
@@ -69,14 +69,15 @@ def test_every_task_shows_all_of_its_threads(oarlock: Any, start: Start) -> None
 
 
 def test_stacks_for_people_and_of_one_task(oarlock: Any, start: Start) -> None:
-    run = start(BUSY, "-n", "2", said="of the step 3")
-    eventually(lambda: len(run.state().tasks) == 2 and run.state().tasks["worker-1"].step, "step")
+    asleep = BUSY.replace("sleep(0.01)", "sleep(0.01 if step < 5 else 600)")
+    run = start(asleep, "-n", "2", said="of the step 5")
+    eventually(lambda: "worker-1" in who_said(run, "of the step 5"), "step")
     done = oarlock("stacks", "living", "--task", "worker-1")
     first, second, *_ = done.stdout.splitlines()
     assert (done.returncode, first) == (0, "worker-1")
     assert second.startswith("  ")
     assert "worker-0" not in done.stdout
-    assert 'train.py", line 12 in careful_step\n' in done.stdout
+    assert 'train.py", line 13 in careful_step\n' in done.stdout
 
 
 def test_several_who_ask_at_once_all_get_a_whole_answer(start: Start, home: Path) -> None:
@@ -106,7 +107,7 @@ def test_who_cannot_answer_is_told_apart(oarlock: Any, start: Start) -> None:
         time.sleep(600)
     """
     run = start(program, "-n", "4", said="now a shell")
-    eventually(lambda: _said(run, "and there") == {"worker-1", "worker-3"}, "all in their places")
+    eventually(lambda: who_said(run, "and there") == {"worker-1", "worker-3"}, "all in their places")
     eventually(lambda: _is_stopped(run.state().tasks["worker-0"].pid), "stop of worker-0")
     done = oarlock("stacks", "--json")
     assert done.returncode == 1
@@ -147,10 +148,6 @@ def test_a_task_that_is_not_there_or_has_ended(oarlock: Any, start: Start) -> No
         "oarlock: worker-1 is not running: it is finished",
     )
     assert [one["task"] for one in json.loads(oarlock("stacks", "--json").stdout)] == ["worker-0"]
-
-
-def _said(run: runs.RunFolder, text: str) -> set[str]:
-    return {path.stem for path in run.path.glob("logs/*/*.log") if text in path.read_text()}
 
 
 def _is_stopped(pid: int | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from typing import Any
 
 import pytest
 from cli.small_programs import SCRIPT, write
+from ports import free_ports
+from waiting import eventually
 
 from oarlock.engines import board
 
@@ -58,10 +61,10 @@ def _masked(data: bytes) -> int:
 
 
 def tags_at(url: str) -> set[str]:
-    with urllib.request.urlopen(url, timeout=20) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         assert answer.status == 200
         answer.read()
-    with urllib.request.urlopen(url + TAGS, timeout=20) as answer:
+    with urllib.request.urlopen(url + TAGS, timeout=60) as answer:
         return {tag for tags in json.loads(answer.read()).values() for tag in tags}
 
 
@@ -98,16 +101,17 @@ def test_it_answers_until_it_is_interrupted() -> None:
         assert client.stdout is not None
         url = json.loads(client.stdout.readline())["url"]
         assert url.startswith("http://127.0.0.1:")
-        assert tags_at(url) == {"scalar-loss"}
+        # It answers before it has read the logs.
+        assert eventually(lambda: tags_at(url), "tags") == {"scalar-loss"}
         client.send_signal(signal.SIGINT)
-        assert client.wait(20) == 0
+        assert client.wait(60) == 0
     assert not board.answers(int(url.rpartition(":")[2].rstrip("/")))
 
 
 @pytest.mark.usefixtures("run")
 def test_a_port_can_be_asked_for_and_may_be_taken(oarlock: Any) -> None:
-    with board.listener(None) as taken:
-        port = str(taken.getsockname()[1])
+    port = str(free_ports(1)[0])
+    with socket.create_server(("127.0.0.1", int(port))):
         done = oarlock("tensorboard", "--port", port)
         assert done.returncode == 1
         assert done.stderr == f"oarlock: port {port} of this machine is taken: choose another --port\n"
@@ -115,7 +119,7 @@ def test_a_port_can_be_asked_for_and_may_be_taken(oarlock: Any) -> None:
         assert client.stdout is not None
         assert client.stdout.readline() == f"logged: http://127.0.0.1:{port}/   Ctrl-C ends it\n"
         client.send_signal(signal.SIGTERM)
-        assert client.wait(20) == 143
+        assert client.wait(60) == 143
     assert not board.answers(int(port))
 
 

@@ -22,7 +22,7 @@ from oarlock.engines import local
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OARLOCK = Path(sys.executable).with_name("oarlock")
-DEADLINE = 170
+DEADLINE = 280
 STEPS = 60
 TINY = [
     *("--layers", "1", "--width", "32", "--heads", "2", "--context", "32"),
@@ -30,7 +30,7 @@ TINY = [
 ]
 BOTH = ["gpt_torch", "gpt_jax"]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # of which a machine to itself needs a tenth
 
 
 class Place(NamedTuple):

@@ -50,6 +50,7 @@ def test_on_a_fresh_machine_the_result_is_the_same_to_the_last_bit(
     first = train("first", SLOWLY, **snapshots)
     first.until(lambda gang: _is_past_a_snapshot(gang, store), "step after a snapshot", PATIENCE)
     _kill_all(first)
+    store.settle()
     there = newest(complete(store))
     [before] = diaries.read(first)
     (tmp_path / "first").rename(tmp_path / "lost")
@@ -83,7 +84,7 @@ def _kill_all(gang: Gang) -> None:
     assert len(everybody) > 3, "agent, tasks, and who uploads"
     for pid in everybody:
         processes.send(pid, signal.SIGKILL)
-    until_gone(everybody, 20)
+    until_gone(everybody)
 
 
 def _check_steps(before: Diary, after: Diary, there: int) -> None:

@@ -34,5 +34,10 @@ def test_it_is_the_one_that_the_others_wait_for(
         ),
         "both to say how busy they are",
     )
+    # Whom a busy machine holds up for a moment may be named for a moment.
+    gang.until(lambda gang: _straggler(gang) == found, f"straggler {found}")
+
+
+def _straggler(gang: Gang) -> str | None:
     straggler = gang.state.straggler
-    assert (straggler.name if straggler else None) == found, gang.state.tasks
+    return straggler.name if straggler else None

@@ -35,7 +35,7 @@ time.sleep(300)
 """
 
 
-def until(what: str, ask: Callable[[], T | None], seconds: float = 40) -> T:
+def until(what: str, ask: Callable[[], T | None], seconds: float = 90) -> T:
     deadline = time.monotonic() + seconds
     while True:
         found = ask()
@@ -54,7 +54,7 @@ def start(api: Api, folder: Path, run: str, *sets: str) -> str:
     return run
 
 
-def told(api: Api, run: str, words: str = "", seconds: float = 40) -> Problem:
+def told(api: Api, run: str, words: str = "", seconds: float = 90) -> Problem:
     """The most important problem of the run, once there is one (that has these words)."""
     seen: list[Problem] = []
 
@@ -81,15 +81,18 @@ def namespace(admin: Api, api: Api, *rules: Object) -> Iterator[Api]:
         "roleRef": {"kind": "ClusterRole", "name": "edit", "apiGroup": RULES},
     }
     send(admin, f"apis/{RULES}/v1/{here}/rolebindings", binding)
+    # What every namespace is given is to be there before quotas count it.
+    for given in ("serviceaccounts/default", "configmaps/kube-root-ca.crt"):
+        path = f"api/v1/{here}/{given}"
+        until(f"namespace {name}", lambda path=path: admin.http.get(path).is_success)
+    there = Api(namespace=name)
+    until(f"rights in {name}", lambda: there.review("create", "batch", "jobs"))
     for rule in rules:
         send(admin, f"api/v1/{here}/{rule['kind'].lower()}s", rule)
-    account = f"api/v1/{here}/serviceaccounts/default"
-    until(f"namespace {name}", lambda: admin.http.get(account).is_success)
     for rule in rules:
         path = f"api/v1/{here}/{rule['kind'].lower()}s/{rule['metadata']['name']}"
         if rule["kind"] == "ResourceQuota":  # nothing is counted before
             until(f"the quota of {name}", lambda path=path: admin.http.get(path).json()["status"].get("hard"))
-    there = Api(namespace=name)
     try:
         yield there
     finally:
@@ -153,7 +156,7 @@ def plain_pod(run: str, **spec: Any) -> Object:
         "name": "main",
         "image": "busybox",
         "imagePullPolicy": "IfNotPresent",
-        "command": ["sleep", "60"],
+        "command": ["sleep", "600"],  # longer than any test
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         **spec.pop("container", {}),
     }

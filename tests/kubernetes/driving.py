@@ -7,11 +7,13 @@ import os
 import secrets
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import locks
 import yaml
 from waiting import eventually
 
@@ -22,6 +24,28 @@ from oarlock.engines.kubernetes.labels import selecting
 SCRIPT = Path(sys.executable).with_name("oarlock")
 # The cluster's two nodes have two processors each, for all of the tests together.
 SMALL = {"cpu": 0.05, "memory": "200Mi"}
+# At a program's end. A run is over when worker-0 is: then servers are stopped, and who has not begun never
+# does. So it waits until all have said their words.
+MEET = """
+import json, os, socket, time
+config = json.loads(os.environ["TF_CONFIG"])
+mine = config["cluster"][config["task"]["type"]][config["task"]["index"]]
+others = {one for addresses in config["cluster"].values() for one in addresses} - {mine}
+deadline = time.monotonic() + 60
+if os.environ["POD_NAME"] != "worker-0":
+    with socket.create_server(("", int(mine.rpartition(":")[2]))) as door:
+        door.accept()
+    others = set()
+while others:
+    host, _, port = min(others).rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+        others.discard(min(others))
+    except OSError:
+        if time.monotonic() > deadline:
+            raise
+        time.sleep(0.05)
+"""
 
 
 class Started:
@@ -159,15 +183,23 @@ def driving(folder: Path, kubeconfig: Path, api: Api) -> Iterator[Driver]:
 
 
 def written(folder: Path, text: str) -> Path:
-    """A program in a new folder of its own, all of which travels."""
+    """A program in a new folder of its own, all of which travels. Its job, and so its claim, is called after
+    it: one that tests of several processes share would be deleted by the first that ends."""
     folder.mkdir()
-    (folder / "train.py").write_text(text)
-    return folder / "train.py"
+    program = folder / f"{unused()}.py"
+    program.write_text(text)
+    return program
 
 
 def unused() -> str:
     """A name that nobody else has."""
     return f"prog-{secrets.token_hex(3)}"
+
+
+def all_gpus() -> AbstractContextManager[None]:
+    """The cluster has four, for all of the tests together: to be held by who uses them, or takes them from
+    whoever has a lower priority."""
+    return locks.held(Path(tempfile.gettempdir()) / "oarlock-kube-gpus.lock")
 
 
 def pods_of(api: Api, run: str) -> dict[str, Object]:

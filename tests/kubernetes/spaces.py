@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import eventually
 
 from oarlock.engines.kubernetes.api import Api
 
@@ -27,7 +28,7 @@ def own(cluster: Any, labels: Mapping[str, str], rules: list[dict[str, Any]] | N
         _make(admin, "api/v1/namespaces", {"metadata": {"name": name, "labels": dict(labels)}})
         if rules is not None:
             _make(admin, _rbac(name, "roles"), {"metadata": {"name": "few"}, "rules": rules})
-        for user, role in (("editor", "edit"), ("viewer", "view")):
+        for user, role in (("viewer", "view"), ("editor", "edit")):
             kind, role = ("ClusterRole", role) if rules is None else ("Role", "few")
             binding = {
                 "metadata": {"name": user},
@@ -35,6 +36,7 @@ def own(cluster: Any, labels: Mapping[str, str], rules: list[dict[str, Any]] | N
                 "subjects": [{"apiGroup": RBAC, "kind": "User", "name": user}],
             }
             _make(admin, _rbac(name, "rolebindings"), binding)
+        _wait(admin, cluster.user, rules)
         yield admin
     finally:
         admin.http.delete(f"api/v1/namespaces/{name}")
@@ -45,6 +47,17 @@ def connected(kubeconfig: Path, namespace: str | None = None) -> Api:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KUBECONFIG", str(kubeconfig))
         return Api(namespace=namespace)
+
+
+def _wait(admin: Api, user: Path, rules: list[dict[str, Any]] | None) -> None:
+    """Until the user may do there what the last binding says, and pods can have their service account."""
+    rule = rules[0] if rules else {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}
+    they = connected(user, admin.namespace)
+    what = rule["verbs"][0], rule["apiGroups"][0], rule["resources"][0]
+    eventually(lambda: they.review(*what), f"rights in {admin.namespace}")
+    they.close()
+    account = f"api/v1/namespaces/{admin.namespace}/serviceaccounts/default"
+    eventually(lambda: admin.http.get(account).is_success, f"service account of {admin.namespace}")
 
 
 def _rbac(namespace: str, kind: str) -> str:

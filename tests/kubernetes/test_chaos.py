@@ -38,6 +38,8 @@ def protected(admin: Api) -> Iterator[None]:
     metadata = {"name": NAME}
     body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
     admin.send("POST", path, body=body)
+    # Before it is looked at, it refuses in other words.
+    eventually(lambda: "observedGeneration" in admin.raw(f"{path}/{NAME}").get("status", {}), "a budget")
     yield
     admin.send("DELETE", f"{path}/{NAME}")
 

@@ -89,7 +89,7 @@ def test_they_are_listed_verified_and_deleted_while_it_runs_and_after(
     gone = listed(oarlock, "--yes", "--delete", "broken")
     assert [one["step"] for one in gone["deleted"]] == [30]
     assert steps(listed(oarlock)) == steps(found)[1:-1]
-    eventually(lambda: not helpers(api), "end of the pods beside its claim", 20)
+    eventually(lambda: not helpers(api), "end of the pods beside its claim")
 
 
 @needs_store

@@ -25,8 +25,9 @@ from kubernetes.causes import (
     until,
     users_namespace,
 )
+from kubernetes.driving import all_gpus
 
-from oarlock.engines.kubernetes import diagnose, labels
+from oarlock.engines.kubernetes import diagnose, ending, labels
 from oarlock.engines.kubernetes.api import Api, ApiError
 
 TRAINER = "kubernetes.image=registry.example/team/trainer:1"
@@ -238,27 +239,35 @@ def test_a_taint_is_told_with_the_toleration_that_helps(place: Api, admin: Api, 
 
 def test_preemption_and_then_waiting_for_room_are_told(place: Api, admin: Api, tmp_path: Path) -> None:
     """Other work of higher priority takes all GPUs."""
-    run = start(place, tmp_path, "diag-preempted", "roles.worker.gpu=4")
-    until("the run", lambda: _running(place, run))
-    priority = {"metadata": {"name": place.namespace}, "value": 1000}
-    with thing(admin, "apis/scheduling.k8s.io/v1/priorityclasses", priority):
-        urgent = plain_pod(
-            "urgent",
-            priorityClassName=place.namespace,
-            container={"resources": {"limits": {"nvidia.com/gpu": "4"}}},
+    with all_gpus(), preempting(place, admin) as urgent:
+        # It does not leave when it is asked to, or what it had to leave for might be over before it is told.
+        run = start(
+            place, tmp_path, "diag-preempted", "roles.worker.gpu=4", "limits.grace=60s", "args=[deaf]"
         )
-        # The API server looks its priority classes up in a copy that lags behind.
+        pod = until("the run", lambda: _running(place, run))
         until("the priority class", lambda: _is_created(place, urgent))
         problem = told(place, run)
         assert problem.what == "worker-0: had to leave node node-1 for work of higher priority"
         assert problem.fix == (
             "wait until there is room again, or give it a kubernetes.priority_class of its own"
         )
+        place.delete("Pod", pod, grace=0)
         problem = told(place, run, "no node fits")
         assert problem.what == "worker-0: no node fits: 2 of 2 lack 4 GPUs free"
         assert problem.fix == ("wait until other work ends, or ask for less with --set roles.worker.gpu=...")
         place.delete("Pod", "urgent")
         until("no problem once there is room", lambda: not diagnose.look(place, run))
+        ending.delete(place, run, now=True, patience=60)
+
+
+@contextmanager
+def preempting(place: Api, admin: Api) -> Iterator[dict[str, object]]:
+    """A pod that wants all GPUs, to be created once the API server knows of its priority class: it looks them
+    up in a copy that lags behind."""
+    priority = {"metadata": {"name": place.namespace}, "value": 1000}
+    wanted = {"resources": {"limits": {"nvidia.com/gpu": "4"}}}
+    with thing(admin, "apis/scheduling.k8s.io/v1/priorityclasses", priority):
+        yield plain_pod("urgent", priorityClassName=place.namespace, container=wanted)
 
 
 @pytest.mark.alone
@@ -279,7 +288,7 @@ def test_a_drained_node_is_told_until_the_task_runs_again(place: Api, tmp_path: 
 
 def test_a_run_over_its_time_is_told(place: Api) -> None:
     place.create(plain_job("diag-late", plain_pod("diag-late"), activeDeadlineSeconds=1))
-    problem = told(place, "diag-late")
+    problem = told(place, "diag-late", "the run was ended")
     assert problem.what == "the run was ended after 1 s, the most that limits.runtime allows it"
     assert problem.fix == "allow more with --set limits.runtime=..., or none"
 

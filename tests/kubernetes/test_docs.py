@@ -111,7 +111,7 @@ class Reader:
             assert process.stdout
             first = process.stdout.readline()
             process.send_signal(signal.SIGINT)
-            said, complaint = process.communicate(timeout=30)
+            said, complaint = process.communicate(timeout=60)
         assert "goes on" in complaint, f"{line}: {first}{said}{complaint}"
         return process.returncode, first + said, complaint
 

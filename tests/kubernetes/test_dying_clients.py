@@ -34,13 +34,14 @@ def dying(calls: int, *words: str) -> int:
         [sys.executable, str(DYING), str(calls), *words],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
     return done.returncode
 
 
+@pytest.mark.timeout(400)
 def test_sending_a_run(oarlock: Command, home: Path, api: Api, program: Path, ended: list[str]) -> None:
     outcomes = []
     for calls in range(40):
@@ -65,6 +66,7 @@ def test_sending_a_run(oarlock: Command, home: Path, api: Api, program: Path, en
     assert outcomes.count("complete") >= 2
 
 
+@pytest.mark.timeout(400)
 def test_deleting_a_run(oarlock: Command, home: Path, api: Api, program: Path, ended: list[str]) -> None:
     """From the first delete on Kubernetes removes all that the leading Job owns, with nobody's help."""
     untouched: list[str] = []
@@ -101,7 +103,7 @@ def test_stopping_and_resuming_a_run(
     oarlock: Command, home: Path, api: Api, program: Path, ended: list[str]
 ) -> None:
     """Stopped half-way is stopped by the next look, and can be resumed."""
-    program.write_text("import time\ntime.sleep(60)\n")
+    program.write_text("import time\ntime.sleep(600)\n")  # longer than the test
     ended.append("live-halt")
     assert (
         oarlock("run", "--on", "kubernetes", "-d", "--name", "live-halt", *SMALL, str(program)).returncode

@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from kubernetes.driving import MEET
+
 from oarlock import bundle
 from oarlock.engines.kubernetes import ending
 from oarlock.engines.kubernetes.api import Api
@@ -39,7 +41,7 @@ def test_a_folder_of_several_mebibytes_arrives_as_it_was(
     folder = tmp_path / "program"
     (folder / "package").mkdir(parents=True)
     (folder / "data.bin").write_bytes(data)
-    (folder / "train.py").write_text(PROGRAM)
+    (folder / "train.py").write_text(PROGRAM + MEET)
     (folder / "package" / "part.py").touch()
     (folder / "run.sh").touch(mode=0o755)
     (folder / "secret.key").write_text("stays here")

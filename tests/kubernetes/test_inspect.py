@@ -28,6 +28,15 @@ from oarlock.errors import OarlockError
 from oarlock.runs import RunFolder
 
 SHELL = Purpose("inspect", inspecting.IDLE)
+# How many files there are, and how many once there are more; it does not wait for ever.
+GROWING = """
+pwd
+count() { ls checkpoints | wc -l; }
+before=$(count)
+for _ in $(seq 300); do [ $(count) -gt $before ] && break; sleep 0.2; done
+echo $before $(count)
+exit 5
+"""
 # The leader writes a file every 0.2 s, for as long as it is told to.
 WRITING = """
     import os, pathlib, time
@@ -35,9 +44,9 @@ WRITING = """
     print("begun", flush=True)
     end = time.time() + float(os.environ["WAIT"])
     step = 0
-    while time.time() < end:
+    while step == 0 or time.time() < end:
+        step += 1
         if os.environ["OARLOCK_RANK"] == "0":
-            step += 1
             (folder / f"step-{step}").write_text("x")
         time.sleep(0.2)
 """
@@ -85,18 +94,19 @@ def _run(place: Path, api: Api, name: str, workers: int, wait: float, *more: str
         patch.setenv("OARLOCK_HOME", str(place / "home"))
         run = submit.start(jobfile.load("train.py", sets=sets, cwd=folder), name, api)
     try:
-        eventually(lambda: _has_begun(api, name), "begin of the leader")
+        eventually(lambda: _have_begun(api, name, workers), "begin of all workers")
         yield run
     finally:
         ending.delete(api, name, now=True, patience=60)
         ending.delete_claims(api, [name], 60)
 
 
-def _has_begun(api: Api, run: str) -> bool:
+def _have_begun(api: Api, run: str, workers: int) -> bool:
     try:
-        return any(b"begun" in line for line in api.log(_leader(api, run)["metadata"]["name"]))
-    except (ApiError, IndexError):
+        logs = [list(api.log(pod["metadata"]["name"])) for pod in api.all("Pod", f"{selecting(run)},{ROLE}")]
+    except ApiError:
         return False
+    return sum(any(b"begun" in line for line in log) for log in logs) == workers
 
 
 def _leader(api: Api, run: str) -> Object:
@@ -115,16 +125,15 @@ def _left(api: Api, run: str) -> list[str]:
 
 
 def _is_clean(api: Api, run: str) -> None:
-    eventually(lambda: not _left(api, run), "end of the pod and its Job", 40)
+    eventually(lambda: not _left(api, run), "end of the pod and its Job")
 
 
 def test_it_shows_a_growing_folder_while_the_leader_writes_it(
     oarlock: Any, training: RunFolder, api: Api
 ) -> None:
-    look = "pwd; ls checkpoints | wc -l; sleep 1; ls checkpoints | wc -l; exit 5"
-    done = oarlock("inspect", training.name, "--", "sh", "-c", look)
+    done = oarlock("inspect", training.name, "--", "sh", "-c", GROWING)
     assert done.returncode == 5, done.stderr
-    folder, before, after = done.stdout.splitlines()
+    folder, before, after = done.stdout.split()
     assert folder == f"/oarlock/store/runs/{training.name}"
     assert 0 < int(before) < int(after)
     _is_clean(api, training.name)
@@ -184,8 +193,8 @@ def test_a_terminal_is_passed_through(training: RunFolder, api: Api, tmp_path: P
         terminal.resize(33, 77)
         terminal.type("while [ \"$(stty size)\" != '33 77' ]; do sleep 0.1; done; echo re''sized\r")
         terminal.until("resized")
-        terminal.type("sleep 100 || echo inter''rupted $?\r")
-        terminal.until("rupted $?\r\n")
+        terminal.type("sh -c 'echo sl''eeps; exec sleep 100' || echo inter''rupted $?\r")
+        terminal.until("sleeps\r\n")
         terminal.type("\x03")  # is the shell's, not ours
         terminal.type("exit 3\r")
         assert terminal.end() == 3
@@ -205,7 +214,7 @@ def test_a_client_that_is_asked_to_leave_takes_the_pod_along(training: RunFolder
         assert client.stdout is not None
         assert client.stdout.readline() == "in\n"
         client.send_signal(signal.SIGTERM)
-        assert client.wait(20) == 143
+        assert client.wait(60) == 143
     _is_clean(api, training.name)
 
 
@@ -218,9 +227,9 @@ def test_the_pod_outlives_a_killed_client_only_by_its_deadline(training: RunFold
         from oarlock.engines.kubernetes.api import Api
         from oarlock.engines.kubernetes.storepod import Purpose
         api, purpose = Api(), Purpose("inspect", inspecting.IDLE)
-        with inspecting.beside(api, runs.find({training.name!r}), purpose, lease=3) as pod:
+        with inspecting.beside(api, runs.find({training.name!r}), purpose, lease=10) as pod:
             print(pod, flush=True)
-            time.sleep(9)
+            time.sleep(15)
             inspecting.require(api, pod)
             print("still there", flush=True)
             time.sleep(100)
@@ -233,7 +242,7 @@ def test_the_pod_outlives_a_killed_client_only_by_its_deadline(training: RunFold
         assert client.stdout.readline() == "still there\n"
         assert _left(api, training.name)
         client.kill()
-    eventually(lambda: not _left(api, training.name), "end of what a killed client left", 40)
+    eventually(lambda: not _left(api, training.name), "end of what a killed client left", 90)
 
 
 def test_after_the_end(oarlock: Any, over: RunFolder, api: Api) -> None:
@@ -244,7 +253,7 @@ def test_after_the_end(oarlock: Any, over: RunFolder, api: Api) -> None:
 
 def test_delete_finds_an_open_one(over: RunFolder, api: Api) -> None:
     with inspecting.beside(api, over, SHELL):
-        ending.delete(api, over.name, now=True, patience=30)
+        ending.delete(api, over.name, now=True, patience=60)
         _is_clean(api, over.name)
 
 

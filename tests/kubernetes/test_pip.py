@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from clusters import Cluster
-from kubernetes.driving import SMALL, Driver, all_complete, driving, pods_of
+from kubernetes.driving import MEET, SMALL, Driver, all_complete, driving, pods_of
 
 from oarlock.engines.kubernetes.api import Api
 
@@ -88,9 +88,9 @@ def logs_of(api: Api, run: str) -> str:
 def test_packages_are_in_every_pod_before_the_start(driver: Driver, api: Api, index: dict[str, str]) -> None:
     """A newer one covers the image's, which belongs to root; what the image has and fits stays as it is."""
     words = [word for name, value in index.items() for word in ("--env", f"{name}={value}")]
-    program = driver.start(driver.job(BLOCK, roles=PAIR), *words)
+    program = driver.start(driver.job(BLOCK + MEET, roles=PAIR), *words)
     told = "import oarlock_tiny; print(oarlock_tiny.VALUE)"
-    job = driver.start(driver.job(told, roles=PAIR, pip=["oarlock-tiny", "packaging>=1"]), *words)
+    job = driver.start(driver.job(told + MEET, roles=PAIR, pip=["oarlock-tiny", "packaging>=1"]), *words)
 
     said = ["oarlock_tiny 1.0 packaging 99.0 False"]
     assert program.succeed().lines == {"worker-0": said, "worker-1": said}

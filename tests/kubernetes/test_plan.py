@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from cli.small_programs import eventually, write
 from kubernetes import spaces
+from kubernetes.causes import plain_pod
 
 from oarlock.engines.kubernetes import amounts, headroom
 from oarlock.engines.kubernetes.api import Api
@@ -49,7 +50,7 @@ def quota(space: Api) -> Iterator[Any]:
                 "spec": {"hard": named},
             }
         )
-        eventually(lambda: "used" in space.get("ResourceQuota", "small").get("status", {}), "status", 10)
+        eventually(lambda: "used" in space.get("ResourceQuota", "small").get("status", {}), "status")
 
     yield limit
     space.delete("ResourceQuota", "small")
@@ -131,7 +132,11 @@ def test_a_limit_range_refuses_in_one_line(oarlock: Any, program: None, space: A
     space.create(
         {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "low"}, "spec": {"limits": limits}}
     )
+    # The API server looks it up in a copy that lags behind.
+    path = f"api/v1/namespaces/{space.namespace}/pods?dryRun=All"
+    large = plain_pod("large", container={"resources": {"limits": {"memory": "1Gi"}}})
     try:
+        eventually(lambda: space.http.post(path, json=large).status_code == 403, "a limit that is in force")
         done = oarlock("plan", "--namespace", space.namespace, *SMALL, "--json", "train.py")
     finally:
         space.delete("LimitRange", "low")

@@ -22,6 +22,9 @@ TENSORFLOW = f"tensorflow/tensorflow:{metadata.version('tensorflow-cpu')}"
 SMALL = {"cpu": 0.05, "memory": "1500Mi"}
 PAIR = {"worker": {"replicas": 2, **SMALL}}
 SERVED = dict.fromkeys(("chief", "worker", "ps", "evaluator"), SMALL)
+PATIENCE = 300.0  # seconds; 14 processes import their frameworks on two cores
+
+pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +36,8 @@ def runs(
         for path in sorted(PROGRAMS.glob("*.py")):
             roles = SERVED if path.stem == "parameter_servers" else PAIR
             name = f"prog-{path.stem.replace('_', '-')}"
-            # TensorFlow's workers serve until they are stopped, and are given the grace to end by themselves.
-            limits = {"restarts": 0, "grace": "3s"}
+            # Servers never end by themselves; the others are given the time to say what they have to say.
+            limits = {"restarts": 0, "grace": "3s" if roles is SERVED else "60s"}
             folder = driver.job(path.read_text(), name=name, roles=roles, limits=limits)
             started[path.stem] = driver.start(folder)
         yield started
@@ -49,7 +52,7 @@ def runs(
     ],
 )
 def test_a_collective_over_two_nodes(runs: dict[str, Started], api: Api, program: str, image: str) -> None:
-    run = runs[program].succeed()
+    run = runs[program].succeed(PATIENCE)
     who = "worker" if program == "tf_config" else "rank"
     assert run.lines["worker-0"][-1] == f"{who} 0 of 2: sum 3", run.told
     assert run.lines["worker-1"][-1] == f"{who} 1 of 2: sum 3", run.told
@@ -59,14 +62,14 @@ def test_a_collective_over_two_nodes(runs: dict[str, Started], api: Api, program
 
 
 def test_the_addresses_of_cluster_config_are_right(runs: dict[str, Started], api: Api) -> None:
-    run = runs["cluster_config"].succeed()
+    run = runs["cluster_config"].succeed(PATIENCE)
     answered = f"answered: {run.name}/worker-0 {run.name}/worker-1"
     assert run.lines == {"worker-0": [answered], "worker-1": [answered]}
     assert len(nodes_of(api, run.name)) == 2
 
 
 def test_parameter_servers_are_stopped_when_the_chief_is_done(runs: dict[str, Started], api: Api) -> None:
-    run = runs["parameter_servers"].succeed()
+    run = runs["parameter_servers"].succeed(PATIENCE)
     assert run.lines["chief-0"][-1] == "counted to 20 on /job:ps", run.told
     assert run.lines["evaluator-0"] == ["the evaluator sees chief ps worker"]
     assert len(nodes_of(api, run.name)) == 2
@@ -75,7 +78,7 @@ def test_parameter_servers_are_stopped_when_the_chief_is_done(runs: dict[str, St
 
 
 def test_a_program_that_fails_gives_its_code_and_its_last_words_last(runs: dict[str, Started]) -> None:
-    run = runs["exit_seven"].end()
+    run = runs["exit_seven"].end(PATIENCE)
     assert run.code == 7, run.told
     assert "worker-1 | these are my last words" in run.out.splitlines(), run.told
     assert "worker-1: exit code 7\n  | these are my last words\n" in run.err, run.told

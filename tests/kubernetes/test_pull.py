@@ -147,7 +147,7 @@ def test_after_its_end_through_a_pod_that_is_gone_afterwards(
     assert f"from pod {ended.name}-pull-" in done.stdout
     assert "checkpoints  nothing" in done.stdout
     assert sorted(path.name for path in (tmp_path / "brought").iterdir()) == ["leader", "model"]
-    eventually(lambda: not _helpers(api, ended), "end of the pod", 20)
+    eventually(lambda: not _helpers(api, ended), "end of the pod")
 
 
 def test_what_the_pod_is_like(ended: RunFolder, api: Api) -> None:
@@ -171,7 +171,7 @@ def test_what_the_pod_is_like(ended: RunFolder, api: Api) -> None:
 def test_the_pod_goes_whatever_happens(ended: RunFolder, api: Api) -> None:
     with pytest.raises(ZeroDivisionError), storepod.mounted(api, ended):
         raise ZeroDivisionError
-    eventually(lambda: not _helpers(api, ended), "end of the pod", 20)
+    eventually(lambda: not _helpers(api, ended), "end of the pod")
 
 
 def test_what_is_there_is_replaced_only_where_it_is_ours_or_told_to(
@@ -292,19 +292,19 @@ def test_a_run_that_the_cluster_has_forgotten_still_has_its_claim(
         done = oarlock("pull", run.name)
         assert done.returncode == 0, done.stderr
         _check_model(run.path / "model")
-        eventually(lambda: not _helpers(api, run), "end of the pod", 20)
+        eventually(lambda: not _helpers(api, run), "end of the pod")
 
         # One that can start nowhere: whoever waits for it may be told to leave.
         job = run.path / "job.yaml"
         written = job.read_text()
         job.write_text(f"{written}kubernetes:\n  node_selector: {{nobody: has-it}}\n")
         waiting = subprocess.Popen([SCRIPT, "pull", run.name], stderr=subprocess.PIPE)
-        eventually(lambda: _helpers(api, run), "pod", 20)
+        eventually(lambda: _helpers(api, run), "pod")
         waiting.send_signal(signal.SIGTERM)
-        assert waiting.wait(20) == 143
+        assert waiting.wait(60) == 143
         assert waiting.stderr is not None
         waiting.stderr.close()
-        eventually(lambda: not _helpers(api, run), "end of the pod", 20)
+        eventually(lambda: not _helpers(api, run), "end of the pod")
         job.write_text(written)
     finally:
         _remove(api, run.name)

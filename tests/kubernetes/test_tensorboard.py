@@ -77,7 +77,7 @@ def test_it_answers_on_its_port_and_takes_its_pod_along(run: RunFolder, api: Api
     with started(SCRIPT, "tensorboard", run.name, "--json") as client:
         assert client.stdout is not None
         url = json.loads(client.stdout.readline())["url"]
-        eventually(lambda: tags_at(url) == {"scalar-loss"}, "the scalar that the program wrote", 30)
+        eventually(lambda: tags_at(url) == {"scalar-loss"}, "the scalar that the program wrote")
         [pod] = api.all("Pod", f"{selecting(run.name)},{HELPER}=tensorboard")
         assert pod["spec"]["containers"][0]["volumeMounts"][0]["readOnly"] is True
         found: list[set[str]] = []
@@ -88,9 +88,9 @@ def test_it_answers_on_its_port_and_takes_its_pod_along(run: RunFolder, api: Api
             thread.join(60)
         assert found == [{"scalar-loss"}] * 12
         client.send_signal(signal.SIGINT)
-        assert client.wait(30) == 0
+        assert client.wait(60) == 0
     assert not board.answers(int(url.rpartition(":")[2].rstrip("/")))
-    eventually(lambda: not _left(api, run.name), "end of the pod", 20)
+    eventually(lambda: not _left(api, run.name), "end of the pod")
 
 
 def test_a_pod_that_is_taken_away_ends_it(run: RunFolder, api: Api) -> None:
@@ -101,7 +101,7 @@ def test_a_pod_that_is_taken_away_ends_it(run: RunFolder, api: Api) -> None:
         for job in api.all("Job", f"{HELPER}=tensorboard"):
             if job["metadata"]["name"].startswith(run.name):
                 api.delete("Job", job["metadata"]["name"])
-        assert client.wait(30) == 1
+        assert client.wait(60) == 1
         said = client.stderr.read()
     assert len(said.splitlines()) == 1
     assert said.startswith("oarlock: the pod beside its claim ")
@@ -112,4 +112,4 @@ def test_an_image_without_it_is_told(run: RunFolder, api: Api) -> None:
     done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
     assert "its image has no TensorBoard; --image names one that has" in done.stderr
-    eventually(lambda: not _left(api, run.name), "end of the pod", 20)
+    eventually(lambda: not _left(api, run.name), "end of the pod")

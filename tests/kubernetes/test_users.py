@@ -23,7 +23,7 @@ SMALL = ("--set", "roles.worker.cpu=100m", "--set", "roles.worker.memory=200Mi",
 
 STEPS = """
 import time, oarlock
-for number in range(600):
+for number in range(10**6):
     oarlock.current().report(step=number + 1)
     print("line", number)
     time.sleep(0.1)
@@ -90,7 +90,7 @@ def test_another_editor_takes_a_run_over_from_another_machine(
     done = oarlock("stop", "--now", "live-shared", env=other)
     assert done.returncode == 0, done.stderr
     assert oarlock("status", "live-shared").stdout.startswith("live-shared stopped")
-    assert oarlock("delete", "live-shared", env=other).returncode == 0
+    assert oarlock("delete", "--volumes", "live-shared", env=other).returncode == 0
     assert not api.all("Job", selecting("live-shared"))
     gone = oarlock("status", "live-shared")
     assert runs.find("live-shared").state().state == "stopped", gone.stdout

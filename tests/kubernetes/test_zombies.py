@@ -85,7 +85,7 @@ def test_a_node_that_comes_back_finds_its_places_taken(
         assert of_run.generation == 2, (name, of_run.since(taken_over))
         of_run.audit()
         steps = of_run.steps(2)
-        eventually(lambda of_run=of_run, steps=steps: of_run.steps(2) > steps, f"more steps of {name}", 10)
+        eventually(lambda of_run=of_run, steps=steps: of_run.steps(2) > steps, f"more steps of {name}")
     # It was alive, and at work, for as long as it led.
     mine = [one.manifest["saved"] for one in books["zombie-leader"].checkpoints if one.generation == 1]
     assert max(mine) > books["zombie-leader"].formed[2] - 5

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import timeit
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -62,7 +63,7 @@ def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
     ours, theirs = socket.socketpair()
-    ours.settimeout(10)
+    ours.settimeout(60)
     monkeypatch.setenv("OARLOCK_FD", str(theirs.detach()))
     for name, value in {"_socket": None, "_sent": 0.0, "_kept": None, "_requests": set()}.items():
         monkeypatch.setattr(channel, name, value)
@@ -101,7 +102,7 @@ class Entering(threading.Thread):
         return self.is_alive()
 
     def result(self) -> frozenset[str] | None:
-        self.join(10)
+        self.join(60)
         assert not self.is_alive(), "still held back"
         return self.due
 
@@ -288,7 +289,7 @@ def test_without_a_launcher_sigterm_ends_it_before_a_step() -> None:
         assert program.stdout.readline() == "ready\n"
         program.send_signal(signal.SIGTERM)
         assert program.stdout.readline() == "saved\n"
-        assert program.wait(10) == 143
+        assert program.wait(60) == 143
 
 
 def test_without_a_launcher_a_second_sigterm_ends_it_at_once() -> None:
@@ -297,7 +298,7 @@ def test_without_a_launcher_a_second_sigterm_ends_it_at_once() -> None:
     ) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == "ready\n"
-        deadline = 10.0
+        deadline = 60.0
         while program.poll() is None and deadline > 0:
             program.send_signal(signal.SIGTERM)
             deadline -= 0.1
@@ -333,6 +334,7 @@ def test_after_its_loop_sigterm_is_as_it_was() -> None:
 
 
 def test_it_costs_next_to_nothing_in_a_step(led: Gate) -> None:
-    """Measured: 0.25 us. The limit leaves room for a busy machine."""
+    """Measured: 0.25 us. The limit leaves room for a slow machine; what others do on it does not count."""
     count = 100_000
-    assert min(timeit.repeat(lambda: led.enter(4), number=count, repeat=3)) / count < 5e-6
+    times = timeit.repeat(lambda: led.enter(4), number=count, repeat=3, timer=time.thread_time)
+    assert min(times) / count < 5e-6

@@ -231,7 +231,7 @@ def test_two_threads_importing_at_once_run_the_action_once(folder: Path) -> None
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert seen == [sys.modules["demo"]]
 
 
@@ -244,10 +244,10 @@ def test_imports_that_nobody_waits_for_cost_next_to_nothing() -> None:
         when_imported("keras", print)
         heavy = {"tensorflow", "keras", "numpy", "inspect", "asyncio"} & (set(sys.modules) - before)
         assert not heavy, heavy
-        start = time.perf_counter()
+        start = time.process_time()  # what others do on this machine does not count
         for _ in range(10_000):
             _finder.find_spec("some.module", None, None)
-        took = time.perf_counter() - start
+        took = time.process_time() - start
         assert took < 0.1, took
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=60)

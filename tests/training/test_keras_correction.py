@@ -12,7 +12,6 @@ import json
 import os
 import pickle
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -23,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from ports import free_ports
 
 import oarlock
 
@@ -145,7 +145,8 @@ class Gang(NamedTuple):
 def start(folder: Path, cluster: dict[str, int], program: str, cases: list[str]) -> Iterator[Gang]:
     """A process for each task of the cluster on free ports of this machine; none is left at the end."""
     tasks = [(role, index) for role, count in cluster.items() for index in range(count)] or [("alone", 0)]
-    addresses = {role: [free_address() for _ in range(count)] for role, count in cluster.items()}
+    ports = iter(free_ports(sum(cluster.values())))
+    addresses = {role: [f"127.0.0.1:{next(ports)}" for _ in range(n)] for role, n in cluster.items()}
     gang = Gang(folder, [])
     try:
         for number, (role, index) in enumerate(tasks):
@@ -167,13 +168,7 @@ def start(folder: Path, cluster: dict[str, int], program: str, cases: list[str])
         for process in gang.processes:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait(10)
-
-
-def free_address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+            process.wait(60)
 
 
 def quiet_environment() -> dict[str, str]:

@@ -52,7 +52,7 @@ def run_fit(library: str, backend: str) -> tuple[list[dict[str, Any]], list[dict
             pass_fds=[theirs.fileno()],
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=170,
         )
         assert done.returncode == 0, done.stderr
         events = [json.loads(line) for line in ours.recv(1 << 20).splitlines()]
@@ -123,7 +123,7 @@ def test_metrics_that_are_no_number_or_have_a_taken_name_are_left_out(told: list
 def test_a_report_costs_a_step_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Context, "report", lambda *args, **kwargs: None)
     progress = begun(epochs=1, steps=10**6)
-    begin = time.perf_counter()
+    begin = time.thread_time()  # what others do on this machine does not count
     for batch in range(10_000):
         progress.on_train_batch_end(batch, {"loss": 1.0, "accuracy": 0.5})
-    assert (time.perf_counter() - begin) / 10_000 < 1e-4
+    assert (time.thread_time() - begin) / 10_000 < 1e-4

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gangs import until_gone
 from waiting import eventually
 
-from oarlock.agent import frames
+from oarlock.agent import frames, processes
 from oarlock.training import saving
 from oarlock.training.checkpointing import Checkpointing
 from oarlock.training.retention import Retention
@@ -116,24 +117,25 @@ def writer_of(checkpointing: Checkpointing) -> subprocess.Popen[bytes]:
 
 def save(checkpointing: Checkpointing, step: int, things: dict[str, Any] | None = None) -> None:
     assert checkpointing.save(step, things or state(step), {}, None)
-    checkpointing.finish(30)
+    checkpointing.finish(60)
     assert not checkpointing.is_busy
 
 
 # Somebody dies
 
 
+@pytest.mark.timeout(600)
 def test_the_writer_killed_at_any_moment_of_a_save(
     folder: Path, checkpointing: Checkpointing, chance: random.Random, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    began = time.monotonic()
     save(checkpointing, 1)
+    began = time.monotonic()
     save(checkpointing, 2)
-    usual = (time.monotonic() - began) / 2
+    latest = time.monotonic() - began
     early = 0
     for step in range(3, MOMENTS + 3):
         assert checkpointing.save(step, state(step), {}, None)
-        moment = time.monotonic() + chance.uniform(0, 1.2 * usual)
+        moment = time.monotonic() + chance.uniform(0, latest)
         while time.monotonic() < moment:
             time.sleep(0.0002)
         writer = writer_of(checkpointing)
@@ -145,7 +147,8 @@ def test_the_writer_killed_at_any_moment_of_a_save(
         assert newest.step in (step - 1, step)
         check_content(folder, newest.step)
         early += newest.step == step - 1
-        checkpointing.finish(30)
+        latest *= 1.25 if newest.step == step - 1 else 0.8  # about half of all, however busy the machine is
+        checkpointing.finish(60)
         assert writer_of(checkpointing).pid != writer.pid or newest.step == step
         check_content(folder, step)
     assert early > MOMENTS / 10, "hardly any kill came before the end of its save"
@@ -194,12 +197,13 @@ def test_a_writer_that_died_after_its_commit_takes_nothing_away(folder: Path) ->
     assert told["saved"] == "step-0000000002-g1"
     before = (folder / told["saved"] / "manifest.json").stat().st_ino
     writer_of(checkpointing).kill()
-    checkpointing.finish(30)
+    checkpointing.finish(60)
     assert checkpointing.step == 2
     assert (folder / told["saved"] / "manifest.json").stat().st_ino == before
     checkpointing.close()
 
 
+@pytest.mark.timeout(600)
 def test_the_program_and_its_writer_killed_at_any_moment(folder: Path, chance: random.Random) -> None:
     reached, usual = 0, 0.0  # seconds to a first checkpoint, here and now
     for moment in range(max(5, MOMENTS // 5)):
@@ -240,8 +244,11 @@ def test_a_program_killed_alone_leaves_a_writer_that_finishes(folder: Path) -> N
     program = subprocess.Popen([sys.executable, "-c", SAVES_FOR_EVER], stdout=subprocess.PIPE)
     with program:
         eventually(lambda: Store(folder).checkpoints(), "checkpoint", every=0.005)
+        writers = processes.descendants(program.pid)
+        assert writers
         program.kill()
-    eventually(lambda: not list(folder.glob(".saving-*")), "end of the writer")
+    until_gone(writers)  # it may only now begin with what it was given
+    assert not list(folder.glob(".saving-*"))
     newest, complaints = Store(folder).newest()
     assert newest is not None
     assert complaints == []
@@ -334,7 +341,7 @@ def test_one_save_is_in_flight(folder: Path, checkpointing: Checkpointing) -> No
     assert not checkpointing.save(3, state(3), {}, None), "the copy is still being written"
     assert checkpointing.is_busy
     writer_of(checkpointing).send_signal(signal.SIGCONT)
-    checkpointing.finish(30)
+    checkpointing.finish(60)
     check_content(folder, 2)
     save(checkpointing, 4)
     check_content(folder, 4)
@@ -349,7 +356,7 @@ def test_what_the_program_does_after_a_save_does_not_change_it(
     assert checkpointing.save(2, things, {}, None)
     things["weights"][:] = things["counts"][:] = 99
     writer_of(checkpointing).send_signal(signal.SIGCONT)
-    checkpointing.finish(30)
+    checkpointing.finish(60)
     check_content(folder, 2)
 
 
@@ -359,8 +366,9 @@ def test_a_state_that_grows_and_shrinks(folder: Path, checkpointing: Checkpointi
         check_content(folder, step)
 
 
+@pytest.mark.timeout(600)
 def test_a_save_takes_the_memory_of_one_copy() -> None:
-    done = subprocess.run([sys.executable, "-c", MEASURED], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", MEASURED], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     most, after = map(float, done.stdout.split())
     assert 64 <= most <= 1.1 * 64 + 16, "the state has 64 MiB, a fresh interpreter about ten"

@@ -28,7 +28,7 @@ def call(name):
     deadline = time.monotonic() + 60
     while True:
         try:
-            with socket.create_connection(place(name), timeout=5) as line:
+            with socket.create_connection(place(name), timeout=60) as line:
                 return line.recv(100).decode()
         except ConnectionRefusedError:
             assert time.monotonic() < deadline, f"{name} does not answer at {peers[name]}"

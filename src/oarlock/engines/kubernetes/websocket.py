@@ -40,6 +40,8 @@ def connected(
         with api.http.stream("GET", path, params=dict(params), headers=_upgrade(protocols)) as answer:
             if answer.status_code != 101:
                 answer.read()
+                # The server closes it now, unannounced: of 200 next requests on it one was not answered.
+                answer.extensions["network_stream"].close()
                 raise _refusal(answer, doing)
             protocol = answer.headers.get("Sec-WebSocket-Protocol", "")
             yield Line(answer.extensions["network_stream"], protocol, doing)
