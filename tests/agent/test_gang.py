@@ -38,6 +38,23 @@ def test_a_worker_that_never_ends_is_stopped_after_the_grace(start: Start) -> No
     assert (state.state, state.tasks["worker-1"].state) == ("succeeded", "killed")
 
 
+def test_a_worker_that_is_forked_after_the_end_is_stopped_too(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow machine: the first is done before the second is forked, which takes longer than the grace."""
+    slow = """
+import os, time
+before, after = iter([0, 2]), iter([1])
+os.register_at_fork(before=lambda: time.sleep(next(before, 0)))
+os.register_at_fork(after_in_parent=lambda: time.sleep(next(after, 0)))
+"""
+    (tmp_path / "sitecustomize.py").write_text(slow)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    program = "import os, signal\nif os.environ['OARLOCK_RANK'] == '1': signal.pause()"
+    state = start(program, limits={"grace": "0.1s"}).end()
+    assert (state.state, state.tasks["worker-1"].state) == ("succeeded", "killed")
+
+
 def test_a_killed_worker_restarts_the_whole_gang(start: Start) -> None:
     gang = start(STEPS + "train(30 if me.generation > 1 else 10**6)").until_step(5)
     others = [gang.pid("worker-0"), gang.kill("worker-1")]
@@ -96,7 +113,7 @@ if me.rank == 0:
     peer.recv(1)
     raise ConnectionError('peer closed')
 import time
-for _ in range(500):
+for _ in range(6000):
     try:
         peer = socket.create_connection((host, int(port)))
         break
@@ -165,7 +182,7 @@ for step in range(10**6):
     oarlock.current().report(step + 1)
     time.sleep(0.01)
 """
-    gang = start(program).until_step(2)
+    gang = start(program).until_step(2).until_step(2, task="worker-1")  # who comes later has no handler yet
     local.stop(gang.run)
     state = gang.end()
     assert (state.state, state.code, state.reason) == ("stopped", 130, "stopped by the user")
@@ -186,7 +203,8 @@ def test_the_runtime_limit_ends_a_run(start: Start) -> None:
 
 
 def test_a_stalled_gang_is_restarted(start: Start) -> None:
-    program = STEPS + "train(5)\nif me.generation == 1: time.sleep(10**6)"
+    # Who has not reported is never stalled: the next generation may take its time to end.
+    program = STEPS + "if me.generation == 1: train(5); time.sleep(10**6)"
     gang = start(program, limits={"stall": "1s"})
     state = gang.end()
     assert (state.state, state.generation) == ("succeeded", 2)

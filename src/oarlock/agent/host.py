@@ -400,6 +400,7 @@ class Host:
         self._finish_clearing()
 
     def _terminate(self) -> None:
+        self.ending = "stop"  # for those as well who are being forked
         self._signal(self._alive(), signal.SIGTERM)
         grace = self.wish.get("grace", self.spec.limits.grace)
         self.loop.after("grace", grace, lambda: self._signal(self._alive(), signal.SIGKILL))
