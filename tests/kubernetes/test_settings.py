@@ -11,17 +11,30 @@ from typing import Any
 
 import pytest
 from clusters import Cluster
-from kubernetes.driving import SMALL, Driver, Started, all_complete, driving, jobs_of, pods_of, unused
+from kubernetes.causes import plain_pod
+from kubernetes.driving import (
+    MEET,
+    SMALL,
+    Driver,
+    Started,
+    all_complete,
+    all_gpus,
+    driving,
+    jobs_of,
+    pods_of,
+    unused,
+)
+from waiting import eventually
 
 from oarlock import job as jobs
 from oarlock.engines.kubernetes import groups, objects, packing
 from oarlock.engines.kubernetes.api import Api, Object
 from oarlock.engines.kubernetes.ending import KINDS
-from oarlock.engines.kubernetes.labels import RUN, selecting
+from oarlock.engines.kubernetes.labels import JOB, RUN, selecting
 from oarlock.jobfile import JobFile
 
 IMAGE = f"python:{sys.version_info.major}.{sys.version_info.minor}-slim"
-VALUE = "a-value-that-is-nowhere-else"
+VALUE = f"a-value-that-is-nowhere-else-{unused()}"
 LOOK = """
 import json, os, time
 from pathlib import Path
@@ -33,7 +46,7 @@ shared = Path(os.environ["CHECKPOINT_DIR"], "greeting")
 if os.environ["OARLOCK_INDEX"] == "0" and os.environ["OARLOCK_ROLE"] == "worker":
     shared.with_suffix(".part").write_text("from worker-0")
     shared.with_suffix(".part").rename(shared)
-deadline = time.monotonic() + 30
+deadline = time.monotonic() + 60
 while not shared.exists() and time.monotonic() < deadline:
     time.sleep(0.05)
 for place in ("made", "kept", "scratch"):
@@ -51,27 +64,6 @@ print(json.dumps({
 WHO = """
 import os
 print(os.environ["POD_NAME"], os.environ.get("RANK"), os.environ["OARLOCK_WORLD"])
-"""
-# A run is over when worker-0 is, and then the servers are stopped: it waits until all have said their words.
-MEET = """
-import json, socket, time
-config = json.loads(os.environ["TF_CONFIG"])
-mine = config["cluster"][config["task"]["type"]][config["task"]["index"]]
-others = {one for addresses in config["cluster"].values() for one in addresses} - {mine}
-deadline = time.monotonic() + 60
-if os.environ["POD_NAME"] != "worker-0":
-    with socket.create_server(("", int(mine.rpartition(":")[2]))) as door:
-        door.accept()
-    others = set()
-while others:
-    host, _, port = min(others).rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=5).close()
-        others.discard(min(others))
-    except OSError:
-        if time.monotonic() > deadline:
-            raise
-        time.sleep(0.05)
 """
 CLUSTER_WIDE = {
     "PriorityClass": ("apis/scheduling.k8s.io/v1", "priorityclasses"),
@@ -101,6 +93,10 @@ def arranged(admin: Api) -> Iterator[str]:
         }
         answer = admin.http.post(f"{version}/{place}", json=manifest)
         assert answer.is_success, answer.text
+    # The API server looks both up in copies that lag behind.
+    probe = plain_pod("probe", priorityClassName=name, serviceAccountName=name)
+    path = f"api/v1/namespaces/{admin.namespace}/pods?dryRun=All"
+    eventually(lambda: admin.http.post(path, json=probe).is_success, "a pod that may have both")
     yield name
     for version, place in CLUSTER_WIDE.values():
         admin.http.delete(f"{version}/{place}/{name}")
@@ -175,7 +171,8 @@ def grouped(full: Full, driver: Driver, cluster: Cluster) -> Started:
     folder = driver.job(
         WHO + MEET, roles={"worker": workers, "ps": SMALL}, kubernetes={"image": IMAGE, "claim": claim}
     )
-    return driver.start(folder)
+    with all_gpus():
+        return driver.start(folder).end()
 
 
 def seen(full: Full) -> dict[str, Any]:
@@ -318,6 +315,27 @@ def test_without_a_claim_none_is_made_and_the_run_ends_well(driver: Driver, api:
     assert run.lines == {"worker-0": ["done"]}
     assert store_of(pods_of(api, run.name)["lead-0"])["emptyDir"] == {}
     assert api.find("PersistentVolumeClaim", folder.name) is None
+
+
+def test_a_claim_that_is_being_deleted_is_not_taken(driver: Driver, api: Api) -> None:
+    """It stays as long as a pod of another run does, and then goes with what this one would have saved."""
+    folder = driver.job("print('done')", roles={"worker": SMALL})
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": folder.name, "finalizers": ["example.com/stays"]},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
+    }
+    api.create(claim)
+    api.delete("PersistentVolumeClaim", folder.name)
+    try:
+        done = driver.start(folder).end()
+        assert done.code == 2
+        assert f"the claim {folder.name} of earlier runs is being deleted" in done.err
+        assert not api.all("Job", f"{JOB}={folder.name}")
+    finally:
+        api.patch("PersistentVolumeClaim", folder.name, {"metadata": {"finalizers": None}})
+    assert driver.start(folder).succeed().lines == {"worker-0": ["done"]}
 
 
 # Manifests alone

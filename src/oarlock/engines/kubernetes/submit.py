@@ -66,7 +66,7 @@ def start(jobfile: JobFile, name: str | None, api: Api) -> runs.RunFolder:
 
 
 def submit(api: Api, parcel: Parcel) -> None:
-    """Raises ApiError, and then leaves nothing of this run behind."""
+    """Raises ApiError or JobError, and then leaves nothing of this run behind."""
     for group in parcel.groups:
         api.create(_pod(parcel, pods.template(parcel, group, "203.0.113.1:1")), dry_run=True)
     lead = api.create(objects.job(parcel, parcel.leader))
@@ -110,12 +110,19 @@ def _create_rest(api: Api, parcel: Parcel, lead: Object) -> None:
         try:
             api.create(claim)
         except ApiError as error:
-            if error.status != 409:  # an earlier run of the job has made it
+            if error.status != 409:
                 raise
+            _check_stays(api, claim["metadata"]["name"])  # an earlier run of the job has made it
     # The address, not the name: a cluster's DNS may remember for 30 s that there was none.
     coordinator = f"{service['spec']['clusterIP']}:{pods.PORT}"
     for group in parcel.groups[1:]:
         api.create(objects.owned(objects.job(parcel, group, coordinator=coordinator), lead))
+
+
+def _check_stays(api: Api, claim: str) -> None:
+    found = api.find("PersistentVolumeClaim", claim)
+    if found is None or "deletionTimestamp" in found["metadata"]:
+        raise JobError(f"the claim {claim} of earlier runs is being deleted: run it again once it is gone")
 
 
 def _pod(parcel: Parcel, template: Object) -> Object:
