@@ -366,6 +366,11 @@ def test_an_image_of_ours_is_not_pulled_again_at_every_start(tmp_path: Path) -> 
         assert pod["containers"][0].get("imagePullPolicy") == policy
 
 
+def test_imports_are_not_kept_in_pods(tmp_path: Path) -> None:
+    spec = spec_in(manifests(tmp_path, warm="10m"))
+    assert (spec["warm"], spec["keep"]) == (True, 0.0)
+
+
 def test_nothing_grows_with_the_number_of_workers(tmp_path: Path) -> None:
     shapes = []
     for workers in (2, 5, 50):
