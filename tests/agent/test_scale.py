@@ -40,13 +40,26 @@ def test_the_gang_grows_when_the_new_machine_is_there(leader: Leader) -> None:
     two.until(lambda member: member.wishes, "seat")
     clear(one)
     clear(two)
-    assert attend([one, two], lambda: two.wishes[-1]["do"] == "run" and two.wishes[-1]["generation"] == 2, 30)
+    assert attend([one, two], lambda: two.wishes[-1]["do"] == "run" and two.wishes[-1]["generation"] == 2)
     wish = two.wishes[-1]
     assert wish["places"] == {"machine-0": ["worker-0"], "machine-1": ["worker-1"], "machine-2": ["worker-2"]}
     assert leader.state().restarts == 0
     # Nobody was disturbed before there was room for all three.
     restarts = [event for event in leader.events() if event["kind"] == "restart"]
     assert [event["reason"] for event in restarts] == ["more machines have joined"]
+
+
+def test_what_never_formed_is_taken_back_and_nobody_notices(leader: Leader) -> None:
+    one = Member(leader, "machine-1")
+    assert one.until_run()["generation"] == 1
+    two = Member(leader, "machine-2")  # one of two more that would be needed
+    two.until(lambda member: member.wishes, "seat")
+    assert scale(leader, 4) == {"ok": True, "tasks": 4, "generation": 1}
+    assert scale(leader, 2) == {"ok": True, "tasks": 2, "generation": 1}
+    assert leader.state().workers == 2
+    assert scale(leader, 1)["generation"] == 2, "less than there is takes effect"
+    reasons = [event["reason"] for event in leader.events() if event["kind"] == "restart"]
+    assert reasons in ([], ["scaled to 1 worker"])
 
 
 def test_a_gang_that_still_waits_for_a_machine_can_do_without_it(leader: Leader) -> None:

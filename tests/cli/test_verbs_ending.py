@@ -13,6 +13,15 @@ from cli.small_programs import ENDLESS, SCRIPT, STUBBORN, eventually, has_said, 
 
 from oarlock import runs
 
+# It would leave before a step that never comes.
+STUCK = """
+import time, oarlock
+state = oarlock.State(sum=0)
+for step in state.steps(10**6, save=None):
+    print("here I am", flush=True)
+    time.sleep(10**6)
+"""
+
 
 @pytest.fixture
 def living(oarlock: Any, tmp_path: Path) -> runs.RunFolder:
@@ -67,6 +76,19 @@ def test_stop_now_does_not_wait_for_the_stubborn(oarlock: Any, tmp_path: Path) -
     eventually(lambda: has_said(runs.find("wilful"), "here I am"), "sign of life")
     done = oarlock("stop", "--now", timeout=60)
     assert (done.returncode, done.stdout) == (0, "wilful stopped\n")
+
+
+@pytest.mark.parametrize("program", [STUBBORN, STUCK], ids=["stubborn", "stuck"])
+def test_stop_now_ends_what_a_stop_only_asked_to_leave(oarlock: Any, tmp_path: Path, program: str) -> None:
+    write(tmp_path / "train.py", program)
+    oarlock("run", "-d", "-n", "2", "--set", "limits.grace=1h", "--name", "wilful", "train.py")
+    run = runs.find("wilful")
+    eventually(lambda: has_said(run, "here I am"), "sign of life")
+    asking = subprocess.Popen([SCRIPT, "stop"], env=os.environ, stdout=subprocess.PIPE, text=True)
+    eventually(lambda: run.state().state == "stopping", "stop")
+    done = oarlock("stop", "--now", timeout=60)
+    assert (done.returncode, done.stdout) == (0, "wilful stopped\n")
+    assert asking.communicate(timeout=60)[0] == "wilful stopped\n"
 
 
 def test_attach_to_a_run_that_ended_gives_its_end(oarlock: Any, records: Path) -> None:

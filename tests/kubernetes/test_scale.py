@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 from clusters import Cluster
-from kubernetes.driving import SMALL, Driver, Started, driving, jobs_of, stepped
+from kubernetes.driving import SMALL, Driver, Started, driving, jobs_of, stepped, unused
 from waiting import eventually
 
 from oarlock import runs
 from oarlock.engines.kubernetes import ending
 from oarlock.engines.kubernetes.api import Api
-from oarlock.engines.kubernetes.labels import members
+from oarlock.engines.kubernetes.labels import JOB, members
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 SIZES = [2, 4, 1, 3]
@@ -79,6 +79,16 @@ import signal, time, oarlock
 signal.signal(signal.SIGTERM, lambda *_: None)
 for step in range(10**6):
     oarlock.current().report(step=step + 1)
+    time.sleep(0.05)
+"""
+
+FAILS_AS_THREE = """
+import sys, time, oarlock
+me = oarlock.current()
+if me.world == 3 and me.generation == 2:
+    sys.exit(9)
+for step in range(10**6 if me.world == 2 else 3):
+    me.report(step=step + 1)
     time.sleep(0.05)
 """
 
@@ -174,7 +184,7 @@ def test_a_client_that_dies_has_scaled_the_run_or_not_touched_it(
 def test_a_run_that_is_being_stopped_is_not_scaled(cluster: Cluster, api: Api, tmp_path: Path) -> None:
     with driving(tmp_path, cluster.user, api) as driver:
         roles = {"worker": {"replicas": 2, **SMALL}}
-        limits = {"restarts": 0, "grace": "8s"}
+        limits = {"restarts": 0, "grace": "60s"}  # for as long it is being stopped
         folder = driver.job(STUBBORN, roles=roles, limits=limits, kubernetes={"claim": "none"})
         run = driver.start(folder, "-d").succeed()
         until_all_step(driver, run.name, 1, 2)
@@ -184,7 +194,56 @@ def test_a_run_that_is_being_stopped_is_not_scaled(cluster: Cluster, api: Api, t
             done = driver.call("scale", run.name, "3")
             assert (done.returncode, done.stdout) == (2, "")
             assert done.stderr == f"oarlock: {run.name} {told}\n"
+            for pod in api.all("Pod", members(run.name)):  # it has been stubborn for long enough
+                api.delete("Pod", pod["metadata"]["name"], grace=0)
             assert driver.call("stop", run.name).returncode == 0
+
+
+def test_what_never_formed_is_taken_back_and_the_training_goes_on(
+    cluster: Cluster, api: Api, tmp_path: Path
+) -> None:
+    """There are two nodes, and no two workers may be on one."""
+    with driving(tmp_path, cluster.user, api) as driver:
+        job = unused()
+        apart = {"labelSelector": {"matchLabels": {JOB: job}}, "topologyKey": "kubernetes.io/hostname"}
+        affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
+        folder = driver.job(
+            STEPS,
+            job,
+            roles={"worker": {"replicas": 2, **SMALL}},
+            limits={"restarts": 0},
+            kubernetes={"claim": "none", "pod": {"affinity": affinity}},
+        )
+        run = driver.start(folder, "-d").succeed()
+        until_all_step(driver, run.name, 1, 2)
+        growing = Started(run.name, driver, ["scale", run.name, "3"], driver.kubeconfig)
+        try:
+            until_pods(api, run.name, 3)
+            done = driver.call("scale", run.name, "2")
+            told = f"{run.name} runs with 2 workers in generation 1\n"
+            assert (done.returncode, done.stdout) == (0, told), done.stderr
+        finally:
+            growing.process.kill()
+            growing.end()
+        until_pods(api, run.name, 2)
+        happened = driver.call("events", "--json", run.name).stdout
+        assert [json.loads(line)["kind"] for line in happened.splitlines()].count("generation") == 1
+
+
+def test_a_failed_run_is_resumed_in_the_size_it_had(cluster: Cluster, api: Api, tmp_path: Path) -> None:
+    """From its first moment: nobody has to look for the leader's wish to be fulfilled."""
+    with driving(tmp_path, cluster.user, api) as driver:
+        roles = {"worker": {"replicas": 2, **SMALL}}
+        run = driver.start(driver.job(FAILS_AS_THREE, roles=roles, limits={"restarts": 0}), "-d").succeed()
+        until_all_step(driver, run.name, 1, 2)
+        driver.call("scale", run.name, "3")
+        assert driver.call("attach", run.name).returncode == 9
+        done = driver.call("run", "--resume", run.name, "-d")
+        assert done.returncode == 0, done.stderr
+        assert parallelism(api, run.name) == {"lead": 1, "worker": 2}
+        done = driver.call("attach", run.name)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "generation 3: 3 tasks" in done.stdout
 
 
 def with_a_watcher(driver: Driver, run: Started, size: int) -> None:

@@ -196,6 +196,12 @@ class Conductor:
         self.is_moving = self.spec.is_replaced
         self.stop("stopped", PREEMPTED, "the machine asked it to leave (SIGTERM)")
 
+    def leave_now(self) -> None:
+        """The same, without any grace."""
+        self.on_preempted()
+        if self.phase != "over":
+            self.stop_now()
+
     def give_up(self, why: str) -> None:
         """Without having begun; or again, where the record holds the verdict."""
         state = self.record.state
@@ -434,8 +440,10 @@ class Conductor:
         if self.phase != "running":
             self._wish(**{**self._repeated(), "want": self.wanted.sizes})
             self._consider()
-        elif self.spec.is_alone or self.wanted.is_complete(self._place()):
-            self.reform(why)
+        elif len(self.tasks) != self.wanted.total and (
+            self.spec.is_alone or self.wanted.is_complete(self._place())
+        ):
+            self.reform(why)  # else what was wanted before never formed, and is taken back
 
     def reform(self, why: str) -> None:
         """Have the gang leave at a step, if it can, and form anew: nobody's failure."""

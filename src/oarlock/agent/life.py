@@ -50,9 +50,16 @@ def lead(
     uploads = snapshots.Uploads(loop, spec, record)
     conductor.last_things = uploads.finish
     token = read_token(spec)
-    coordinator = Coordinator(
-        loop, token, spec.bind, spec.port, conductor, lambda ask: _answer(ask, conductor, host)
-    )
+
+    def answer(question: Message) -> Message:
+        if question.get("ask") == "leave":
+            for _ in range(2):  # the second time is at once
+                uploads.hurry()
+            conductor.leave_now()
+            return {"ok": True}
+        return _answer(question, conductor)
+
+    coordinator = Coordinator(loop, token, spec.bind, spec.port, conductor, answer)
     _publish(spec, coordinator.port)
 
     def tell(event: Message | None) -> None:
@@ -238,7 +245,7 @@ def _publish(spec: Spec, port: int) -> None:
     draft.replace(address)
 
 
-def _answer(question: Message, conductor: Conductor, host: Host) -> Message:
+def _answer(question: Message, conductor: Conductor) -> Message:
     ask = question.get("ask")
     if ask == "stacks":
         conductor.show_stacks()

@@ -12,10 +12,9 @@ from typing import Any
 
 from oarlock import runs
 from oarlock.agent.control import UnreachableError
-from oarlock.agent.podpaths import AGENT
 from oarlock.agent.spec import Spec
-from oarlock.engines.kubernetes import diagnose, ending, exec, repairing, submit
-from oarlock.engines.kubernetes.api import Api, ApiError, Object
+from oarlock.engines.kubernetes import asking, diagnose, ending, repairing, submit
+from oarlock.engines.kubernetes.api import Api, ApiError
 from oarlock.engines.kubernetes.labels import LEAD, MANAGED, RUN, STOPPED, selecting
 from oarlock.engines.kubernetes.ledger import Ledger
 from oarlock.engines.kubernetes.mirror import Mirror
@@ -24,7 +23,6 @@ from oarlock.job import Job
 from oarlock.jobfile import JobFile
 from oarlock.runs import RunFolder
 
-_ASK = f"import sys; sys.path.append('{AGENT}'); from oarlock.agent.ask import main; main()"
 _POLL = 0.05
 _GOING = 60.0  # seconds for objects to go, beyond the grace
 _RETRY = 0.5  # seconds between two tries at a record that somebody else writes
@@ -98,30 +96,14 @@ def stop(run: RunFolder, *, now: bool, patience: float) -> None:
 
 
 def ask(run: RunFolder, question: dict[str, Any]) -> dict[str, Any]:
-    """The leading agent's answer, through exec in its pod. Raises UnreachableError while there is none."""
+    """The leading agent's answer. Raises UnreachableError while there is none."""
     api = api_of(run)
     with told():
-        found = [pod for pod in api.all("Pod", f"{selecting(run.name)},{LEAD}=true") if _is_running(pod)]
+        found = [pod for pod in asking.leading(api, run.name) if "deletionTimestamp" not in pod["metadata"]]
         if not found:
             problem = run.state().problem
             raise UnreachableError(f"its leading pod is not running{f': {problem}' if problem else ''}")
-        words = ["python3", "-c", _ASK, json.dumps(question)]
-        try:
-            code, said, complaint = exec.run(api, found[-1]["metadata"]["name"], words)
-        except ApiError as error:
-            if error.is_transient:
-                raise UnreachableError(str(error)) from None  # its pod may be on its way out
-            raise
-    if code:
-        raise UnreachableError(complaint.decode(errors="replace").strip().rpartition("\n")[2])
-    answer: dict[str, Any] = json.loads(said)
-    if answer.get("unreachable"):
-        raise UnreachableError(answer["why"])
-    return answer
-
-
-def _is_running(pod: Object) -> bool:
-    return bool(pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"])
+        return asking.ask(api, found[-1], question)
 
 
 def check_scale(run: RunFolder, workers: int) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import yaml
 
 from oarlock.agent.spec import Spec
-from oarlock.engines.kubernetes import groups, submit
+from oarlock.engines.kubernetes import asking, groups, submit
 from oarlock.engines.kubernetes.api import Api, Object
 from oarlock.engines.kubernetes.labels import (
     JOB,
@@ -45,6 +45,7 @@ def stop(api: Api, run: str, *, now: bool = False) -> None:
     if now:
         for pod in api.all("Pod", members(run)):
             api.delete("Pod", pod["metadata"]["name"], grace=1)
+        asking.hurry(api, run)
 
 
 def resume(api: Api, run: str) -> None:
@@ -65,24 +66,19 @@ def resume(api: Api, run: str) -> None:
 
 
 def unpacked(api: Api, run: str, jobs: list[Object]) -> Parcel:
-    """The run as it was sent, out of its own objects, to be sent once more."""
+    """The run as it was sent, but as large as it was made since, out of its own objects, to be sent again."""
     maps = api.all("ConfigMap", selecting(run))
     binary = {name: data for one in maps for name, data in (one.get("binaryData") or {}).items()}
     data = {name: text for one in maps for name, text in (one.get("data") or {}).items()}
     spec = Spec.from_json(data["spec.json"])
     job = parse(yaml.safe_load(data["job.yaml"]))
-    images = {
-        one["metadata"]["name"].removeprefix(f"{run}-"): one["spec"]["template"]["spec"]["containers"][0][
-            "image"
-        ]
-        for one in jobs
-    }
+    specs = {one["metadata"]["name"].removeprefix(f"{run}-"): one["spec"] for one in jobs}
     parts = sorted(name for name in binary if name.startswith("program.tar.gz."))
     return Parcel(
         run=run,
         job=job,
-        groups=groups.of(job),
-        images=images,
+        groups=tuple(replace(group, count=specs[group.name]["parallelism"]) for group in groups.of(job)),
+        images={name: one["template"]["spec"]["containers"][0]["image"] for name, one in specs.items()},
         spec=replace(spec, resumed=spec.resumed + 1).to_json(),
         written=data["job.yaml"],
         agent=base64.b64decode(binary["agent.zip"]),
@@ -104,6 +100,7 @@ def delete(api: Api, run: str, *, now: bool, patience: float) -> None:
     for kind in KINDS:
         api.delete_all(kind, labels)
     if now:
+        asking.hurry(api, run)
         for pod in api.all("Pod", labels):
             api.delete("Pod", pod["metadata"]["name"], grace=0)
     left: list[str] = []

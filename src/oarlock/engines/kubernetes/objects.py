@@ -87,7 +87,7 @@ def job(parcel: Parcel, group: Group, *, coordinator: str | None = None, suspend
         head["metadata"]["labels"][QUEUE] = settings.queue
     described: Object = {
         "completionMode": "Indexed",
-        "completions": group.count,
+        "completions": max(1, group.count),  # without any a Job is complete, and could never grow
         "parallelism": group.count,
         "backoffLimitPerIndex": _FAILURES,
         "podReplacementPolicy": "TerminatingOrFailed",

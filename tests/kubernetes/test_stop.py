@@ -1,0 +1,115 @@
+"""`oarlock stop --now` and `delete --force` on a cluster: without the grace, also after it has begun."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from clusters import Cluster
+from kubernetes.driving import SMALL, Driver, Started, driving, stepped
+from waiting import eventually
+
+from oarlock.engines.kubernetes.api import Api
+from oarlock.engines.kubernetes.labels import members
+
+# Longer than `stop --now` waits for the end.
+JOB = {
+    "roles": {"worker": {"replicas": 2, **SMALL}},
+    "limits": {"restarts": 0, "grace": "10m"},
+}
+
+# Asked to leave it stays.
+STUBBORN = """
+import signal, time, oarlock
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+for step in range(10**6):
+    oarlock.current().report(step=step + 1)
+    time.sleep(0.05)
+"""
+
+# It would leave before a step that never comes.
+STUCK = """
+import time, oarlock
+state = oarlock.State(sum=0)
+for step in state.steps(10**6, save=None):
+    state.report()
+    time.sleep(0 if step < 3 else 10**6)
+"""
+
+# Stubborn, with something in its hands that the next run needs.
+HOLDING = """
+import fcntl, os, sys, time, oarlock
+me = oarlock.current()
+if me.is_chief:
+    held, deadline = open(me.data / "held", "w"), time.monotonic() + 60
+    while True:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                sys.exit("another still has it")
+            time.sleep(0.05)
+if "NEXT" in os.environ:
+    sys.exit(0)
+"""
+
+
+@pytest.fixture
+def driver(cluster: Cluster, api: Api, tmp_path: Path) -> Iterator[Driver]:
+    with driving(tmp_path, cluster.user, api) as found:
+        yield found
+
+
+@pytest.mark.parametrize("program", [STUBBORN, STUCK], ids=["stubborn", "stuck"])
+def test_stop_now_ends_what_a_stop_only_asked_to_leave(driver: Driver, api: Api, program: str) -> None:
+    run = driver.start(driver.job(program, **JOB, kubernetes={"claim": "none"}), "-d").succeed()
+    until_all_step(driver, run.name, 1)
+    asking = Started(run.name, driver, ["stop", run.name], driver.kubeconfig)
+    try:
+        eventually(lambda: state_of(driver, run.name) == "stopping", "stop")
+        eventually(lambda: all(map(is_leaving, api.all("Pod", members(run.name)))), "pods on their way out")
+        done = driver.call("stop", "--now", run.name)
+        assert (done.returncode, done.stdout) == (0, f"{run.name} stopped\n"), done.stderr
+        assert asking.succeed().out == f"{run.name} stopped\n"
+        assert not api.all("Pod", members(run.name))
+    finally:
+        asking.process.kill()
+        asking.end()
+
+
+def test_stop_now_waits_for_nobody_and_the_run_can_go_on(driver: Driver, api: Api) -> None:
+    run = driver.start(driver.job(STUBBORN, **JOB), "-d").succeed()
+    for generation in (1, 2):
+        until_all_step(driver, run.name, generation)
+        done = driver.call("stop", "--now", run.name)
+        assert (done.returncode, done.stdout) == (0, f"{run.name} stopped\n"), done.stderr
+        assert not api.all("Pod", members(run.name))
+        assert driver.call("run", "--resume", run.name, "-d").returncode == 0
+    until_all_step(driver, run.name, 3)
+
+
+def test_delete_by_force_leaves_nobody_behind(driver: Driver) -> None:
+    """The objects are gone at once; so are the processes, which would have what the next run needs."""
+    folder = driver.job(HOLDING + STUBBORN, **JOB)
+    run = driver.start(folder, "-d").succeed()
+    until_all_step(driver, run.name, 1)
+    assert driver.call("delete", "--force", run.name).returncode == 0
+    driver.start(folder, "--env", "NEXT=1").succeed()
+
+
+def until_all_step(driver: Driver, run: str, generation: int) -> None:
+    eventually(
+        lambda: len(stepped(driver.call("events", "--json", run).stdout, generation)) == 2,
+        f"steps of both workers in generation {generation}",
+    )
+
+
+def state_of(driver: Driver, run: str) -> str:
+    return str(json.loads(driver.call("status", "--json", run).stdout)["state"])
+
+
+def is_leaving(pod: dict[str, dict[str, str]]) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
