@@ -6,6 +6,7 @@ The packages are wheels that this machine serves; pods reach it where they reach
 from __future__ import annotations
 
 import functools
+import socket
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from clusters import Cluster
 from kubernetes.driving import MEET, SMALL, Driver, all_complete, driving, pods_of
 
 from oarlock.engines.kubernetes.api import Api
+from oarlock.engines.kubernetes.labels import members
 
 PAIR = {"worker": {"replicas": 2, **SMALL}}
 BLOCK = """\
@@ -128,3 +130,18 @@ def test_a_package_that_one_group_cannot_install_ends_the_run_too(
     assert run.code == 1, run.told
     assert "worker-0: pip could not install oarlock-tiny: No matching distribution found" in run.err
     all_complete(api, run.name)
+
+
+def test_a_pod_that_is_still_installing_leaves_when_asked(driver: Driver, api: Api) -> None:
+    """A container's first process hears only the signals that it listens to."""
+    host = urlsplit(api.server).hostname or ""
+    with socket.create_server((host, 0)) as silent:  # an index that never answers
+        silent.settimeout(60)
+        index = {"PIP_INDEX_URL": f"http://{host}:{silent.getsockname()[1]}/simple", "PIP_TRUSTED_HOST": host}
+        fields = {"roles": {"worker": SMALL}, "pip": ["tiny"], "limits": {"grace": "10m"}}
+        folder = driver.job("print('never')", env={**index, "PIP_TIMEOUT": "600"}, **fields)
+        run = driver.start(folder, "-d").succeed()
+        with silent.accept()[0]:
+            done = driver.call("stop", run.name)
+            assert (done.returncode, done.stdout) == (0, f"{run.name} stopped\n"), done.stderr
+    assert not api.all("Pod", members(run.name))

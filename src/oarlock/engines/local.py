@@ -70,7 +70,8 @@ def stop(run: runs.RunFolder, *, now: bool = False) -> None:
         except ProcessLookupError:
             return
         if now:
-            _wait_for(lambda: run.state().state != "running" or not run.is_held(), 5)
+            # Two signals at once are one.
+            _wait_for(lambda: run.state().state in ("stopping", *events.FINAL) or not run.is_held(), 5)
 
 
 def spec_for(job: Job, folder: Path, record: Path, machines: int = 1) -> Spec:
