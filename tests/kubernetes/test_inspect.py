@@ -184,14 +184,19 @@ def test_the_run_does_not_take_it_for_a_member(oarlock: Any, training: RunFolder
     assert "forged" not in said
 
 
+def until_size(size: str) -> str:
+    """For a shell: its node may set the size only after it has handed on what was typed."""
+    return f"while [ \"$(stty size)\" != '{size}' ]; do sleep 0.1; done; "
+
+
 def test_a_terminal_is_passed_through(training: RunFolder, api: Api, tmp_path: Path) -> None:
     terminal = Window([str(SCRIPT), "inspect", training.name], tmp_path, rows=24, columns=100)
     try:
         terminal.until("read-only; `exit` leaves")
-        terminal.type("stty size; echo $((6 * 7))-$TERM\r")
-        terminal.until("24 100\r\n42-xterm-256color")
+        terminal.type(until_size("24 100") + "echo $((6 * 7))-$TERM\r")
+        terminal.until("42-xterm-256color")
         terminal.resize(33, 77)
-        terminal.type("while [ \"$(stty size)\" != '33 77' ]; do sleep 0.1; done; echo re''sized\r")
+        terminal.type(until_size("33 77") + "echo re''sized\r")
         terminal.until("resized")
         terminal.type("sh -c 'echo sl''eeps; exec sleep 100' || echo inter''rupted $?\r")
         terminal.until("sleeps\r\n")
