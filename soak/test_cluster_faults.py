@@ -232,7 +232,6 @@ def is_steady(run: Run, seconds: float = 15) -> None:
     assert len(run.books.steps(generation)) > steps + seconds, run.books.since(began)
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("workers", ["1", "1..3"], ids=["single", "elastic"])
 def test_a_leader_who_could_do_without_the_others(
     live: Callable[..., Run], cluster: Cluster, workers: str
@@ -260,7 +259,6 @@ def leaders(run: Run) -> int:
     return sum(1 for event in run.books.events if event["kind"] == "agent")
 
 
-@pytest.mark.timeout(600)
 def test_the_api_server_and_kubelets_are_away(live: Callable[..., Run], cluster: Cluster) -> None:
     """The run does not notice, and who follows its log misses nothing."""
     run = live("fire-api")
@@ -285,7 +283,6 @@ def test_the_api_server_and_kubelets_are_away(live: Callable[..., Run], cluster:
     run.books.audit(lost=0)
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("which", ["worker", "leader"])
 def test_a_drained_node_is_no_failure(live: Callable[..., Run], cluster: Cluster, which: str) -> None:
     run = live(f"fire-drain-{which}")

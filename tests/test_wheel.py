@@ -34,7 +34,6 @@ def _call(*words: object, **options: object) -> subprocess.CompletedProcess[str]
     )
 
 
-@pytest.mark.timeout(600)
 def test_the_wheel_gives_help_ps_doctor_and_a_run(installed: Path, home: Path, tmp_path: Path) -> None:
     """One test: making the environment is what takes the time."""
     env = {**os.environ, "PATH": f"{installed}:/usr/bin:/bin"}

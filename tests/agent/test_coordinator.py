@@ -86,7 +86,6 @@ def test_a_leader_that_died_and_came_back_forms_the_next_generation(leader: Lead
     assert again[0].until_run()["generation"] == before + 1
 
 
-@pytest.mark.timeout(600)
 def test_a_thousand_agents_form_a_gang(tmp_path: Path) -> None:
     count = 1000
     _allow_descriptors()
@@ -105,7 +104,6 @@ def test_a_thousand_agents_form_a_gang(tmp_path: Path) -> None:
         assert leader.peak_memory() <= 200 * 2**20
 
 
-@pytest.mark.timeout(600)
 def test_strangers_cost_a_socket_and_none_joins(leader: Leader) -> None:
     """Garbage, half frames, huge lengths, wrong tokens, replayed proofs and silence, mixed."""
     _allow_descriptors()

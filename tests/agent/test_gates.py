@@ -54,7 +54,6 @@ def test_a_stop_ends_all_ranks_before_the_same_step(start: Start, folder: Path) 
     assert kinds <= {"run", "agent", "ready", "generation", "task", "report", "stop", "end"}
 
 
-@pytest.mark.timeout(600)
 def test_whenever_it_is_stopped_no_step_is_done_by_some_only(start: Start, folder: Path) -> None:
     """Stopped at random moments and gone on with, each time from the step at which it was stopped. Steps are
     shorter than it takes to agree on one."""

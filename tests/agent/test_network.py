@@ -126,7 +126,6 @@ class TwoMachines(Leader):
         super().close()
 
 
-@pytest.mark.timeout(600)
 def test_a_short_cut_is_survived_and_a_long_one_never_makes_two_gangs(tmp_path: Path, cable: Cable) -> None:
     machines = TwoMachines(tmp_path, cable)
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from gangs import Gang
 
 LINES = 1_000_000
@@ -18,7 +17,6 @@ sys.stdout.flush()
 """
 
 
-@pytest.mark.timeout(600)
 def test_four_tasks_print_a_million_lines_each(home: Path, tmp_path: Path) -> None:
     gang = Gang(
         tmp_path / "job", PROGRAM, roles={"worker": 4}, limits={"grace": "1h"}

@@ -30,7 +30,7 @@ TINY = [
 ]
 BOTH = ["gpt_torch", "gpt_jax"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # of which a machine to itself needs a tenth
+pytestmark = pytest.mark.slow
 
 
 class Place(NamedTuple):

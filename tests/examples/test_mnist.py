@@ -23,7 +23,7 @@ DEADLINE = 280
 STEPS = 48
 Weights = dict[str, "np.ndarray"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # of which a machine to itself needs a tenth
+pytestmark = pytest.mark.slow
 
 
 class Place(NamedTuple):

@@ -17,7 +17,6 @@ NEVER = 10**9  # steps: it saves when it is scaled, not before
 SIZES = [2, 4, 1, 3]
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("program", ["torch", "fit"])
 def test_scaled_from_2_to_4_to_1_to_3_the_losses_stay_what_they_were(
     oarlock: Callable[..., CompletedProcess[str]], home: Path, tmp_path: Path, program: str

@@ -23,7 +23,6 @@ STEPS, SAVE, PAUSE = 80, 4, 0.025
 MOMENTS = ["at the start", "in a save", "after 1-4 steps", "after 5-8 steps", "after 9-12 steps"]
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("program", ["torch", "jax", "loop", "fit"])
 def test_after_five_kills_the_result_is_the_same_to_the_last_bit(
     home: Path, tmp_path: Path, program: str

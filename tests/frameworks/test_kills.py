@@ -9,7 +9,6 @@ import pytest
 from killing import kill_at_random, stepping_gang
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("framework", ["torch", "tensorflow", "jax"])
 def test_every_kill_is_recovered_on_the_first_restart(home: Path, tmp_path: Path, framework: str) -> None:
     gang = stepping_gang(tmp_path / "job", framework)

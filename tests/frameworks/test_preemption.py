@@ -28,13 +28,11 @@ def test_no_step_is_lost_or_made_twice(home: Path, tmp_path: Path) -> None:
     _preempt(gang, [*itertools.islice(kinds, MOMENTS - 1), "in its last steps"], total)
 
 
-@pytest.mark.timeout(600)
 def test_no_step_of_a_fit_is_lost_or_made_twice(home: Path, tmp_path: Path) -> None:
     gang = diaries.start(tmp_path / "job", "fit", 60, save=NEVER, pause=0.03)
     _preempt(gang, ["on its way", "in its last steps"], 60)
 
 
-@pytest.mark.timeout(600)
 def test_all_steps_made_are_saved_before_it_leaves(home: Path, tmp_path: Path) -> None:
     """A state so large that the last save takes a while: the request comes in the middle of it."""
     gang = diaries.start(tmp_path / "job", "torch", 6, save=NEVER, pause=0.0, width=1 << 18)

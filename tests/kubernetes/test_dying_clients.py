@@ -41,7 +41,6 @@ def dying(calls: int, *words: str) -> int:
     return done.returncode
 
 
-@pytest.mark.timeout(400)
 def test_sending_a_run(oarlock: Command, home: Path, api: Api, program: Path, ended: list[str]) -> None:
     outcomes = []
     for calls in range(40):
@@ -66,7 +65,6 @@ def test_sending_a_run(oarlock: Command, home: Path, api: Api, program: Path, en
     assert outcomes.count("complete") >= 2
 
 
-@pytest.mark.timeout(400)
 def test_deleting_a_run(oarlock: Command, home: Path, api: Api, program: Path, ended: list[str]) -> None:
     """From the first delete on Kubernetes removes all that the leading Job owns, with nobody's help."""
     untouched: list[str] = []

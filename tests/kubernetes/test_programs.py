@@ -24,8 +24,6 @@ PAIR = {"worker": {"replicas": 2, **SMALL}}
 SERVED = dict.fromkeys(("chief", "worker", "ps", "evaluator"), SMALL)
 PATIENCE = 300.0  # seconds; 14 processes import their frameworks on two cores
 
-pytestmark = pytest.mark.timeout(400)
-
 
 @pytest.fixture(scope="module")
 def runs(

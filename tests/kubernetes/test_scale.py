@@ -114,7 +114,6 @@ main()
 """
 
 
-@pytest.mark.timeout(400)
 def test_scaled_from_2_to_4_to_1_to_3_the_losses_stay_those_of_two_workers(
     oarlock: Command, cluster: Cluster, api: Api, tmp_path: Path
 ) -> None:

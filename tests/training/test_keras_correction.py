@@ -26,7 +26,7 @@ from ports import free_ports
 
 import oarlock
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # of which a machine to itself needs a tenth
+pytestmark = pytest.mark.slow
 
 PROGRAMS = Path(__file__).parent / "programs"
 SOURCE = Path(oarlock.__file__).parents[1]

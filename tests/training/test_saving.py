@@ -124,7 +124,6 @@ def save(checkpointing: Checkpointing, step: int, things: dict[str, Any] | None 
 # Somebody dies
 
 
-@pytest.mark.timeout(600)
 def test_the_writer_killed_at_any_moment_of_a_save(
     folder: Path, checkpointing: Checkpointing, chance: random.Random, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -203,7 +202,6 @@ def test_a_writer_that_died_after_its_commit_takes_nothing_away(folder: Path) ->
     checkpointing.close()
 
 
-@pytest.mark.timeout(600)
 def test_the_program_and_its_writer_killed_at_any_moment(folder: Path, chance: random.Random) -> None:
     reached, usual = 0, 0.0  # seconds to a first checkpoint, here and now
     for moment in range(max(5, MOMENTS // 5)):
@@ -366,7 +364,6 @@ def test_a_state_that_grows_and_shrinks(folder: Path, checkpointing: Checkpointi
         check_content(folder, step)
 
 
-@pytest.mark.timeout(600)
 def test_a_save_takes_the_memory_of_one_copy() -> None:
     done = subprocess.run([sys.executable, "-c", MEASURED], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
