@@ -22,7 +22,7 @@ import signal, sys, time, oarlock
 signal.signal(signal.SIGTERM, lambda *_: None)
 me = oarlock.current()
 # Before its last generation it goes on: whoever disturbs it may take as long as it takes.
-for step in range(40 if me.generation == int(sys.argv[1]) else 10**6):
+for step in range(40 if me.generation >= int(sys.argv[1]) else 10**6):
     print("step", step, "of generation", me.generation)
     me.report(step=step + 1, loss=1.0)
     if me.should_stop:
