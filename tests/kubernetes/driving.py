@@ -202,6 +202,15 @@ def all_gpus() -> AbstractContextManager[None]:
     return locks.held(Path(tempfile.gettempdir()) / "oarlock-kube-gpus.lock")
 
 
+def until_all_step(driver: Driver, run: str, generation: int, size: int, seconds: float = 60) -> None:
+    """Every task of the generation has reported a step of its own in it."""
+    eventually(
+        lambda: len(stepped(driver.call("events", "--json", run).stdout, generation)) == size,
+        f"steps of {size} workers in generation {generation}",
+        seconds,
+    )
+
+
 def pods_of(api: Api, run: str) -> dict[str, Object]:
     """By their Job's and their own number: lead-0, worker-0, ps-0."""
     pods = api.all("Pod", selecting(run))

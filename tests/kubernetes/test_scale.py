@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from clusters import Cluster
-from kubernetes.driving import SMALL, Driver, Started, driving, jobs_of, stepped, unused
+from kubernetes.driving import SMALL, Driver, Started, driving, jobs_of, until_all_step, unused
 from waiting import eventually
 
 from oarlock import runs
@@ -127,7 +127,7 @@ def test_scaled_from_2_to_4_to_1_to_3_the_losses_stay_those_of_two_workers(
                 told = f"{run.name} runs with {size} worker{'s' * (size > 1)} in generation {generation}\n"
                 assert (done.returncode, done.stdout) == (0, told), done.stderr
             if generation < len(SIZES):  # the last ends by itself
-                until_all_step(driver, run.name, generation, size)
+                until_all_step(driver, run.name, generation, size, PATIENCE)
                 until_pods(api, run.name, size)
         run.succeed(PATIENCE)
         assert parallelism(api, run.name) == {"lead": 1, "worker": SIZES[-1] - 1}
@@ -157,7 +157,7 @@ def test_a_client_that_dies_has_scaled_the_run_or_not_touched_it(
         claim = {"claim": "none"}
         limits = {"restarts": 0, "grace": "5s"}
         run = driver.start(driver.job(STEPS, roles=roles, limits=limits, kubernetes=claim), "-d").succeed()
-        until_all_step(driver, run.name, 1, size)
+        until_all_step(driver, run.name, 1, size, PATIENCE)
         for calls in range(20):
             other = 5 - size  # from 2 to 3, and from 3 to 2
             code = mortal(driver, calls, "scale", run.name, str(other))
@@ -169,7 +169,7 @@ def test_a_client_that_dies_has_scaled_the_run_or_not_touched_it(
             repaired += left != wanted
             generation += wanted != size
             size = wanted
-            until_all_step(driver, run.name, generation, size)
+            until_all_step(driver, run.name, generation, size, PATIENCE)
             until_pods(api, run.name, size)
             if code == 0:
                 break
@@ -186,7 +186,7 @@ def test_a_run_that_is_being_stopped_is_not_scaled(cluster: Cluster, api: Api, t
         limits = {"restarts": 0, "grace": "60s"}  # for as long it is being stopped
         folder = driver.job(STUBBORN, roles=roles, limits=limits, kubernetes={"claim": "none"})
         run = driver.start(folder, "-d").succeed()
-        until_all_step(driver, run.name, 1, 2)
+        until_all_step(driver, run.name, 1, 2, PATIENCE)
         ending.stop(api, run.name)
         resume = f"`oarlock run --resume {run.name}`"
         for told in (f"is being stopped; {resume} goes on with it then", "is not running: it was stopped"):
@@ -214,7 +214,7 @@ def test_what_never_formed_is_taken_back_and_the_training_goes_on(
             kubernetes={"claim": "none", "pod": {"affinity": affinity}},
         )
         run = driver.start(folder, "-d").succeed()
-        until_all_step(driver, run.name, 1, 2)
+        until_all_step(driver, run.name, 1, 2, PATIENCE)
         growing = Started(run.name, driver, ["scale", run.name, "3"], driver.kubeconfig)
         try:
             until_pods(api, run.name, 3)
@@ -234,7 +234,7 @@ def test_a_failed_run_is_resumed_in_the_size_it_had(cluster: Cluster, api: Api, 
     with driving(tmp_path, cluster.user, api) as driver:
         roles = {"worker": {"replicas": 2, **SMALL}}
         run = driver.start(driver.job(FAILS_AS_THREE, roles=roles, limits={"restarts": 0}), "-d").succeed()
-        until_all_step(driver, run.name, 1, 2)
+        until_all_step(driver, run.name, 1, 2, PATIENCE)
         driver.call("scale", run.name, "3")
         assert driver.call("attach", run.name).returncode == 9
         done = driver.call("run", "--resume", run.name, "-d")
@@ -273,15 +273,6 @@ def mortal(driver: Driver, calls: int, *words: str) -> int:
     )
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
     return done.returncode
-
-
-def until_all_step(driver: Driver, run: str, generation: int, size: int) -> None:
-    """Every task of the generation has reported a step of its own in it."""
-    eventually(
-        lambda: len(stepped(driver.call("events", "--json", run).stdout, generation)) == size,
-        f"steps of {size} workers in generation {generation}",
-        PATIENCE,
-    )
 
 
 def until_pods(api: Api, run: str, size: int) -> None:

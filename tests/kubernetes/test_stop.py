@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from clusters import Cluster
-from kubernetes.driving import SMALL, Driver, Started, driving, stepped
+from kubernetes.driving import SMALL, Driver, Started, driving, until_all_step
 from waiting import eventually
 
 from oarlock.engines.kubernetes.api import Api
@@ -66,7 +66,7 @@ def driver(cluster: Cluster, api: Api, tmp_path: Path) -> Iterator[Driver]:
 @pytest.mark.parametrize("program", [STUBBORN, STUCK], ids=["stubborn", "stuck"])
 def test_stop_now_ends_what_a_stop_only_asked_to_leave(driver: Driver, api: Api, program: str) -> None:
     run = driver.start(driver.job(program, **JOB, kubernetes={"claim": "none"}), "-d").succeed()
-    until_all_step(driver, run.name, 1)
+    until_all_step(driver, run.name, 1, 2)
     asking = Started(run.name, driver, ["stop", run.name], driver.kubeconfig)
     try:
         eventually(lambda: state_of(driver, run.name) == "stopping", "stop")
@@ -83,28 +83,21 @@ def test_stop_now_ends_what_a_stop_only_asked_to_leave(driver: Driver, api: Api,
 def test_stop_now_waits_for_nobody_and_the_run_can_go_on(driver: Driver, api: Api) -> None:
     run = driver.start(driver.job(STUBBORN, **JOB), "-d").succeed()
     for generation in (1, 2):
-        until_all_step(driver, run.name, generation)
+        until_all_step(driver, run.name, generation, 2)
         done = driver.call("stop", "--now", run.name)
         assert (done.returncode, done.stdout) == (0, f"{run.name} stopped\n"), done.stderr
         assert not api.all("Pod", members(run.name))
         assert driver.call("run", "--resume", run.name, "-d").returncode == 0
-    until_all_step(driver, run.name, 3)
+    until_all_step(driver, run.name, 3, 2)
 
 
 def test_delete_by_force_leaves_nobody_behind(driver: Driver) -> None:
     """The objects are gone at once; so are the processes, which would have what the next run needs."""
     folder = driver.job(HOLDING + STUBBORN, **JOB)
     run = driver.start(folder, "-d").succeed()
-    until_all_step(driver, run.name, 1)
+    until_all_step(driver, run.name, 1, 2)
     assert driver.call("delete", "--force", run.name).returncode == 0
     driver.start(folder, "--env", "NEXT=1").succeed()
-
-
-def until_all_step(driver: Driver, run: str, generation: int) -> None:
-    eventually(
-        lambda: len(stepped(driver.call("events", "--json", run).stdout, generation)) == 2,
-        f"steps of both workers in generation {generation}",
-    )
 
 
 def state_of(driver: Driver, run: str) -> str:
