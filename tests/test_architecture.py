@@ -14,13 +14,14 @@ import pytest
 from oarlock.agent.spec import Program, Spec
 
 SOURCE = Path(__file__).parents[1] / "src" / "oarlock"
-PURE = ["job.py", "cluster.py", "contract.py", "events.py", "accounting.py", "chaos.py"]
+PURE = ["job.py", "cluster.py", "contract.py", "events.py", "accounting.py", "typed.py", "chaos.py"]
 TRAVELS = [
     "__init__.py",
     "cluster.py",
     "contract.py",
     "events.py",
     "accounting.py",
+    "typed.py",
     *sorted(
         str(path.relative_to(SOURCE))
         for room in ("agent", "training")

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
+import odd
 import pytest
 
-from oarlock.events import RunState, decode, encode, fold
+from oarlock.accounting import PARTS
+from oarlock.events import RunState, decode, encode, fold, read
+from oarlock.typed import LaterVersion
 
 
 def run_of(*told: dict[str, Any]) -> RunState:
@@ -123,3 +127,97 @@ def test_numbers_that_json_does_not_know_stay_readable() -> None:
     assert json.loads(line)["loss"] == "nan"
     assert "NaN" not in line
     assert "Infinity" not in line
+
+
+KNOWN: list[dict[str, Any]] = [
+    {"kind": "run", "job": "mnist", "engine": "local", "tasks": ["worker-0", "worker-1"], "version": 1},
+    {"kind": "agent", "pid": 7, "host": "here"},
+    {"kind": "ready", "seconds": 1.5, "warm": True, "modules": ["torch"], "keeper": 3, "keep": 600.0},
+    {"kind": "generation", "generation": 1, "tasks": ["worker-0", "worker-1"]},
+    STARTED,
+    {"kind": "report", "task": "worker-0", "step": 3, "total": 9, "busy": 0.5, "loss": 0.5},
+    {"kind": "error", "task": "worker-0", "type": "ValueError", "message": "no", "where": "train.py:3"},
+    {"kind": "checkpoint", "seconds": 0.1, "task": "worker-0", "step": 3},
+    {"kind": "snapshot", "name": "step-3", "bytes": 12},
+    {"kind": "task", "task": "worker-0", "state": "ended", "code": 137, "ours": True},
+    {"kind": "restart", "task": "worker-0", "reason": "no", "left": 2, "forgiven": False, "alone": True},
+    {"kind": "scale", "workers": 2},
+    {"kind": "note", "text": "something"},
+    {"kind": "problem", "text": "no room", "fix": "make some"},
+    {"kind": "stop", "reason": "asked"},
+    {"kind": "end", "state": "failed", "code": 1, "task": "worker-0", "reason": "no"},
+]
+
+
+@pytest.mark.parametrize("told", KNOWN, ids=lambda told: told["kind"])
+def test_what_agents_write_is_read_as_it_is(told: dict[str, Any]) -> None:
+    event = {"t": 100.5, **told}
+    assert decode(encode(event)) == event
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        ({"kind": "report", "task": "worker-0", "busy": "high"}, {"kind": "report", "task": "worker-0"}),
+        ({"kind": "report", "task": "w-0", "step": 3.0}, {"kind": "report", "task": "w-0", "step": 3}),
+        ({"kind": "report", "task": "w-0", "step": 10**400}, {"kind": "report", "task": "w-0"}),
+        ({"kind": "report", "task": "w-0", "total": True}, {"kind": "report", "task": "w-0"}),
+        ({"kind": "note", "text": "\ud800"}, {"kind": "note", "text": "\\ud800"}),
+        ({"kind": "scale", "workers": -1}, {"kind": "scale"}),
+        ({"kind": "eclipse", "moon": [1]}, {"kind": "eclipse", "moon": [1]}),
+        ({"kind": "task"}, None),
+        ({"kind": "task", "task": "../../x", "state": "started"}, None),
+        ({"kind": "generation", "generation": "second"}, None),
+        ({"kind": "end", "state": None}, None),
+        ({"kind": ["run"]}, None),
+        ({"kind": "note", "text": "x", "t": float("nan")}, None),
+        ({"kind": "note", "text": "x", "t": "now"}, None),
+    ],
+)
+def test_nonsense_is_left_out_and_what_lacks_a_field_is_no_event(
+    told: dict[str, Any], kept: dict[str, Any] | None
+) -> None:
+    assert read({"t": 1.0, **told}) == (None if kept is None else {"t": 1.0, **kept})
+
+
+def test_a_line_nested_without_end_is_no_event() -> None:
+    assert decode('{"t":1,"kind":"x","y":' + "[" * 100_000) is None
+    deep = decode('{"t":1,"kind":"x","y":' + "[" * 500 + "]" * 500 + "}")
+    assert deep is not None
+    assert len(encode(deep)) < 100
+
+
+def test_a_state_takes_whatever_is_read() -> None:
+    """And so does what is made of it: its data, the accounts, and the way back."""
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    source = random.Random(seed)
+    state, taken = RunState("mnist-abcd"), 0
+    for number in range(1000 * odd.ROUNDS):
+        if number % 50 == 0:
+            state = RunState("mnist-abcd")
+        told: Any = {"t": source.choice([1.0, 2.0, float(number)]), **source.choice(KNOWN)}
+        for _ in range(source.randrange(3)):
+            told = odd.change(source, told)
+        event = read(told)
+        if event is None:
+            continue
+        taken += 1
+        assert read(event) == event
+        assert decode(encode(event)) == event
+        state.apply(event)
+        assert sum(state.accounts.told(number)[part] or 0 for part in PARTS) >= 0
+        kept = json.dumps(state.to_data(), allow_nan=False)
+        assert json.dumps(RunState.from_data(json.loads(kept)).to_data()) == kept
+    assert taken > 300
+
+
+def test_a_state_with_fields_of_a_later_version_is_read_and_nonsense_is_refused() -> None:
+    told = run_of(STARTED, KNOWN[5]).to_data()
+    later = {**told, "colour": "red", "tasks": [{**task, "colour": "red"} for task in told["tasks"]]}
+    assert RunState.from_data(later) == run_of(STARTED, KNOWN[5])
+    with pytest.raises(LaterVersion, match="record version 9, this one reads up to 1"):
+        RunState.from_data({**told, "version": 9})
+    for nonsense in (None, [], {}, {**told, "tasks": 3}, {**told, "run": 3}, {**told, "accounts": []}):
+        with pytest.raises(ValueError):  # noqa: PT011
+            RunState.from_data(nonsense)

@@ -28,10 +28,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oarlock.cluster import TRAINERS
+from oarlock.typed import build
 
 PARTS = ("start", "rendezvous", "step", "checkpoint", "lost", "waiting")
+_PHASES = ("start", "together", "waiting", "over")
 _STEPS = 512  # remembered; where there are more, neighbours are joined: a long run's record must stay small
-_LATEST = 1e11  # seconds since the epoch: nobody's clock is in the year 5138
+LATEST = 1e11  # seconds since the epoch: nobody's clock is in the year 5138
 
 
 @dataclass
@@ -39,7 +41,7 @@ class Accounts:
     """Microseconds. Fed with every event of the run, in order."""
 
     clock: int | None = None  # the latest event's time
-    phase: str = "start"  # start, together (a generation runs), waiting, over
+    phase: str = "start"  # of _PHASES; together: a generation runs
     start: int = 0
     rendezvous: int = 0
     checkpoint: int = 0
@@ -55,6 +57,14 @@ class Accounts:
     alive: list[str] = field(default_factory=list)  # tasks of this generation that have not ended
     members: list[str] = field(default_factory=list)  # all of them; the first leads
     has_agent: bool = False
+
+    @classmethod
+    def from_data(cls, data: Any) -> Accounts:
+        """What asdict gave. Raises ValueError where it makes no sense."""
+        accounts = build(cls, data)
+        if accounts.phase not in _PHASES or any(len(pair) != 2 for pair in accounts.steps):
+            raise ValueError("accounts that do not add up")
+        return accounts
 
     def apply(self, event: Mapping[str, Any]) -> None:
         if self.phase == "over" and event["kind"] != "agent":
@@ -157,7 +167,9 @@ class Accounts:
         if not event.get("alone"):
             self._settle()
             self.phase = "waiting"
-        elif _role(event["task"]) in TRAINERS and not any(_role(name) == "ps" for name in self.members):
+        elif _role(event.get("task") or "") in TRAINERS and not any(
+            _role(name) == "ps" for name in self.members
+        ):
             # The only one that trains, beside an evaluator: what it had in memory is gone.
             self._settle()
             self._form()
@@ -210,7 +222,7 @@ def _role(task: str) -> str:
 
 
 def _microseconds(seconds: Any, otherwise: int | None) -> int:
-    if not _is_number(seconds) or not 0 <= seconds < _LATEST:
+    if not _is_number(seconds) or not 0 <= seconds < LATEST:
         return otherwise or 0
     whole: int = round(seconds * 1e6)
     return whole

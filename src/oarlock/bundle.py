@@ -25,7 +25,16 @@ from oarlock.reading.wording import printable
 LIMIT = 8 * 1024 * 1024  # compressed
 
 # What travels of Oarlock itself: files, and rooms with every module in them.
-TRAVELS = ("__init__.py", "cluster.py", "contract.py", "events.py", "accounting.py", "agent/", "training/")
+TRAVELS = (
+    "__init__.py",
+    "cluster.py",
+    "contract.py",
+    "events.py",
+    "accounting.py",
+    "typed.py",
+    "agent/",
+    "training/",
+)
 # Unpacked first, so that every later process finds the modules compiled. The first process of a pod has no
 # default signals: one that is asked to leave before its loop runs would be waited for through its grace.
 BOOT = f"""import os, signal, sys, zipfile

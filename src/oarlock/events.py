@@ -3,7 +3,7 @@
 An event is one flat JSON object: `t` (seconds since the epoch), `kind`, and the fields below.
 RunState is the one thing that every view of a run shows: `ps`, `status`, the live display, `--json`.
 
-    run         job, engine, tasks          the run was created
+    run         job, engine, tasks, version  the run was created
     agent       pid, host                   an agent took it up (again, after --resume)
     ready       seconds, warm, modules      the zygote has imported what the tasks will need (keeper: the
                                             process that had it, or has it for `keep` seconds after the run)
@@ -26,11 +26,24 @@ RunState is the one thing that every view of a run shows: `ps`, `status`, the li
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from oarlock.accounting import Accounts, step_of
+from oarlock.accounting import LATEST, Accounts, step_of
+from oarlock.typed import (
+    VERSION,
+    Check,
+    build,
+    check_version,
+    flag,
+    number,
+    plain,
+    several,
+    text,
+    whole,
+    word,
+)
 
 Event = dict[str, Any]
 
@@ -49,32 +62,78 @@ FINAL = frozenset({"succeeded", "failed", "stopped"})
 _RESERVED = frozenset({"t", "kind", "task", "step", "total", "generation", "busy"})
 _HOLDS_BACK = 1.2  # times as busy as the others
 _SMOOTHED_OVER = 20.0  # seconds, or three reports where these take longer
+_SHORTEST = 1e-6  # seconds: nothing is divided by less
+_MOST_METRICS = 256  # of a task: a program that names a new one at each step must not fill the record
+
+_COUNT, _SECONDS, _CODE = whole(0), number(0), whole(-(2**31), 2**31)
+_ALWAYS: dict[str, Check] = {"task": word, "generation": _COUNT}
+_WHY: dict[str, Check] = {"reason": text, "type": text, "message": text, "where": text, "refusal": text}
+_CHECKS: dict[str, dict[str, Check]] = {
+    "run": {"job": text, "engine": text, "tasks": several(word), "version": whole(1)},
+    "agent": {"pid": _COUNT, "host": text},
+    "ready": {
+        "seconds": _SECONDS,
+        "warm": flag,
+        "modules": several(text),
+        "keeper": _COUNT,
+        "keep": _SECONDS,
+        "on": text,
+    },
+    "never_ready": {"text": text},
+    "generation": {"tasks": several(word)},
+    "task": {"state": word, "pid": _COUNT, "code": _CODE, "ours": flag},
+    "report": {"step": whole(), "total": whole(), "busy": number(0, 1)},
+    "error": _WHY,
+    "restart": {**_WHY, "left": _COUNT, "forgiven": flag, "alone": flag},
+    "scale": {"workers": _COUNT},
+    "checkpoint": {"seconds": _SECONDS, "step": whole()},
+    "snapshot": {"name": text, "bytes": _COUNT},
+    "note": {"text": text},
+    "problem": {"text": text, "fix": text},
+    "stop": {"reason": text},
+    "end": {**_WHY, "state": word, "code": _CODE},
+}
+_REQUIRED: dict[str, tuple[str, ...]] = {
+    "never_ready": ("text",),
+    "generation": ("generation",),
+    "task": ("task", "state"),
+    "report": ("task",),
+    "error": ("task",),
+    "note": ("text",),
+    "end": ("state",),
+}
 
 
 def encode(event: Event) -> str:
     """One line. Numbers that JSON does not know (nan, inf) become text rather than invalid JSON."""
-    return json.dumps(_plain(event), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return json.dumps(plain(event), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def decode(line: str) -> Event | None:
     """The event on a line, or None where there is none: a torn last line is not an error."""
     try:
-        event = json.loads(line)
-    except ValueError:
+        return read(json.loads(line))
+    except (ValueError, RecursionError):
         return None
-    return event if isinstance(event, dict) and "kind" in event and "t" in event else None
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return str(value)
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()  # half a surrogate pair has no UTF-8
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value
+def read(data: Any) -> Event | None:
+    """The event that somebody tells, checked: RunState takes whatever this returns. None where it makes no
+    sense. Of optional fields the nonsense is left out; kinds and fields of a later version stay."""
+    if not isinstance(data, dict):
+        return None
+    kind, t = word(data.get("kind")), number(0, LATEST)(data.get("t"))
+    if kind is None or t is None:
+        return None
+    event: Event = {"t": t, "kind": kind}
+    checks = {**_ALWAYS, **_CHECKS.get(kind, {})}
+    for field_name, value in data.items():
+        if field_name in event:
+            continue
+        kept = checks.get(field_name, plain)(value)
+        if kept is not None or field_name not in checks:
+            event[plain(field_name)] = kept
+    return event if all(needed in event for needed in _REQUIRED.get(kind, ())) else None
 
 
 @dataclass
@@ -170,21 +229,24 @@ class RunState:
             data["tasks"][name]["eta"] = task.eta
             del data["tasks"][name]["measured"]
         data["tasks"] = list(data["tasks"].values())
+        data["version"] = VERSION
         data["straggler"] = self.straggler.name if self.straggler else None
         return data
 
     @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> RunState:
-        """What `to_data` gave."""
-        fields = dict(data)
-        tasks = [{key: value for key, value in task.items() if key != "eta"} for task in fields.pop("tasks")]
-        failure = fields.pop("failure")
-        accounts = Accounts(**fields.pop("accounts"))
-        fields.pop("straggler", None)
-        state = cls(**fields, accounts=accounts)
-        state.failure = Failure(**failure) if failure else None
-        state.tasks = {task["name"]: TaskState(**task) for task in tasks}
-        return state
+    def from_data(cls, data: Any) -> RunState:
+        """What `to_data` gave, of this version or another. Raises ValueError where it makes no sense."""
+        if not isinstance(data, dict) or not isinstance(data.get("tasks"), list):
+            raise ValueError("no state of a run")
+        check_version(data)
+        tasks = [build(TaskState, task) for task in data["tasks"]]
+        return build(
+            cls,
+            data,
+            tasks={task.name: task for task in tasks},
+            failure=build(Failure, data["failure"]) if data.get("failure") else None,
+            accounts=Accounts.from_data(data.get("accounts")),
+        )
 
     def _on_run(self, event: Event) -> None:
         self.job = event.get("job", "")
@@ -225,14 +287,16 @@ class RunState:
         task.total = event.get("total", task.total)
         task.reported = event["t"]
         task.busy = event.get("busy", task.busy)
-        task.metrics.update({key: value for key, value in event.items() if key not in _RESERVED})
+        for key, value in event.items():
+            if key not in _RESERVED and (key in task.metrics or len(task.metrics) < _MOST_METRICS):
+                task.metrics[key] = value
 
     @staticmethod
     def _measure(task: TaskState, step: int, now: float) -> None:
         """Smooth the rate: one slow step (a checkpoint, an epoch's end) must not swing the ETA. Nor must a
         burst (JAX runs ahead, then tells of 30 steps in a tenth of a second): a short time counts little."""
-        if task.step is not None and task.reported is not None and step > task.step and now > task.reported:
-            seconds = now - task.reported
+        seconds = 0.0 if task.reported is None else now - task.reported
+        if task.step is not None and step > task.step and seconds > _SHORTEST:
             task.measured = min(task.measured + seconds, max(_SMOOTHED_OVER, 3 * seconds))
             share = seconds / task.measured
             task.rate = (1 - share) * (task.rate or 0) + share * (step - task.step) / seconds

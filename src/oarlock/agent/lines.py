@@ -10,11 +10,11 @@ the agent's own.
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, NamedTuple
 
 from oarlock import events
+from oarlock.typed import number, whole
 
 _MARK = "::oarlock "
 _LINE = re.compile(r"([a-z]+-\d+)/(\d+) \| ", re.ASCII)
@@ -49,8 +49,8 @@ def parse(line: str) -> EventLine | TaskLine | None:
 
 
 def _event(text: str) -> EventLine | None:
-    try:
-        told = json.loads(text)
-        return EventLine(int(told.pop("n")), float(told.pop("of")), told) if "kind" in told else None
-    except (ValueError, TypeError, KeyError, AttributeError):
+    told = events.decode(text)
+    if told is None:
         return None
+    count, record = whole(1)(told.pop("n", None)), number(0)(told.pop("of", None))
+    return None if count is None or record is None else EventLine(count, float(record), told)
