@@ -16,10 +16,8 @@ demo: .venv/.demo
 
 install: .venv/.all
 
-test: .venv/.all check
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore tests/kubernetes
-	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not alone" tests/kubernetes
-	$(BIN)/python -m pytest -m alone tests/kubernetes
+test: .venv/.all
+	$(BIN)/python tests/run.py
 
 check: .venv/.all
 	$(BIN)/ruff format --check .

@@ -1,0 +1,113 @@
+"""All checks and tests, as `make test` runs them: every part even when one fails, then one summary.
+
+Two lanes run beside each other: one keeps the processors busy, the other mostly waits for the cluster. The
+second lane's output follows when the first has ended.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).parents[1]
+PYTHON = sys.executable
+BIN = Path(PYTHON).parent
+PYTEST = [PYTHON, "-m", "pytest"]
+
+
+@dataclass(frozen=True)
+class Part:
+    name: str
+    words: Sequence[str | Path]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    part: str
+    passed: int
+    failed: int
+    skipped: int
+    minutes: float
+
+    def __str__(self) -> str:
+        return f"{self.part:<18}{self.passed:>7}{self.failed:>7}{self.skipped:>8}{self.minutes:>8.1f}"
+
+
+HERE = [
+    Part("format", [BIN / "ruff", "format", "--check", "."]),
+    Part("lint", [BIN / "ruff", "check", "."]),
+    Part("types", [BIN / "mypy"]),
+    Part("tests", [*PYTEST, "-n", "2", "--dist", "worksteal", "--ignore", "tests/kubernetes"]),
+]
+CLUSTER = [
+    Part("kubernetes", [*PYTEST, "-n", "3", "--dist", "loadfile", "-m", "not alone", "tests/kubernetes"]),
+    Part("kubernetes alone", [*PYTEST, "-m", "alone", "tests/kubernetes"]),
+]
+
+
+def main(shown: Sequence[Part] = HERE, beside: Sequence[Part] = CLUSTER) -> int:
+    with tempfile.TemporaryFile() as output:
+        behind = Lane(beside, output)
+        behind.start()
+        front = Lane(shown, None)
+        front.run()
+        if behind.is_alive():
+            print("waiting for the Kubernetes tests, which print when they have ended", flush=True)
+        behind.join()
+        output.seek(0)
+        print(output.read().decode(errors="replace"), flush=True)
+    outcomes = [*front.outcomes, *behind.outcomes]
+    print(f"\n{'part':<18}{'passed':>7}{'failed':>7}{'skipped':>8}{'minutes':>8}")
+    print(*outcomes, sep="\n")
+    passed, failed, skipped = (
+        sum(getattr(outcome, count) for outcome in outcomes) for count in ("passed", "failed", "skipped")
+    )
+    print(f"\n{passed} passed, {failed} failed, {skipped} skipped", flush=True)
+    return 1 if failed else 0
+
+
+class Lane(threading.Thread):
+    """Parts one after another, each whatever the one before came to."""
+
+    def __init__(self, parts: Sequence[Part], output: IO[bytes] | None) -> None:
+        super().__init__()
+        self.parts = parts
+        self.output = output
+        self.outcomes: list[Outcome] = []
+
+    def run(self) -> None:
+        for part in self.parts:
+            self.outcomes.append(_outcome(part, self.output))
+
+
+def _outcome(part: Part, output: IO[bytes] | None) -> Outcome:
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        is_pytest = "pytest" in part.words
+        words = [*part.words, *([f"--junitxml={report}"] if is_pytest else [])]
+        began = time.monotonic()
+        code = subprocess.run(words, cwd=ROOT, stdout=output, stderr=output, check=False).returncode
+        minutes = (time.monotonic() - began) / 60
+        passed, failed, skipped = _counts(report) if report.exists() else (code == 0, 0, 0)
+    # A part that fails has a failure to show for it, even one that pytest could not count.
+    return Outcome(part.name, passed, max(failed, code != 0), skipped, minutes)
+
+
+def _counts(report: Path) -> tuple[int, int, int]:
+    [suite] = ElementTree.parse(report).getroot().iter("testsuite")
+    total, failures, errors, skipped = (
+        int(suite.attrib[name]) for name in ("tests", "failures", "errors", "skipped")
+    )
+    return total - failures - errors - skipped, failures + errors, skipped
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""`make test` runs every part, whatever the one before came to, and ends with what they came to together."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import run
+
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+TESTS = """
+import pytest
+
+def test_one(): pass
+def test_two(): pass
+def test_three(): assert False
+def test_four(): pytest.skip("not here")
+@pytest.fixture
+def broken(): raise OSError
+def test_five(broken): pass
+"""
+
+
+def test_every_part_runs_and_the_counts_are_those_of_all(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "test_some.py").write_text(TESTS)
+    (tmp_path / "test_broken.py").write_text("import nowhere_at_all")
+    shown = [run.Part("fails", ["false"]), run.Part("some", [*PYTEST, tmp_path / "test_some.py"])]
+    beside = [
+        run.Part("broken", [*PYTEST, tmp_path / "test_broken.py"]),
+        run.Part("last", ["echo", "at last"]),
+    ]
+    assert run.main(shown, beside) == 1
+    printed = capfd.readouterr().out
+    assert "at last" in printed
+    counts = {words[0]: words[1:4] for line in printed.splitlines() if len(words := line.split()) == 5}
+    assert counts["fails"] == ["0", "1", "0"]
+    assert counts["some"] == ["2", "2", "1"]
+    assert counts["broken"] == ["0", "1", "0"]
+    assert counts["last"] == ["1", "0", "0"]
+    assert printed.splitlines()[-1] == "3 passed, 4 failed, 1 skipped"
+
+
+def test_all_is_well_where_every_part_is() -> None:
+    assert run.main([run.Part("well", ["true"])], []) == 0
