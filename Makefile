@@ -28,7 +28,7 @@ bench: .venv/.all
 	$(BIN)/python bench/all.py
 
 soak: .venv/.all
-	OARLOCK_MOMENTS=50 $(BIN)/python -m pytest -p conftest soak tests/agent/test_random_ends.py tests/frameworks/test_preemption.py
+	OARLOCK_MOMENTS=50 $(BIN)/python -m pytest -p conftest soak tests/agent/test_random_ends.py tests/frameworks tests/test_mutated_jobs.py
 	OARLOCK_MOMENTS=200 $(BIN)/python -m pytest -p conftest tests/training/test_saving.py
 
 clean:

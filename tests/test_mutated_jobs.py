@@ -1,4 +1,4 @@
-"""Ten thousand job files whose structure was changed at random: a job, or one clear line, nothing else.
+"""Thousands of job files whose structure was changed at random: a job, or one clear line, nothing else.
 
 They are all valid YAML, so that what refuses them is the job's own checks."""
 
@@ -12,6 +12,7 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import yaml
+from soaking import moments
 
 from oarlock.errors import JobError
 from oarlock.jobfile import load
@@ -72,12 +73,13 @@ def _change(data: dict[str, Any], chance: random.Random) -> None:
         data[key] = copy.deepcopy(chance.choice(ODD))
 
 
-def test_ten_thousand_mutated_job_files(home: Path, tmp_path: Path) -> None:
+def test_whatever_is_changed_a_job_or_one_line_comes_of_it(home: Path, tmp_path: Path) -> None:
     chance = random.Random(20)
     (tmp_path / "train.py").write_text("print('trained')")
     file = tmp_path / "job.yaml"
     good, refusals = 0, []
-    for _ in range(10_000):
+    files = 200 * moments(7)
+    for _ in range(files):
         file.write_text(yaml.dump(mutated(chance), Dumper=_Dumper, allow_unicode=True))
         try:
             load("job.yaml", cwd=tmp_path)
@@ -85,8 +87,8 @@ def test_ten_thousand_mutated_job_files(home: Path, tmp_path: Path) -> None:
         except JobError as problem:
             refusals.append(str(problem))
     assert all(text.startswith("job.yaml") and "\n" not in text for text in refusals)
-    assert good > 1000
-    assert len(refusals) > 5000, "most are refused"
+    assert good > files / 10
+    assert len(refusals) > files / 2, "most are refused"
     assert not home.exists(), "reading creates nothing"
 
 
@@ -96,7 +98,7 @@ def test_a_refused_file_leaves_no_half_made_run(
     chance = random.Random(21)
     (tmp_path / "train.py").write_text("print('trained')")
     tried = 0
-    while tried < 15:
+    while tried < 5:
         (tmp_path / "job.yaml").write_text(yaml.dump(mutated(chance), Dumper=_Dumper))
         try:
             load("job.yaml", cwd=tmp_path)

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 from gangs import Gang, until_gone
+from soaking import moments
 
 from oarlock.agent import processes
 from oarlock.engines import local
 
-MOMENTS = int(os.environ.get("OARLOCK_MOMENTS", "8"))  # `make soak` asks for 50
+MOMENTS = moments(3)
 PROGRAM = """
 import subprocess, sys, time, oarlock
 me = oarlock.current()

@@ -53,7 +53,7 @@ class Place(NamedTuple):
 
     def launched(self, name: str, workers: int, *flags: str) -> subprocess.Popen[str]:
         target = EXAMPLES / self.example
-        return self.start(OARLOCK, "run", "-n", str(workers), "--name", name, target, *flags)
+        return self.start(OARLOCK, "run", "--warm", "30s", "-n", str(workers), "--name", name, target, *flags)
 
     def plain(self, name: str, *flags: str) -> subprocess.Popen[str]:
         program = EXAMPLES / self.example / "train.py"

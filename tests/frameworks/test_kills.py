@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from killing import kill_at_random, stepping_gang
+from soaking import moments
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow", "jax"])
@@ -14,5 +15,5 @@ def test_every_kill_is_recovered_on_the_first_restart(home: Path, tmp_path: Path
     gang = stepping_gang(tmp_path / "job", framework)
     gang.until_step(1)
     assert gang.of("ready")[0]["warm"], "the framework was imported before the fork"
-    times = kill_at_random(gang, 20, random.Random(framework))
-    assert len(times) == 20
+    kills = moments(5)
+    assert len(kill_at_random(gang, kills, random.Random(framework))) == kills

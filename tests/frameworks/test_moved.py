@@ -12,6 +12,7 @@ import diaries
 import pytest
 from diaries import BATCHES, PATIENCE, Diary
 from gangs import Gang, until_gone
+from soaking import cases
 from stores import BUCKET, Store, complete, needs_store, newest, serving
 
 from oarlock.agent import processes
@@ -33,7 +34,7 @@ def store(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     assert not [path for path in files if any(secret in path.read_bytes() for secret in secrets)]
 
 
-@pytest.mark.parametrize("program", ["fit", "loop", "torch", "jax"])
+@pytest.mark.parametrize("program", cases(["fit", "torch"], soak=["loop", "jax"]))
 def test_on_a_fresh_machine_the_result_is_the_same_to_the_last_bit(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:

@@ -13,10 +13,11 @@ import diaries
 import pytest
 from diaries import PATIENCE
 from gangs import Gang
+from soaking import moments
 
 from oarlock.engines import local
 
-MOMENTS = int(os.environ.get("OARLOCK_MOMENTS", "10"))  # `make soak` asks for 50
+MOMENTS = moments(7)
 NEVER = 10**9  # steps: it only saves when it is asked to leave, and at the end
 
 
