@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import tracemalloc
+
 import pytest
 
-from oarlock.cli.terminal import resolve
+from oarlock.cli.terminal import json_safe, resolve, visible
 
 
 @pytest.mark.parametrize(
@@ -44,15 +47,55 @@ def test_without_colours(written: str, shown: str) -> None:
     [
         ("\x1b[31mred\x1b[0m plain", "\x1b[31mred\x1b[0m plain"),
         ("\x1b[31mred", "\x1b[31mred\x1b[0m"),
-        ("\x1b[1m\x1b[31mboth\x1b[m", "\x1b[1m\x1b[31mboth\x1b[0m"),
+        ("\x1b[1m\x1b[31mboth\x1b[m", "\x1b[1;31mboth\x1b[0m"),
         ("\x1b[31mone\rtwo\x1b[0m", "\x1b[31mtwo\x1b[0m"),
         ("\x1b[31mred\x1b[0m\rx", "x\x1b[31med\x1b[0m"),
         ("\x1b[38;5;208mo\x1b[2Jr\x1b[0m", "\x1b[38;5;208mor\x1b[0m"),
+        ("\x1b[38:2::1:2:3;48;5;9mx", "\x1b[38;2;1;2;3;48;5;9mx\x1b[0m"),
+        ("\x1b[1;3;31;102mx\x1b[22;39my", "\x1b[1;3;31;102mx\x1b[0m\x1b[3;102my\x1b[0m"),
+        ("\x1b[38;2mx\x1b[38my\x1b[99999;?1mz\x1b[8mseen", "xyzseen"),
     ],
 )
 def test_colours_stay_with_their_characters(written: str, shown: str) -> None:
     assert resolve(written) == shown
     assert resolve(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "\x1b[31mx\x1b[39m",
+        "\x1b[1mx",
+        "\x1b[4096Cx",
+        "\x1b[7mx\x1b[27m",
+    ],
+)
+def test_a_hostile_line_stays_small(unit: str) -> None:
+    """64 KiB, the longest line of a log, cost hundreds of megabytes."""
+    line = "\x1b[1;2;3;4;5;7;9;38;2;255;255;255;48;2;255;255;255m" + unit * ((64 << 10) // len(unit))
+    tracemalloc.start()
+    shown = resolve(line)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(shown) < 16 * len(line)
+    assert peak < 128 * len(line)
+    assert resolve(line, colours=False).count("x") > 0
+
+
+@pytest.mark.parametrize(
+    "unsafe", ["\x1b", "\x07", "\r", "\x7f", "\x9b", "\u200e", "\u202e", "\u2066", "\udc9b"]
+)
+def test_text_that_is_no_output_is_spelled_out(unsafe: str) -> None:
+    spelled = unsafe.encode("unicode_escape").decode()
+    assert visible(f"a{unsafe}b\té\n") == f"a{spelled}b\té\\n"
+    assert visible(f"a{unsafe}b\n", lines=True) == f"a{spelled}b\n"
+    assert json.loads(json_safe(json.dumps(f"é{unsafe}", ensure_ascii=False))) == f"é{unsafe}"
+    assert unsafe not in json_safe(json.dumps(f"é{unsafe}", ensure_ascii=False))
+
+
+@pytest.mark.parametrize("bidi", ["\u061c", "\u200f", "\u2028", "\u202a", "\u2069"])
+def test_output_cannot_be_turned_around(bidi: str) -> None:
+    assert resolve(f"a{bidi}b") == "ab"
 
 
 def test_a_keras_progress_bar_ends_as_its_last_state() -> None:

@@ -1,28 +1,52 @@
-"""What a terminal would finally show of a line: progress bars draw over themselves. Pure.
+"""What a terminal would finally show of a line, and text in which no character controls a terminal. Pure.
 
-Colours stay (or go, where nobody can see them); every other control sequence goes, so that a
-program's output can move no cursor, set no title and clear no screen.
+`resolve` is for what programs print: progress bars draw over themselves, colors stay (or go, where nobody
+can see them), every other control sequence goes. `visible` is for all other text, of whoever wrote it.
+Neither lets through what moves the cursor, sets a title, writes the clipboard or turns text around.
 """
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+from itertools import islice
+from typing import NamedTuple
 
-# Colours and other CSI sequences, OSC (titles, links) up to its end, two-character escapes, single controls.
+# C0 without tab, DEL and C1; what reverses or hides text (bidi controls); line separators.
+_CONTROLS = "\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+_CONTROL = re.compile(f"[{_CONTROLS}]")
+# Half surrogates too: they stand for bytes that are no UTF-8, and may be printed as these.
+_UNSAFE = re.compile(f"[{_CONTROLS}\ud800-\udfff]")
+_UNSAFE_IN_LINES = re.compile(_UNSAFE.pattern.replace("\x0a-", "\x0b-"))
+# Colors and other CSI sequences, OSC (titles, links) up to its end, two-character escapes, single controls.
 _TOKEN = re.compile(
     r"\x1b\[(?P<arguments>[0-9;:?<=>]*)[ -/]*(?P<final>[@-~])"
     r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)"
     r"|\x1b[ -/]*[0-~]?"
-    r"|(?P<control>[\x00-\x08\x0a-\x1f\x7f-\x9f])"
-    r"|(?P<text>[^\x00-\x08\x0a-\x1f\x7f-\x9f]+)"
+    rf"|(?P<control>[{_CONTROLS}])"
+    rf"|(?P<text>[^{_CONTROLS}]+)"
 )
-_QUIET = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
+_WIDEST = 4096  # columns that a line can reach by moving the cursor alone
+_LONGEST = 64  # characters that say a style: all attributes and two colors
 _RESET = "\x1b[0m"
+_ATTRIBUTES = (1, 2, 3, 4, 5, 7, 9)  # not 8: text that nobody can see
+_ENDS = {22: (1, 2), 23: (3,), 24: (4,), 25: (5,), 27: (7,), 29: (9,)}
+_COLOR_NUMBERS = {5: 1, 2: 3}  # 38;5;n and 38;2;r;g;b
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    """The text with each control character spelled out, as in a Python literal; `lines`: line ends stay."""
+    return (_UNSAFE_IN_LINES if lines else _UNSAFE).sub(_spelled, text)
+
+
+def json_safe(text: str) -> str:
+    """JSON text, in which controls can only be inside of strings: they become \\u escapes."""
+    return _UNSAFE_IN_LINES.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def resolve(line: str, colours: bool = True) -> str:
     """The line as it stands once everything in it was written."""
-    if not _QUIET.search(line):
+    if not _CONTROL.search(line):
         return line
     row = _Row()
     for token in _TOKEN.finditer(line):
@@ -35,17 +59,72 @@ def resolve(line: str, colours: bool = True) -> str:
     return row.text(colours)
 
 
+def _spelled(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
+
+
+class _Style(NamedTuple):
+    """Small whatever a line has said: the last color of each kind, and which attributes are on."""
+
+    foreground: str = ""
+    background: str = ""
+    attributes: tuple[int, ...] = ()
+
+    @lru_cache(maxsize=512)  # noqa: B019 - a program uses few of them, over and over
+    def after(self, arguments: str) -> _Style:
+        style, codes = self, iter(_codes(arguments))
+        for code in codes:
+            if code == 0:
+                style = _PLAIN
+            elif code in _ATTRIBUTES:
+                style = style._replace(attributes=tuple(sorted({*style.attributes, code})))
+            elif code in _ENDS:
+                left = tuple(one for one in style.attributes if one not in _ENDS[code])
+                style = style._replace(attributes=left)
+            elif code in (38, 48):
+                kind = next(codes, 0)
+                numbers = [*islice(codes, _COLOR_NUMBERS.get(kind, 0))]
+                if numbers and len(numbers) == _COLOR_NUMBERS[kind]:
+                    style = style._colored(code, ";".join(map(str, (code, kind, *numbers))))
+            elif 30 <= code <= 49:
+                style = style._colored(code, "" if code in (39, 49) else str(code))
+            elif 90 <= code <= 107:
+                style = style._colored(code - 60, str(code))
+        return style
+
+    def _colored(self, code: int, color: str) -> _Style:
+        return self._replace(foreground=color) if code < 40 else self._replace(background=color)
+
+    def __str__(self) -> str:
+        codes = [*map(str, self.attributes), self.foreground, self.background]
+        return f"\x1b[{';'.join(filter(None, codes))}m" if self != _PLAIN else ""
+
+
+_PLAIN = _Style()
+
+
+def _codes(arguments: str) -> list[int]:
+    """`1;38:2::9:9:9` as 1, 38, 2, 9, 9, 9. Nothing of what is no number, or a number that means nothing."""
+    words = (word for group in arguments.split(";") for word in _parts(group))
+    codes = [word or "0" for word in words]
+    return [int(code) for code in codes] if all(code.isdecimal() and len(code) < 4 for code in codes) else []
+
+
+def _parts(group: str) -> list[str]:
+    return [part for part in group.split(":") if part] if ":" in group else [group]
+
+
 class _Row:
-    """One row of cells, each a character and the colours it was written in."""
+    """One row of cells, each a character and the style it was written in."""
 
     def __init__(self) -> None:
-        self.cells: list[tuple[str, str]] = []
+        self.cells: list[tuple[str, _Style]] = []
         self.column = 0
-        self.style = ""
+        self.style = _PLAIN
 
     def write(self, text: str) -> None:
         missing = self.column - len(self.cells)
-        self.cells += [(" ", "")] * max(0, missing)
+        self.cells += [(" ", _PLAIN)] * max(0, missing)
         self.cells[self.column : self.column + len(text)] = [(c, self.style) for c in text]
         self.column += len(text)
 
@@ -56,15 +135,14 @@ class _Row:
             self.column = max(0, self.column - 1)
 
     def sequence(self, arguments: str, final: str) -> None:
-        if final == "m":
-            self.style = "" if arguments in ("", "0", "00") else f"{self.style}\x1b[{arguments}m"
+        if final == "m" and len(arguments) <= _LONGEST:
+            self.style = self.style.after(arguments)
         elif final == "K":
             self._erase(arguments)
         elif final in "CDG" and (arguments or "1").isdecimal():
-            # Clamped: a line must not be able to ask for a billion cells.
-            count = min(int((arguments or "1")[:5]), 4096)
+            count = min(int((arguments or "1")[:5]), _WIDEST)
             target = {"C": self.column + count, "D": self.column - count, "G": count - 1}[final]
-            self.column = max(0, min(target, len(self.cells) + 4096))
+            self.column = max(0, min(target, max(len(self.cells), _WIDEST)))
 
     def _erase(self, which: str) -> None:
         if which in ("", "0"):
@@ -73,15 +151,15 @@ class _Row:
             self.cells = []
         elif which == "1":
             count = min(self.column + 1, len(self.cells))
-            self.cells[:count] = [(" ", "")] * count
+            self.cells[:count] = [(" ", _PLAIN)] * count
 
     def text(self, colours: bool) -> str:
         if not colours:
             return "".join(character for character, _ in self.cells)
-        parts, current = [], ""
+        parts, current = [], _PLAIN
         for character, style in self.cells:
-            if style != current:
-                parts.append((_RESET if current else "") + style)
+            if style is not current and style != current:
+                parts.append((_RESET if current != _PLAIN else "") + str(style))
                 current = style
             parts.append(character)
-        return "".join(parts) + (_RESET if current else "")
+        return "".join(parts) + (_RESET if current != _PLAIN else "")
