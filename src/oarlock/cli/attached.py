@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
-import click
-
 from oarlock.cli import ending, shape
 from oarlock.cli.following import Detached, Interrupts, Screen, until_end
 from oarlock.cli.jsonlines import JsonLines
-from oarlock.cli.output import flush, hint, print_json_line
+from oarlock.cli.output import flush, hint, print_json_line, say
 from oarlock.cli.plain import Plain
 from oarlock.cli.telling import exit_code
 from oarlock.engines import local
@@ -34,7 +32,7 @@ def own(watch: Watch, interrupts: Interrupts, as_json: bool) -> int:
     try:
         return finish(run, until_end(watch, screen, interrupts, on_interrupt), as_json)
     except Detached:
-        click.echo(f"left; {run.name} may still be ending", err=True)
+        say(f"left; {run.name} may still be ending", err=True)
         hint(f"oarlock status {run.name}")
         return 130
 
@@ -55,7 +53,7 @@ def visit(watch: Watch, interrupts: Interrupts, as_json: bool, is_new: bool = Fa
     try:
         return finish(run, until_end(watch, screen, interrupts, on_interrupt), as_json)
     except Detached:
-        click.echo(f"detached; {run.name} goes on", err=True)
+        say(f"detached; {run.name} goes on", err=True)
         hint(f"oarlock attach {run.name}")
         return 0
 
@@ -68,7 +66,7 @@ def finish(run: RunFolder, state: RunState, as_json: bool) -> int:
     is_good = state.state == "succeeded"
     for number, line in enumerate(ending.lines(run, state)):
         colour = ("green" if is_good else "red") if number == 0 else None
-        click.secho(line, err=not is_good, fg=colour, bold=number == 0)
+        say(line, err=not is_good, fg=colour, bold=number == 0)
     if state.failure is None:  # else the last line says how to see more
         hint(ending.next_command(run, state))
     return exit_code(state)

@@ -12,7 +12,7 @@ from oarlock.cli import chaos_telling, current
 from oarlock.cli.asking import kept_fresh, require_running
 from oarlock.cli.chaos_doing import Chaos, Plan
 from oarlock.cli.options import json_option, run_argument
-from oarlock.cli.output import plural, print_json
+from oarlock.cli.output import confirm, plural, print_json, say
 from oarlock.errors import OarlockError
 from oarlock.quantities import Duration
 from oarlock.runs import RunFolder
@@ -69,7 +69,7 @@ def verb(
     )
     question = f"{plural(faults, 'fault')} ({', '.join(plan.kinds)}) for {run.name}?"
     if not yes and not _agrees(question):
-        click.echo("nothing was done", err=True)
+        say("nothing was done", err=True)
         return 1
     with kept_fresh(run) as goes_on:
         chaos = Chaos(run, plan, goes_on)
@@ -80,7 +80,7 @@ def verb(
         print_json(chaos.report.to_data())
     else:
         for line in ["", *chaos_telling.summary(chaos.report)]:
-            click.echo(line)
+            say(line)
     return code
 
 
@@ -97,10 +97,10 @@ def _go(chaos: Chaos) -> int:
 
 
 def _show(chaos: Chaos) -> None:
-    click.echo(f"seed {chaos.plan.seed}")
-    chaos.begin = lambda elapsed, fault: click.echo(chaos_telling.beginning(elapsed, fault), nl=False)
-    chaos.end = lambda fault: click.echo(chaos_telling.outcome(fault))
-    chaos.refuse = lambda why: click.echo(f"{chaos.elapsed:6.1f}s  {why}")
+    say(f"seed {chaos.plan.seed}")
+    chaos.begin = lambda elapsed, fault: say(chaos_telling.beginning(elapsed, fault), nl=False)
+    chaos.end = lambda fault: say(chaos_telling.outcome(fault))
+    chaos.refuse = lambda why: say(f"{chaos.elapsed:6.1f}s  {why}")
 
 
 def _kinds(written: str | None, run: RunFolder) -> tuple[str, ...]:
@@ -131,4 +131,4 @@ def _seconds(option: str, written: str, most: float = Duration.LONGEST) -> float
 def _agrees(question: str) -> bool:
     if not sys.stdin.isatty():
         raise click.UsageError("there is nobody to ask: --yes goes ahead without asking")
-    return click.confirm(question, err=True)
+    return confirm(question)

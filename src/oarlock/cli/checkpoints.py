@@ -12,7 +12,7 @@ from oarlock.cli import checkpoints_deleting, checkpoints_found, checkpoints_tab
 from oarlock.cli.checkpoints_found import BROKEN, Found
 from oarlock.cli.leaving import leaving_in_order
 from oarlock.cli.options import json_option, run_names
-from oarlock.cli.output import flush, hint, print_json, size
+from oarlock.cli.output import complain, flush, hint, print_json, say, size
 
 _ON_ITS_OWN = "local"  # a program that was started without Oarlock
 
@@ -60,17 +60,17 @@ def verb(
         if doomed and not checkpoints_deleting.delete(
             found, doomed, snapshots=snapshots, yes=yes, force=force
         ):
-            click.echo("nothing was deleted", err=True)
+            say("nothing was deleted", err=True)
             return 1
     if as_json:
         print_json(_shape(found))
     elif doomed:
-        click.echo(f"deleted {checkpoints_deleting.listed(found.deleted)}: {size(found.freed)} freed")
+        say(f"deleted {checkpoints_deleting.listed(found.deleted)}: {size(found.freed)} freed")
     else:
         checkpoints_table.print_all(found.name, found.checkpoints, _owner(found))
     flush()
     for problem in found.problems:
-        click.echo(f"oarlock: {problem}", err=True)
+        complain(str(problem))
     if not as_json:
         _hint(found, reads, bool(doomed))
     return 1 if verifies and (found.wrong or found.problems) else 0

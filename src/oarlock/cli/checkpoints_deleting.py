@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from oarlock.cli.checkpoints_found import BROKEN, Found
-from oarlock.cli.output import plural, size
+from oarlock.cli.output import confirm, plural, size
 from oarlock.engines.checkpoints import FOLDER, Entry
 from oarlock.errors import OarlockError
 
@@ -70,4 +70,4 @@ def _protect(found: Found, chosen: Sequence[Entry]) -> None:
 def _agrees(question: str) -> bool:
     if not sys.stdin.isatty():
         raise click.UsageError("there is nobody to ask: --yes deletes without asking")
-    return click.confirm(question, err=True)
+    return confirm(question)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-import click
-
-from oarlock.cli.output import duration, number, print_table, size
+from oarlock.cli.output import duration, number, print_table, say, size
 from oarlock.engines.checkpoints import Entry
 
 _HEADER = ("STEP", "EPOCH", "SAVED", "GENERATION", "WORKERS", "SIZE", "METRICS", "WHERE", "STATE")
@@ -18,9 +16,9 @@ def print_all(name: str, checkpoints: Sequence[Entry], others: str | None) -> No
     if checkpoints:
         print_table(_HEADER, [_row(one, time.time()) for one in checkpoints])
     else:
-        click.echo(f"{name} has no checkpoints yet")
+        say(f"{name} has no checkpoints yet")
     if others:
-        click.echo(others)
+        say(others)
 
 
 def _row(one: Entry, now: float) -> tuple[str, ...]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import click
-
 from oarlock import runs
+from oarlock.cli.output import complain, say
 from oarlock.errors import OarlockError, UnknownRun
 
 
@@ -27,7 +26,7 @@ def refresh_all() -> None:
         try:
             _refresh(run)
         except UnknownRun as gone:
-            click.echo(f"oarlock: {gone}", err=True)
+            complain(str(gone))
     known = runs.all_runs()
     if _has_kubeconfig():
         from oarlock.engines.kubernetes import client
@@ -38,7 +37,7 @@ def refresh_all() -> None:
             return  # said already, or no cluster at all
         if others:
             some = ", ".join(others[:5]) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
-            click.echo(f"sent from elsewhere: {some}; `oarlock attach NAME` watches one", err=True)
+            say(f"sent from elsewhere: {some}; `oarlock attach NAME` watches one", err=True)
 
 
 def _sent_from_elsewhere(name: str | None) -> runs.RunFolder:
@@ -66,5 +65,5 @@ def _refresh(run: runs.RunFolder, with_logs: bool = False) -> None:
     except UnknownRun:
         raise  # half sent by a client that died, and removed
     except OarlockError as problem:
-        click.echo(f"oarlock: {problem}", err=True)
-        click.echo(f"oarlock: {run.name} is shown as it was last seen", err=True)
+        complain(str(problem))
+        complain(f"{run.name} is shown as it was last seen")

@@ -14,7 +14,7 @@ from rich.text import Text
 from oarlock.cli import telling
 from oarlock.cli.following import in_order
 from oarlock.cli.output import duration, plural
-from oarlock.cli.terminal import resolve
+from oarlock.cli.terminal import resolve, visible
 from oarlock.events import Event, RunState, TaskState
 from oarlock.watch import LogLine
 
@@ -42,7 +42,7 @@ class Display:
             self._live.update(draw(state, *self.console.size), refresh=True)
 
     def say(self, text: str) -> None:
-        self.console.print(Text(f"oarlock | {text}", "bold yellow"), soft_wrap=True)
+        self.console.print(_text(f"oarlock | {text}", "bold yellow"), soft_wrap=True)
 
     def close(self) -> None:
         self._live.stop()
@@ -58,7 +58,7 @@ def draw(state: RunState, width: int, height: int) -> RenderableType:
         table.add_column(no_wrap=number != _METRICS)  # the one that gives way where it is narrow
     for task in shown:
         table.add_row(*_row(task, bar=20 if width >= 100 else 10 if width >= 70 else 0))
-    hidden = [Text(f"and {plural(len(tasks) - len(shown), 'more task')}", "dim")] if shown != tasks else []
+    hidden = [_text(f"and {plural(len(tasks) - len(shown), 'more task')}", "dim")] if shown != tasks else []
     return Group(_heading(state), table, *hidden)
 
 
@@ -67,7 +67,7 @@ def _heading(state: RunState) -> Text:
     if state.created is not None:
         facts.append(duration(time.time() - state.created))
     return Text.assemble(
-        (state.run, "bold"), "  ", ("  ".join(facts), "dim"), overflow="ellipsis", no_wrap=True
+        _text(state.run, "bold"), "  ", _text("  ".join(facts), "dim"), overflow="ellipsis", no_wrap=True
     )
 
 
@@ -78,26 +78,31 @@ def _row(task: TaskState, bar: int) -> list[RenderableType]:
     metrics = "  ".join(filter(None, [telling.rate(task), *telling.metrics(task)]))
     restarts = f"restarted {task.starts - 1}x" if task.starts > 1 else ""
     return [
-        Text(task.name, _colour(task.name)),
-        Text(task.state, _STATES.get(task.state, "")),
-        Text(telling.steps(task)),
+        _text(task.name, _colour(task.name)),
+        _text(task.state, _STATES.get(task.state, "")),
+        _text(telling.steps(task)),
         done,
-        Text(metrics, no_wrap=True, overflow="ellipsis"),
-        Text(telling.eta(task)),
-        Text(restarts, "yellow"),
+        _text(metrics, no_wrap=True),
+        _text(telling.eta(task)),
+        _text(restarts, "yellow"),
     ]
 
 
 def _above(item: Event | LogLine, state: RunState, width: int) -> Text | None:
     if isinstance(item, LogLine):
-        prefix = (f"{item.task.ljust(width)} | ", _colour(item.task))
+        prefix = _text(f"{item.task.ljust(width)} | ", _colour(item.task))
         return Text.assemble(prefix, _coloured(resolve(item.text)))
     text = telling.notable(item, state)
-    return Text(f"{'oarlock'.ljust(width)} | {text}", "bold") if text else None
+    return _text(f"{'oarlock'.ljust(width)} | {text}", "bold") if text else None
 
 
 def _coloured(line: str) -> Text:
     return Text.from_ansi(line) if "\x1b" in line else Text(line)
+
+
+def _text(text: str, style: str = "", *, no_wrap: bool = False) -> Text:
+    """What anybody but a task said. Text itself lets escape sequences through."""
+    return Text(visible(text), style, no_wrap=no_wrap or None, overflow="ellipsis" if no_wrap else None)
 
 
 def _colour(task: str) -> str:

@@ -10,7 +10,7 @@ import click
 from oarlock import __version__
 from oarlock.cli import frameworks, machine
 from oarlock.cli.options import json_option
-from oarlock.cli.output import hint, print_json
+from oarlock.cli.output import hint, print_json, say
 
 _MARKS = {
     "ok": ("ok", "green"),
@@ -34,9 +34,7 @@ def verb(on: str, namespace: str | None, context: str | None, image: str | None,
     if on == "local" and (namespace or context or image):
         raise click.UsageError("--namespace, --context and --image go with --on kubernetes")
     if not as_json:
-        click.secho(
-            f"oarlock {__version__}, Python {platform.python_version()} ({sys.executable})", bold=True
-        )
+        say(f"oarlock {__version__}, Python {platform.python_version()} ({sys.executable})", bold=True)
     if on == "kubernetes":
         from oarlock.cli import cluster_checks
 
@@ -62,7 +60,6 @@ def _told(finding: dict[str, object], as_json: bool, width: int) -> dict[str, ob
     if not as_json:
         mark, colour = _MARKS.get(str(finding["state"]), (str(finding["state"]), "red"))
         fix = f"; {finding['fix']}" if finding["fix"] else ""
-        click.echo(
-            click.style(mark.ljust(8), fg=colour) + f" {finding['name']!s:<{width}} {finding['detail']}{fix}"
-        )
+        say(mark.ljust(8), nl=False, fg=colour)
+        say(f" {finding['name']!s:<{width}} {finding['detail']}{fix}")
     return finding

@@ -6,13 +6,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import click
 import yaml
 
 from oarlock import cluster, contract, runs
 from oarlock.agent import defaults
 from oarlock.agent.spec import Spec
-from oarlock.cli.output import print_json, print_table
+from oarlock.cli.output import print_block, print_json, print_table, say
 from oarlock.engines import local
 from oarlock.job import to_data
 from oarlock.jobfile import JobFile
@@ -26,7 +25,7 @@ def show(jobfile: JobFile, name: str | None, machines: int, as_json: bool) -> No
         job = to_data(jobfile.job, full=True)
         print_json({"job": job, "folder": str(jobfile.folder), "source": source, "tasks": tasks})
         return
-    click.echo(yaml.safe_dump(to_data(jobfile.job), sort_keys=False))
+    say(yaml.safe_dump(to_data(jobfile.job), sort_keys=False), lines=True)
     print_table(("TASK", "RANK"), [(task["name"], _rank(task)) for task in tasks])
     common = dict(set.intersection(*(set(task["env"].items()) for task in tasks)))
     _print_variables("every task", common)
@@ -83,6 +82,4 @@ def _rank(task: dict[str, Any]) -> str:
 
 
 def _print_variables(heading: str, variables: dict[str, str]) -> None:
-    click.secho(f"\n{heading}", bold=True)
-    for name in sorted(variables):
-        click.echo(f"  {name}={variables[name]}")
+    print_block(heading, [f"{name}={variables[name]}" for name in sorted(variables)])

@@ -11,7 +11,7 @@ from oarlock import runs
 from oarlock.cli import current
 from oarlock.cli.following import leaving
 from oarlock.cli.options import json_option, run_argument
-from oarlock.cli.output import print_json_line
+from oarlock.cli.output import print_json_line, say
 from oarlock.cli.telling import KINDS, describe
 from oarlock.events import Event
 from oarlock.watch import Watch
@@ -36,7 +36,7 @@ def _print(event: Event, as_json: bool) -> None:
         print_json_line(event)
         return
     clock = time.strftime("%H:%M:%S", time.localtime(event["t"]))
-    click.echo(f"{clock}  {describe(event)}")
+    say(f"{clock}  {describe(event)}")
 
 
 def _followed(run: runs.RunFolder) -> Iterator[Event]:

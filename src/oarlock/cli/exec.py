@@ -15,6 +15,7 @@ from oarlock.agent.spec import Spec
 from oarlock.cli import known, talking
 from oarlock.cli.leaving import leaving_in_order
 from oarlock.cli.options import json_option, run_argument
+from oarlock.cli.output import complain
 from oarlock.cli.with_command import WithCommand
 from oarlock.engines import entering
 from oarlock.errors import JobError, OarlockError
@@ -80,7 +81,7 @@ def _order(state: RunState, spec: Spec, task: TaskState, words: tuple[str, ...])
     order: dict[str, Any] = {"words": list(words), "cwd": spec.cwd, "env": {}, "pid": None}
     if task.state != "running" or state.is_over:
         is_how = state.state if state.is_over else task.state
-        click.echo(f"oarlock: {task.name} is not running ({is_how}): without its variables", err=True)
+        complain(f"{task.name} is not running ({is_how}): without its variables")
         return order
     return {**order, "env": _variables(state, spec, task.name), "pid": task.pid}
 

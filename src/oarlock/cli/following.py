@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Protocol
 
-import click
-
 from oarlock.agent.record import timestamp
+from oarlock.cli.output import say
 from oarlock.events import Event, RunState
 from oarlock.runs import RunFolder
 from oarlock.watch import LogLine, Watch
@@ -75,7 +74,8 @@ def leaving(run: RunFolder) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if run.is_running():
-            click.echo(f"\ndetached; {run.name} goes on", err=True)
+            say(err=True)
+            say(f"detached; {run.name} goes on", err=True)
         sys.exit(130)
 
 

@@ -10,7 +10,7 @@ import yaml
 
 from oarlock import frameworks
 from oarlock.cli.options import json_option
-from oarlock.cli.output import hint, print_json
+from oarlock.cli.output import hint, print_document, print_json, say
 from oarlock.errors import JobError
 from oarlock.job import Job, Kubernetes, Limits, Role, Storage, parse, slug, to_data
 from oarlock.jobfile import JOB_FILES
@@ -36,7 +36,7 @@ def verb(program: str | None, force: bool, to_stdout: bool, as_json: bool) -> No
     path = _program(Path(program or ".").absolute())
     text = write(path)
     if to_stdout:
-        click.echo(text, nl=False)
+        print_document(text)
         return
     file = path.parent / JOB_FILES[0]
     there = next((path.parent / name for name in JOB_FILES if (path.parent / name).exists()), None)
@@ -46,7 +46,7 @@ def verb(program: str | None, force: bool, to_stdout: bool, as_json: bool) -> No
     if as_json:
         print_json({"file": str(file), "job": to_data(parse(yaml.safe_load(text)), full=True)})
         return
-    click.echo(f"wrote {file}")
+    say(f"wrote {file}")
     hint("oarlock run" if path.parent == Path.cwd() else f"oarlock run {file}")
 
 

@@ -11,6 +11,7 @@ from oarlock.agent.podpaths import STORE
 from oarlock.cli import known, talking
 from oarlock.cli.leaving import leaving_in_order
 from oarlock.cli.options import json_option, run_argument
+from oarlock.cli.output import say
 from oarlock.cli.with_command import WithCommand
 
 # Into the run's folder if there is one yet; $0 is that, $1 the terminal's name.
@@ -63,5 +64,5 @@ def _on_cluster(
         with inspecting.beside(api, run, purpose) as pod:
             if talking.is_on_terminal() and not words:
                 what = "what you change is changed" if write else "read-only"
-                click.echo(f"beside the claim of {run.name}, {what}; `exit` leaves", err=True)
+                say(f"beside the claim of {run.name}, {what}; `exit` leaves", err=True)
             return talking.in_pod(api, pod, entering, as_json=as_json, types=not words)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import click
-
-from oarlock.cli.output import print_json_line
+from oarlock.cli.output import complain, print_json_line
 from oarlock.events import Event, RunState
 from oarlock.watch import LogLine
 
@@ -17,7 +15,7 @@ class JsonLines:
             print_json_line(event)
 
     def say(self, text: str) -> None:
-        click.echo(f"oarlock: {text}", err=True)
+        complain(text)
 
     def close(self) -> None:
         pass

@@ -15,8 +15,7 @@ from oarlock.cli import current, logfiles
 from oarlock.cli.following import leaving
 from oarlock.cli.logfiles import Choice
 from oarlock.cli.options import json_option, run_argument
-from oarlock.cli.output import print_json_line
-from oarlock.cli.terminal import resolve
+from oarlock.cli.output import print_json_line, print_output
 from oarlock.watch import LogLine, Watch
 
 
@@ -93,7 +92,7 @@ class _Printer:
             print_json_line(asdict(line))
             return
         stamp = f"{line.time} " if self.timestamps else ""
-        print(f"{stamp}{line.task} | {resolve(line.text, self.colours)}")
+        print_output(f"{stamp}{line.task} | ", line.text, colours=self.colours)
 
 
 def _follow(run: runs.RunFolder, choice: Choice, tail: int | None, show: _Printer) -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-import click
-
 from oarlock.cli import telling
 from oarlock.cli.following import in_order
-from oarlock.cli.terminal import resolve
+from oarlock.cli.output import print_output, say
 from oarlock.events import Event, RunState
 from oarlock.watch import LogLine
 
@@ -24,14 +22,14 @@ class Plain:
     def show(self, state: RunState, happened: Sequence[Event], lines: Sequence[LogLine]) -> None:
         for item in in_order(happened, lines):
             if isinstance(item, LogLine):
-                click.echo(f"{item.task} | {resolve(item.text, colours=False)}")
+                print_output(f"{item.task} | ", item.text)
             elif text := telling.notable(item, state):
                 self.say(text)
         if any(event["kind"] == "report" for event in happened):
             self._progress(state)
 
     def say(self, text: str) -> None:
-        click.echo(f"oarlock | {text}")
+        say(f"oarlock | {text}")
 
     def close(self) -> None:
         pass

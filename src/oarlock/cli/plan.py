@@ -9,7 +9,7 @@ import click
 
 from oarlock.cli.job_options import SETTINGS, JobCommand, cluster_options, job_options, load, run_name
 from oarlock.cli.options import json_option
-from oarlock.cli.output import hint, plural, print_json, print_table, size
+from oarlock.cli.output import hint, plural, print_block, print_json, print_table, say, size
 
 if TYPE_CHECKING:  # loaded only when the verb is called
     from oarlock.engines.kubernetes.parcel import Parcel
@@ -42,7 +42,8 @@ def verb(as_json: bool, **given: Any) -> int:
         return 0 if is_fine else 1
     _print_job(told)
     if cluster is None:
-        click.echo(f"\nwithout the cluster's part: {why}")
+        say()
+        say(f"without the cluster's part: {why}", lines=True)
         return 0
     _print_cluster(cluster)
     if is_fine:
@@ -79,10 +80,10 @@ def _print_job(told: dict[str, Any]) -> None:
     ]
     everything = (f"{total['cpu']:g}", _memory(total["memory"]), str(total["gpu"] or "-"))
     print_table(_GROUPS, [*rows, ("total", "", str(total["machines"]), *everything, "", "")])
-    _print_block("creates", told["objects"])
-    _print_block("claims", [_claim(claim) for claim in told["claims"]] or ["none"])
+    print_block("creates", told["objects"])
+    print_block("claims", [_claim(claim) for claim in told["claims"]] or ["none"])
     program = told["program"]
-    _print_block(
+    print_block(
         "program",
         [
             f"{program['folder']}: {size(program['size'])} in {plural(program['files'], 'file')}, "
@@ -91,7 +92,7 @@ def _print_job(told: dict[str, Any]) -> None:
         ],
     )
     if told["pip"]:
-        _print_block("pip", told["pip"])
+        print_block("pip", told["pip"])
 
 
 def _print_cluster(cluster: dict[str, Any]) -> None:
@@ -100,17 +101,18 @@ def _print_cluster(cluster: dict[str, Any]) -> None:
         f"{one['what']}: " + (f"refused: {one['refusal']}" if one["refusal"] else "would be accepted")
         for one in cluster["admission"]
     ]
-    _print_block(where, [*answers, *([cluster["unknown"]] if cluster["unknown"] else [])])
+    print_block(where, [*answers, *([cluster["unknown"]] if cluster["unknown"] else [])])
     for fix in dict.fromkeys(one["fix"] for one in cluster["admission"] if one["fix"]):
-        click.echo(f"  fix: {fix}")
+        say(f"  fix: {fix}")
     if cluster["quotas"]:
-        click.echo()
+        say()
         print_table(_QUOTAS, [_quota(room) for room in cluster["quotas"]])
     elif not cluster["unknown"]:
-        click.echo("  no quota concerns it")
+        say("  no quota concerns it")
     if cluster["problems"]:
         is_refused = any(one["refusal"] for one in cluster["admission"])
-        click.secho(f"\nit {'would be refused' if is_refused else 'does not fit'}", fg="red")
+        say()
+        say(f"it {'would be refused' if is_refused else 'does not fit'}", fg="red")
 
 
 def _claim(claim: dict[str, Any]) -> str:
@@ -131,9 +133,3 @@ def _memory(count: int) -> str:
     from oarlock.engines.kubernetes import amounts
 
     return amounts.told(Decimal(count), "memory")
-
-
-def _print_block(heading: str, lines: list[str]) -> None:
-    click.secho(f"\n{heading}", bold=True)
-    for line in lines:
-        click.echo(f"  {line}")

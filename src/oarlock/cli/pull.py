@@ -14,7 +14,7 @@ from oarlock import runs
 from oarlock.cli import current, shape
 from oarlock.cli.leaving import leaving_in_order
 from oarlock.cli.options import json_option, run_argument
-from oarlock.cli.output import duration, hint, plural, print_json, size
+from oarlock.cli.output import duration, hint, plural, print_json, redraw, say, size
 
 if TYPE_CHECKING:
     from oarlock.engines.pulled import Pulled
@@ -110,9 +110,7 @@ def _tell_local(run: runs.RunFolder, as_json: bool) -> int:
         }
         print_json({**told, "seconds": 0.0, "absent": [], "elsewhere": {}, "changed": [], "skipped": []})
         return 0
-    click.echo(
-        f"{run.name} ran on this machine: its model is already here, in {folders.get('model', run.path)}"
-    )
+    say(f"{run.name} ran on this machine: its model is already here, in {folders.get('model', run.path)}")
     return 0
 
 
@@ -134,17 +132,17 @@ def _shape(name: str, to: Path, pulled: Pulled, seconds: float) -> dict[str, Any
 
 def _print(name: str, pulled: Pulled, seconds: float) -> None:
     for kind, path in pulled.folders.items():
-        click.echo(f"{kind:<12} {path}")
+        say(f"{kind:<12} {path}")
     for kind, address in pulled.elsewhere.items():
-        click.echo(f"{kind:<12} is at {address}, not on the cluster")
+        say(f"{kind:<12} is at {address}, not on the cluster")
     for kind in pulled.absent:
-        click.echo(f"{kind:<12} nothing: {name} has written none")
+        say(f"{kind:<12} nothing: {name} has written none")
     _print_names("was written to while it was read", pulled.changed)
     _print_names("is a link to what stays behind", pulled.skipped)
     if pulled.source:
         what = f"{plural(pulled.files, 'file')}, {size(pulled.size)}"
         source = pulled.source if "/" in pulled.source else f"pod {pulled.source}"
-        click.echo(f"{what} in {duration(seconds)}, from {source}")
+        say(f"{what} in {duration(seconds)}, from {source}")
     if pulled.changed:
         hint(f"oarlock pull {name}")
 
@@ -152,7 +150,7 @@ def _print(name: str, pulled: Pulled, seconds: float) -> None:
 def _print_names(what: str, names: Sequence[str]) -> None:
     if names:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        click.echo(f"{', '.join(names[:3])}{more}: {what}")
+        say(f"{', '.join(names[:3])}{more}: {what}")
 
 
 class _Progress:
@@ -172,7 +170,7 @@ class _Progress:
     def __exit__(self, *_: object) -> None:
         if self._is_seen:
             self._write("")
-            click.echo("\r", err=True, nl=False)
+            redraw("", 0)
 
     def show(self, count: int, total: int) -> None:
         if not self._is_seen or time.monotonic() < self._next:
@@ -181,5 +179,5 @@ class _Progress:
         self._write(f"{size(count)} of {size(total)}" if total else size(count))
 
     def _write(self, text: str) -> None:
-        click.echo(f"\r{text.ljust(self._width)}", err=True, nl=False)
+        redraw(text, self._width)
         self._width = len(text)

@@ -8,7 +8,7 @@ import click
 
 from oarlock.cli.job_options import SETTINGS, JobCommand, cluster_options, job_options, load, run_name
 from oarlock.cli.options import json_option
-from oarlock.cli.output import print_json
+from oarlock.cli.output import print_document, print_json
 
 
 @click.command("render", cls=JobCommand, context_settings=SETTINGS)
@@ -28,4 +28,4 @@ def verb(as_json: bool, **given: Any) -> None:
     if as_json:
         print_json({"apiVersion": "v1", "kind": "List", "items": rendered.objects})
     else:
-        click.echo(manifests.to_yaml(rendered), nl=False)
+        print_document(manifests.to_yaml(rendered))

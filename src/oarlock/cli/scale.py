@@ -10,7 +10,7 @@ from oarlock import runs
 from oarlock.cli import current, shape
 from oarlock.cli.asking import ask, kept_fresh, require_running
 from oarlock.cli.options import json_option, run_names
-from oarlock.cli.output import plural, print_json
+from oarlock.cli.output import complain, plural, print_json, say
 from oarlock.errors import OarlockError
 from oarlock.events import RunState, decode
 from oarlock.watch import Tail
@@ -43,7 +43,7 @@ def verb(words: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         print_json(shape.of_run(run, state))
         return
-    click.echo(f"{run.name} runs with {plural(workers, 'worker')} in generation {state.generation}")
+    say(f"{run.name} runs with {plural(workers, 'worker')} in generation {state.generation}")
 
 
 def _parse(words: tuple[str, ...]) -> tuple[str | None, int]:
@@ -72,7 +72,7 @@ def _until_formed(run: runs.RunFolder, workers: int, tasks: int, generation: int
             raise OarlockError(f"{run.name} {run.state().state} before {wanted} were running")
         if state.problem not in (None, told) and time.monotonic() > began + _MOMENT:
             told = state.problem
-            click.echo(f"oarlock: {told}", err=True)
+            complain(told)
         if time.monotonic() > began + _PATIENCE:
             running = _workers(state).count("running") * workers // tasks
             raise OarlockError(_too_few(run.name, workers, running))

@@ -16,7 +16,7 @@ from oarlock.agent.podpaths import AGENT
 from oarlock.cli import current
 from oarlock.cli.asking import Refused, ask, kept_fresh, require_running
 from oarlock.cli.options import json_option, run_argument
-from oarlock.cli.output import print_json
+from oarlock.cli.output import print_json, say
 from oarlock.errors import JobError
 from oarlock.events import RunState
 from oarlock.watch import Tail, parse_line
@@ -117,11 +117,11 @@ def _collect(run: runs.RunFolder, generation: int, tasks: Sequence[str]) -> list
 
 def _print(answer: Answer) -> None:
     if answer.state in ("shown", "no answer"):
-        click.secho(answer.task, bold=True, nl=answer.state == "shown")
+        say(answer.task, bold=True, nl=answer.state == "shown")
         if answer.state == "no answer":
-            click.echo(f" did not answer within {_PATIENCE:g} s")
+            say(f" did not answer within {_PATIENCE:g} s")
         for line in answer.stack:
-            click.echo(f"  {line}")
+            say(f"  {line}")
     else:
-        click.secho(answer.task, bold=True, nl=False)
-        click.echo(f" {stacks.STOPPED if answer.state == 'stopped' else stacks.NO_PYTHON}")
+        say(answer.task, bold=True, nl=False)
+        say(f" {stacks.STOPPED if answer.state == 'stopped' else stacks.NO_PYTHON}")

@@ -9,7 +9,7 @@ import click
 
 from oarlock.cli import current, ending, shape, telling
 from oarlock.cli.options import json_option, run_argument
-from oarlock.cli.output import duration, hint, plural, print_json, print_table
+from oarlock.cli.output import duration, hint, plural, print_block, print_json, print_table, say
 from oarlock.events import RunState, TaskState
 
 _MOST = 30  # tasks that are listed
@@ -27,17 +27,17 @@ def verb(name: str | None, as_json: bool) -> None:
         print_json(shape.of_run(run, state))
         return
     _print_heading(state)
-    click.echo()
+    say()
     _print_tasks(list(state.tasks.values()))
     if state.straggler is not None:
-        _print_block("straggler", [telling.straggler(state.straggler)])
+        print_block("straggler", [telling.straggler(state.straggler)])
     if state.problem is not None:
-        _print_block("problem", state.problem.split("; ", 1))
+        print_block("problem", state.problem.split("; ", 1))
     if state.failure is not None:
-        _print_block("failure" if state.is_final else "last failure", ending.failure(run, state.failure))
+        print_block("failure" if state.is_final else "last failure", ending.failure(run, state.failure))
     if state.notes:
-        _print_block("notes", state.notes)
-    _print_block("folders", [f"{kind:<12} {place}" for kind, place in shape.folders(run).items()])
+        print_block("notes", state.notes)
+    print_block("folders", [f"{kind:<12} {place}" for kind, place in shape.folders(run).items()])
     hint(
         ending.next_command(run, state)
         if state.is_final or state.state == "lost"
@@ -54,16 +54,16 @@ def _print_tasks(tasks: list[TaskState]) -> None:
     usual = counts.most_common(1)[0][0]
     odd = [task for task in tasks[1:] if task.state != usual]
     shown = [tasks[0], *odd[: _MOST - 1]]
-    click.echo(", ".join(f"{count} {state}" for state, count in counts.most_common()))
+    say(", ".join(f"{count} {state}" for state, count in counts.most_common()))
     print_table(_HEADER, [_row(task) for task in shown])
     if len(odd) >= _MOST:
-        click.echo(f"and {len(odd) - _MOST + 1} more that are not {usual}")
+        say(f"and {len(odd) - _MOST + 1} more that are not {usual}")
 
 
 def _print_heading(state: RunState) -> None:
     code = f", exit code {telling.exit_code(state)}" if state.is_final else ""
     reason = f": {telling.first_line(state.reason)}" if state.reason and state.failure is None else ""
-    click.secho(f"{state.run} {state.state}{code}{reason}", bold=True)
+    say(f"{state.run} {state.state}{code}{reason}", bold=True)
     facts = [
         f"job {state.job}",
         state.engine,
@@ -72,12 +72,12 @@ def _print_heading(state: RunState) -> None:
     ]
     if state.agent and not state.is_final and state.state != "lost":
         facts.append(f"agent process {state.agent}")
-    click.echo(", ".join(facts))
+    say(", ".join(facts))
     for what, when in (("created", state.created), ("started", state.started), ("ended", state.ended)):
         if when is not None:
             stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when))
-            click.echo(f"{what} {stamp} ({duration(time.time() - when)} ago)")
-    click.echo(f"time {telling.time_spent(shape.spent(state))}")
+            say(f"{what} {stamp} ({duration(time.time() - when)} ago)")
+    say(f"time {telling.time_spent(shape.spent(state))}")
 
 
 def _row(task: TaskState) -> tuple[str, ...]:
@@ -92,9 +92,3 @@ def _row(task: TaskState) -> tuple[str, ...]:
         "" if task.pid is None else str(task.pid),
         "  ".join(telling.metrics(task, most=len(task.metrics))),
     )
-
-
-def _print_block(heading: str, lines: list[str]) -> None:
-    click.secho(f"\n{heading}", bold=True)
-    for line in lines:
-        click.echo(f"  {line}")

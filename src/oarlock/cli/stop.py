@@ -10,7 +10,7 @@ import click
 from oarlock import runs
 from oarlock.cli import current, shape
 from oarlock.cli.options import json_option, run_argument
-from oarlock.cli.output import hint, print_json
+from oarlock.cli.output import hint, print_json, say
 from oarlock.engines import local
 from oarlock.errors import OarlockError
 
@@ -33,7 +33,7 @@ def verb(name: str | None, now: bool, as_json: bool) -> None:
     if as_json:
         print_json(shape.of_run(run, state))
         return
-    click.echo(f"{run.name} {state.state}" if was_running else f"{run.name} has already ended: {state.state}")
+    say(f"{run.name} {state.state}" if was_running else f"{run.name} has already ended: {state.state}")
     hint(f"oarlock run --resume {run.name}" if state.state != "succeeded" else f"oarlock logs {run.name}")
 
 
@@ -43,7 +43,7 @@ def end(run: runs.RunFolder, *, now: bool) -> bool:
         return False
     grace = 0.0 if now else _grace(run)
     if not now:
-        click.echo(f"stopping {run.name}: its tasks have {grace:g} s to leave", err=True)
+        say(f"stopping {run.name}: its tasks have {grace:g} s to leave", err=True)
     if run.is_remote:
         from oarlock.engines.kubernetes import client
 

@@ -17,7 +17,7 @@ from oarlock.agent.spec import Spec
 from oarlock.cli import known
 from oarlock.cli.leaving import leaving_in_order
 from oarlock.cli.options import json_option, run_argument
-from oarlock.cli.output import print_json_line
+from oarlock.cli.output import print_json_line, say
 from oarlock.engines import board
 from oarlock.errors import OarlockError
 
@@ -70,7 +70,7 @@ def _tell(name: str, url: str, as_json: bool) -> None:
     if as_json:
         print_json_line({"url": url})
     else:
-        click.echo(f"{name}: {url}   Ctrl-C ends it")
+        say(f"{name}: {url}   Ctrl-C ends it")
     sys.stdout.flush()
 
 

@@ -8,7 +8,7 @@ import click
 
 from oarlock import __version__
 from oarlock.cli.options import json_option
-from oarlock.cli.output import print_json
+from oarlock.cli.output import print_json, say
 
 
 @click.command("version")
@@ -18,4 +18,4 @@ def verb(as_json: bool) -> None:
     if as_json:
         print_json({"oarlock": __version__, "python": platform.python_version()})
     else:
-        click.echo(f"oarlock {__version__}")
+        say(f"oarlock {__version__}")
