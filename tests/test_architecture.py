@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -30,6 +31,11 @@ TRAVELS = [
 ]
 OBSTORE = {"agent/bucket.py"}  # only there, and only in the processes that snapshots have of their own
 FRAMEWORKS = {"tensorflow", "keras", "tf_keras", "torch", "jax", "numpy"}
+PRINTS = {
+    *("print", "click.echo", "click.secho", "click.confirm", "click.prompt", "click.echo_via_pager"),
+    *(f"sys.{stream}.{call}" for stream in ("stdout", "stderr") for call in ("write", "writelines")),
+    *("echo", "secho", "traceback.print_exc", "os.write"),
+}
 # What reads, writes, starts or waits. `json` and friends are only text.
 DOES_IO = {
     "os",
@@ -154,3 +160,19 @@ def _python_3_9() -> str | None:
     versions = Path.home() / ".pyenv" / "versions"
     found = sorted(versions.glob("3.9.*/bin/python3.9")) if versions.is_dir() else []
     return str(found[0]) if found else None
+
+
+def test_verbs_print_through_one_module() -> None:
+    """`output` spells control characters out; `display` makes each Text in one function that does."""
+    for path in sorted((SOURCE / "cli").glob("*.py")):
+        if path.name == "output.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                assert called not in PRINTS, f"{path.name}:{node.lineno} calls {called}: use cli.output"
+            if isinstance(node, (ast.Import, ast.ImportFrom)) and path.name != "display.py":
+                names = ast.unparse(node)
+                assert "rich" not in names, f"{path.name}:{node.lineno}: {names}: only display imports rich"
+    display = (SOURCE / "cli" / "display.py").read_text()
+    assert len(re.findall(r"\bText\(", display)) == 3, "line ends, the output of tasks, and all else"

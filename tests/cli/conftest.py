@@ -82,8 +82,8 @@ def terminal(home: Path, tmp_path: Path) -> Iterator[type[Terminal]]:
     opened: list[Terminal] = []
 
     class Here(Terminal):
-        def __init__(self, *words: str) -> None:
-            super().__init__([str(SCRIPT), *words], tmp_path)
+        def __init__(self, *words: str, columns: int = 100) -> None:
+            super().__init__([str(SCRIPT), *words], tmp_path, columns=columns)
             opened.append(self)
 
     yield Here

@@ -12,6 +12,7 @@ from typing import NoReturn
 import click
 
 from oarlock.cli.group import Verbs
+from oarlock.cli.output import complain, hint
 from oarlock.errors import OarlockError
 
 
@@ -26,19 +27,17 @@ def main() -> NoReturn:
     except click.ClickException as problem:
         code = _complain(problem)
     except OarlockError as problem:
-        click.echo(f"oarlock: {problem}", err=True)
+        complain(str(problem))
         code = problem.exit_code
     except OSError as problem:  # a full disk, a folder that is not ours
-        click.echo(f"oarlock: {problem.filename or 'the system'}: {problem.strerror or problem}", err=True)
+        complain(f"{problem.filename or 'the system'}: {problem.strerror or problem}")
         code = 1
     sys.exit(code)
 
 
 def _complain(problem: click.ClickException) -> int:
-    click.echo(f"oarlock: {problem.format_message()}", err=True)
+    complain(problem.format_message())
     context = problem.ctx if isinstance(problem, click.UsageError) else None
     if context is not None:
-        from oarlock.cli.output import hint
-
         hint(f"{context.command_path} --help")
     return problem.exit_code

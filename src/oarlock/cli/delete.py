@@ -9,7 +9,7 @@ import click
 from oarlock import runs
 from oarlock.cli import current
 from oarlock.cli.options import json_option, run_names
-from oarlock.cli.output import hint, plural, print_json, size
+from oarlock.cli.output import hint, plural, print_json, say, size
 from oarlock.errors import OarlockError, UnknownRun
 
 
@@ -39,7 +39,7 @@ def verb(names: tuple[str, ...], finished: bool, force: bool, volumes: bool, as_
             together = [one.name for one in chosen]
             kept = client.delete(run, now=force, volumes=volumes, together=together)
             if kept and not as_json:
-                click.echo(
+                say(
                     f"kept: {', '.join(kept)}; `kubectl delete pvc {kept[0].split()[1]}` deletes it", err=True
                 )
     freed = {run.name: _delete(run) for run in chosen}
@@ -48,7 +48,7 @@ def verb(names: tuple[str, ...], finished: bool, force: bool, volumes: bool, as_
         return
     total = sum(freed.values())
     what = chosen[0].name if len(chosen) == 1 else plural(len(chosen), "run")
-    click.echo(f"deleted {what}: {size(total)} freed" if chosen else "there was nothing to delete")
+    say(f"deleted {what}: {size(total)} freed" if chosen else "there was nothing to delete")
     hint("oarlock ps")
 
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from oarlock.cli.output import say
+
 if TYPE_CHECKING:  # only the shell's completion needs it
     from click.shell_completion import CompletionItem
 
@@ -102,7 +104,7 @@ class Verbs(click.Group):
 @click.pass_context
 def _alone(ctx: click.Context) -> None:
     if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
+        say(ctx.get_help(), lines=True)
 
 
 def _no_such_verb(name: str) -> str:
@@ -116,5 +118,5 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
         from oarlock import __version__
 
-        click.echo(f"oarlock {__version__}")
+        say(f"oarlock {__version__}")
         ctx.exit()

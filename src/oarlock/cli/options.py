@@ -18,8 +18,10 @@ def run_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     from click.shell_completion import CompletionItem
 
     from oarlock import runs
+    from oarlock.cli.terminal import visible
 
-    return [CompletionItem(run.name) for run in runs.all_runs() if run.name.startswith(incomplete)]
+    found = [run.name for run in runs.all_runs()]
+    return [CompletionItem(name) for name in found if name.startswith(incomplete) and visible(name) == name]
 
 
 def run_argument(verb: F) -> F:

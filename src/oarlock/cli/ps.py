@@ -9,7 +9,7 @@ import click
 from oarlock import runs
 from oarlock.cli import shape, telling
 from oarlock.cli.options import json_option
-from oarlock.cli.output import duration, hint, number, plural, print_json, print_table
+from oarlock.cli.output import duration, hint, number, plural, print_json, print_table, say
 from oarlock.events import RunState
 
 _LATEST = 20
@@ -36,7 +36,7 @@ def verb(everything: bool, refresh: bool, as_json: bool) -> None:
         print_json([shape.of_run(run, state) for run, state in known])
         return
     if not found:
-        click.echo("no runs yet")
+        say("no runs yet")
         hint("oarlock run train.py")
         return
     print_table(_HEADER, [_row(run, state) for run, state in known])

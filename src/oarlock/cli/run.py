@@ -11,7 +11,7 @@ from oarlock.cli import attached, shape
 from oarlock.cli.following import Interrupts
 from oarlock.cli.job_options import SETTINGS, JobCommand, cluster_options, job_options, load
 from oarlock.cli.options import json_option, run_names
-from oarlock.cli.output import hint, print_json_line
+from oarlock.cli.output import hint, print_json_line, say
 from oarlock.engines import local
 from oarlock.watch import Watch
 
@@ -100,5 +100,5 @@ def _leave(run: runs.RunFolder, as_json: bool) -> None:
     if as_json:
         print_json_line({"kind": "state", **shape.of_run(run, run.state())})
         return
-    click.echo(run.name)
+    say(run.name)
     hint(f"oarlock attach {run.name}")

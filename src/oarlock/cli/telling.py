@@ -82,9 +82,8 @@ def straggler(task: TaskState) -> str:
 def exit_code(state: RunState) -> int:
     if state.state == "succeeded":
         return 0
-    if state.state == "stopped":
-        return state.code or 130
-    return state.code or 1
+    code = state.code if isinstance(state.code, int) else 0  # sys.exit prints what is no number
+    return code or (130 if state.state == "stopped" else 1)
 
 
 def first_line(text: str, most: int = 200) -> str:
