@@ -8,16 +8,23 @@ in it would hold up the collectives that it waits for.)
 from __future__ import annotations
 
 import os
+import sys
 
 from oarlock.agent.spec import Spec
+from oarlock.training.loopback import is_loopback
 
 _POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}  # errors, without TensorFlow's twelve lines of start-up information
+# Where these listen for the other tasks; otherwise on the address of this machine's name.
+_INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+_LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 
 
 def import_time(spec: Spec, tasks: int) -> dict[str, str]:
     share = str(max(1, cores() // max(1, tasks)))
     wanted = {**dict.fromkeys(_POOLS, share), **_QUIET, **_caches(spec)}
+    if is_loopback(spec.bind):
+        wanted.update(dict.fromkeys(_INTERFACES, _LOOPBACK))
     return {name: value for name, value in wanted.items() if name not in os.environ and name not in spec.env}
 
 

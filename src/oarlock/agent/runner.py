@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from oarlock.agent import processes, stacks
-from oarlock.training import channel, jax_cluster, keras_correction
+from oarlock.training import channel, jax_cluster, keras_correction, loopback
 
 _OURS = str(Path(__file__).parent)
 
@@ -76,6 +76,7 @@ def _run_program(launch: dict[str, Any]) -> NoReturn:
     channel.open_line()
     keras_correction.install()
     jax_cluster.install()
+    loopback.install()
     program = launch["program"]
     code = 1
     try:
