@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import listeners
 import pytest
 from gangs import STEPS, Gang, is_running, until_gone
 
@@ -49,12 +55,10 @@ def is_adopted(gang: Gang) -> bool:
     return "keep" in gang.of("ready")[0] and "seconds" not in gang.of("ready")[0]
 
 
-def name_of(keeper: int) -> str:
-    """What it listens to, as the kernel knows it."""
-    held = {str(fd.readlink()) for fd in Path(f"/proc/{keeper}/fd").iterdir()}
-    rows = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
-    [name] = {row[7].removeprefix("@") for row in rows if f"socket:[{row[6]}]" in held and len(row) > 7}
-    return name
+def place_of(keeper: int, home: Path) -> Path:
+    """Where it listens, as the kernel knows it."""
+    [name] = listeners.unix_of_tree(keeper)
+    return home / "warm" / Path(name).name
 
 
 @contextmanager
@@ -210,31 +214,104 @@ def test_who_does_not_answer_is_not_waited_for(kept: Start) -> None:
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs another user")
 
 
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that other users can look into."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 @needs_root
-def test_who_answers_must_be_the_same_user() -> None:
+def test_who_answers_must_be_the_same_user(public: Path) -> None:
+    place = public / "warm" / "of-a-squatter"
+    place.parent.mkdir()
+    place.parent.chmod(0o777)
+    told, claimed = os.pipe()
+
     def squat() -> bool:
-        listener = keeping.claim("oarlock-test-of-squatters")
-        assert listener is not None
-        os.write(claimed, b"!")
-        caller, _ = listener.accept()
-        frames.send(caller, {"pid": os.getpid()})
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(place))
+            listener.listen()
+            os.write(claimed, b"!")
+            caller, _ = listener.accept()
+            frames.send(caller, {"pid": os.getpid()})
         return True
 
-    told, claimed = os.pipe()
     with as_nobody(squat):
+        os.close(claimed)
         assert os.read(told, 1) == b"!"
-        assert keeping.adopt("oarlock-test-of-squatters", "/", {}) is None
+        assert keeping.adopt(place, "/", {}) is None
     os.close(told)
-    os.close(claimed)
 
 
 @needs_root
-def test_who_asks_must_be_the_same_user(kept: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = name_of(keeper_of(ended_well(kept(SAY))))
+def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path) -> None:
+    place = tmp_path / "warm" / "ours-1"
+    place.parent.mkdir()
+    os.chown(place.parent, 65534, 65534)
+    assert keeping.claim(place) is None
+    assert not list(place.parent.iterdir())
 
-    def ask() -> bool:
-        return keeping.adopt(name, "/", {}) is None
 
-    monkeypatch.setattr(keeping, "_peer", lambda line: 1)
-    with as_nobody(ask) as ended:
+def test_sockets_of_killed_keepers_are_removed(tmp_path: Path) -> None:
+    """Its own at once, those of other machines after a day; its folder is closed again."""
+    warm = tmp_path / ("long" * 50) / "warm"
+    for name in ("ours-1", "theirs-1", "older-1"):
+        left = keeping.claim(warm / name)
+        assert left is not None
+        left.close()  # and the path stays, as after a kill
+    os.utime(warm / "older-1", (0, 0))
+    living = keeping.claim(warm / "ours-3")
+    assert living is not None
+    warm.chmod(0o755)
+    again = keeping.claim(warm / "ours-1")
+    assert again is not None
+    assert keeping.claim(warm / "ours-3") is None, "its keeper lives"
+    assert {path.name for path in warm.iterdir()} == {"ours-1", "ours-3", "theirs-1"}
+    assert stat.S_IMODE(warm.stat().st_mode) == 0o700
+    living.close()
+    again.close()
+
+
+@needs_root
+def test_another_user_gets_no_answer(kept: Start, public: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither through the folder nor, were it open, from the keeper."""
+    monkeypatch.setenv("OARLOCK_HOME", str(public / "home"))
+    place = place_of(keeper_of(ended_well(kept(SAY))), public / "home")
+
+    def ask() -> str:
+        with socket.socket(socket.AF_UNIX) as line:
+            try:
+                line.connect(str(place))
+            except PermissionError:
+                return "no way"
+            with suppress(ConnectionError):
+                frames.send(line, {"cwd": "/", "env": {}}, (0, 1, 2))
+                return "an answer" if frames.receive(line)[0] else "no answer"
+            return "no answer"
+
+    place.chmod(0o777)
+    public.joinpath("home").chmod(0o755)
+    with as_nobody(lambda: ask() == "no way") as ended:
+        assert ended() == 0, "it got as far as the socket"
+    place.parent.chmod(0o755)
+    with as_nobody(lambda: ask() == "no answer") as ended:
         assert ended() == 0, "it was given a process of ours"
+
+
+@needs_root
+def test_a_container_without_the_folder_gets_no_answer(kept: Start, home: Path) -> None:
+    """The same user, in the same network, with another view of the files."""
+    keeper = keeper_of(ended_well(kept(SAY)))
+    place = place_of(keeper, home)
+    ask = (
+        "import sys; from pathlib import Path; from oarlock.agent import keeping\n"
+        "sys.exit(keeping.adopt(Path(sys.argv[1]), '/', {}) is not None)"
+    )
+    hidden = 'mount -t tmpfs none "$1" && exec "$2" -c "$3" "$4"'
+    words = ["sh", "-c", hidden, "sh", str(home), sys.executable, ask, str(place)]
+    assert subprocess.run(["unshare", "-m", *words], check=False, timeout=60).returncode == 0
+    abstract = [name for name in listeners.unix_of_tree(keeper) if name.startswith("@")]
+    assert not abstract, "which would be seen in every container that shares the network"
+    assert is_adopted(ended_well(kept(SAY))), "it does answer who sees the folder"

@@ -1,14 +1,15 @@
 """Imports that outlive their run: with `warm: 10m` a zygote stays for so long after it, and the zygote of the
 next run is forked from it instead of importing everything again.
 
-They find each other by a name made of all that an import may depend on: with another interpreter, folder,
-variable, limit or control group nobody answers to the name. Who has imported a file that has changed since
-leaves instead of answering. The name is the kernel's (an abstract socket), so nothing is left of it when its
-owner ends, and only processes of the same user are answered.
+They meet at a socket in a folder beside the runs that only its user can enter: neither other users nor
+processes of the same user in a container that does not see the folder. The name of the socket is made of all
+that an import may depend on: with another interpreter, folder, variable, limit or control group nobody
+answers. Who has imported a file that has changed since leaves instead of answering.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -21,21 +22,23 @@ import subprocess
 import sys
 import time
 import types
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from oarlock.agent import frames, processes
 
 _ANSWER = 2.0  # seconds for one that is there to answer
+_DAY = 86400.0
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 # What a terminal or a run changes, and no import looks at. (JAX does look at its folder: see `_become`.)
 _PASSING = {"_", "PWD", "OLDPWD", "SHLVL", "TERM", "COLUMNS", "LINES", "WINDOWID"}
 _PASSING |= {"TORCHINDUCTOR_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR"}
 
 
-def name(cwd: str, modules: Sequence[str], env: Mapping[str, str]) -> str:
+def place(home: Path, cwd: str, modules: Sequence[str], env: Mapping[str, str], network: str) -> Path:
+    """The path of the socket for a run with these imports. `home` is where all runs are recorded."""
     mask = os.umask(0)
     os.umask(mask)
     limits = [
@@ -43,10 +46,23 @@ def name(cwd: str, modules: Sequence[str], env: Mapping[str, str]) -> str:
     ]
     depends = [
         [os.getuid(), os.getgid(), os.getgroups(), mask, os.nice(0), sorted(os.sched_getaffinity(0)), limits],
-        [Path("/proc/self/cgroup").read_text(), sys.executable, sys.version, __file__, cwd, list(modules)],
+        [
+            Path("/proc/self/cgroup").read_text(),
+            sys.executable,
+            sys.version,
+            __file__,
+            cwd,
+            list(modules),
+            network,
+        ],
         sorted((key, value) for key, value in env.items() if key not in _PASSING),
     ]
-    return "oarlock-" + hashlib.sha256(json.dumps(depends).encode()).hexdigest()[:32]
+    # Several machines may share the home: the part before the hyphen stands for this one.
+    return home / "warm" / f"{_digest(os.uname().nodename)[:8]}-{_digest(json.dumps(depends))[:32]}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 # The agent's side
@@ -76,13 +92,14 @@ class Adopted:
         processes.send(self.pid, signal.SIGKILL)
 
 
-def adopt(name: str, cwd: str, env: Mapping[str, str]) -> tuple[Adopted, socket.socket] | None:
-    """A zygote for this run, and the line to it, from whoever stayed under that name."""
+def adopt(place: Path, cwd: str, env: Mapping[str, str]) -> tuple[Adopted, socket.socket] | None:
+    """A zygote for this run, and the line to it, from whoever stayed in that place."""
     ours, theirs = socket.socketpair()
     with theirs, socket.socket(socket.AF_UNIX) as line:
         line.settimeout(_ANSWER)
         try:
-            line.connect(f"\0{name}")
+            with _folder(place.parent) as folder:
+                line.connect(f"{folder}/{place.name}")
             keeper = _peer(line)
             if keeper is None:
                 raise ConnectionRefusedError("somebody else's")
@@ -103,27 +120,66 @@ def _peer(line: socket.socket) -> int | None:
     return pid if uid == os.getuid() else None
 
 
+@contextmanager
+def _folder(path: Path, make: bool = False) -> Iterator[str]:
+    """A short way into the folder, which is closed to others: the path of a socket has at most 107 bytes."""
+    if make:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(fd).st_uid != os.geteuid():
+            raise PermissionError(f"{path} is somebody else's")
+        os.fchmod(fd, 0o700)
+        if make:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield f"/proc/self/fd/{fd}"
+    finally:
+        os.close(fd)
+
+
 # The zygote's side
 
 
-def claim(name: str) -> socket.socket | None:
-    """The name, unless somebody else has stayed under it, or this system lacks what staying takes."""
+def claim(place: Path) -> socket.socket | None:
+    """The socket in that place, unless somebody else has it, or this system lacks what staying takes."""
     listener = socket.socket(socket.AF_UNIX)
     try:
         os.close(os.pidfd_open(os.getpid()))
-        listener.bind(f"\0{name}")
-        listener.listen()
+        with _folder(place.parent, make=True) as folder:
+            _clean(folder, place.name)
+            listener.bind(f"{folder}/{place.name}")
+            listener.listen()
     except (AttributeError, OSError):
         listener.close()
         return None
     return listener
 
 
+def _clean(folder: str, ours: str) -> None:
+    """Remove the sockets of keepers that were killed: this machine's at once, those of others after a day.
+
+    One that is removed in error costs the next run its imports, no more.
+    """
+    machine = ours.partition("-")[0]
+    for path in Path(folder).iterdir():
+        if path.name.partition("-")[0] != machine and path.lstat().st_mtime > time.time() - _DAY:
+            continue
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(_ANSWER)
+            try:
+                probe.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink()
+            except OSError:
+                pass  # it is there, and busy
+
+
 class Keeper:
     """A zygote after its run: it forks one for every run that asks."""
 
-    def __init__(self, listener: socket.socket, seconds: float, born: float) -> None:
+    def __init__(self, listener: socket.socket, place: Path, seconds: float, born: float) -> None:
         self.listener = listener
+        self.place = place
         self.seconds = seconds
         self.born = born  # when it began to import
         self.zygotes: dict[int, int] = {}  # by their handles
@@ -141,16 +197,23 @@ class Keeper:
                 until = time.monotonic() + self.seconds
             if self.is_open and self.listener.fileno() in ready:
                 if _has_changed_since(self.born):
-                    self.listener.close()  # who has called is refused
+                    self._close()  # who has called is refused
                 else:
                     line = self._answer()
                     if line is not None:
                         return line
+        self._close()
         os._exit(0)
 
     @property
     def is_open(self) -> bool:
         return self.listener.fileno() >= 0
+
+    def _close(self) -> None:
+        """In this order: who finds the socket gone makes one of its own, which is not ours to remove."""
+        if self.is_open:
+            self.place.unlink(missing_ok=True)
+            self.listener.close()
 
     def _answer(self) -> socket.socket | None:
         caller, _ = self.listener.accept()

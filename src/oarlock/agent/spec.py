@@ -54,6 +54,7 @@ class Spec:
     modules: list[str] = field(default_factory=list)  # for the zygote to import
     warm: bool = True
     keep: float = 0.0  # seconds for which what was imported stays for the next run
+    network: str = "shared"  # or private: the tasks have a loopback of their own and reach nothing else
     seed: int = 0
     job: str = ""
     id: str = ""  # tells it from an earlier run of the same name, whose folder may still be there

@@ -48,8 +48,9 @@ class ZygoteProcess:
     def start(self, env: dict[str, str]) -> None:
         env = {**os.environ, **env, "PATH": _path(), **self.spec.env}
         if self.keep:
-            self._name = keeping.name(self.spec.cwd, self.spec.modules, env)
-            found = keeping.adopt(self._name, self.spec.cwd, env)
+            home = Path(self.spec.folder).parents[1]
+            self._place = keeping.place(home, self.spec.cwd, self.spec.modules, env, self.spec.network)
+            found = keeping.adopt(self._place, self.spec.cwd, env)
             if found is not None:
                 self._process, self.sock = found
                 return
@@ -103,7 +104,7 @@ class ZygoteProcess:
         processes.end_orphans()
 
     def _stays(self) -> bool:
-        self.send({"stay": {"name": self._name, "seconds": self.keep}})
+        self.send({"stay": {"place": str(self._place), "seconds": self.keep}})
         self.sock.settimeout(_PATIENCE)
         with suppress(OSError):
             while (message := self.receive()) is not None:

@@ -20,6 +20,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 from oarlock.agent import frames, keeping, processes, runner
@@ -53,13 +54,16 @@ def main() -> NoReturn:
     while True:
         frames.send(sock, {"ready": ready})
         stay = _Zygote(sock, warm=ready["warm"]).serve()
-        sock = keeping.Keeper(stay.listener, stay.seconds, born).serve()  # from here on for another run
+        sock = keeping.Keeper(
+            stay.listener, stay.place, stay.seconds, born
+        ).serve()  # from here on for another run
         ready = {**ready, "seconds": 0.0}
 
 
 @dataclass(frozen=True)
 class _Stay:
     listener: socket.socket
+    place: Path
     seconds: float
 
 
@@ -144,19 +148,19 @@ class _Zygote:
         if exits:
             frames.send(self.sock, {"exited": exits})
 
-    def _stay(self, name: str, seconds: float) -> _Stay:
+    def _stay(self, place: str, seconds: float) -> _Stay:
         processes.end_orphans()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
         os.close(self.wake)
         os.close(self.wake_write)
-        listener = keeping.claim(name) if self.warm else None
+        listener = keeping.claim(Path(place)) if self.warm else None
         with suppress(ConnectionError):
             frames.send(self.sock, {"staying": listener is not None})
         self.sock.close()
         if listener is None:
             os._exit(0)
-        return _Stay(listener, seconds)
+        return _Stay(listener, Path(place), seconds)
 
     def _leave(self) -> NoReturn:
         """The agent is gone: nobody may outlive it."""

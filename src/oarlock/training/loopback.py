@@ -15,8 +15,10 @@ from typing import Any
 
 from oarlock.training.hooks import when_imported
 
-_ARGUMENTS = ("host_name", "port", "world_size", "is_master", "timeout")
-_ARGUMENTS += ("wait_for_workers", "multi_tenant", "master_listen_fd", "use_libuv")
+_ARGUMENTS = (
+    *("host_name", "port", "world_size", "is_master", "timeout"),
+    *("wait_for_workers", "multi_tenant", "master_listen_fd", "use_libuv"),
+)
 
 
 def install() -> None:
@@ -45,7 +47,8 @@ def _bind_stores(distributed: ModuleType) -> None:
         given = {**dict(zip(_ARGUMENTS, args)), **options}
         listener = _listener(given)
         if listener is None:
-            return original(self, *args, **options)
+            original(self, *args, **options)
+            return
         given.update(port=listener.getsockname()[1], master_listen_fd=listener.detach())
         try:
             original(self, **given)
