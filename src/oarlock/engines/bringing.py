@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from oarlock.agent.spec import Spec
-from oarlock.engines.pulled import Pulled, is_taken, put
+from oarlock.engines.pulled import Pulled, check_room, is_taken, put_all
 from oarlock.engines.snapshots import Snapshots
 from oarlock.errors import OarlockError
 
@@ -44,6 +44,11 @@ def _bring(
     kept: Snapshots, chosen: dict[str, str], finals: dict[str, Path], to: Path, show: Show, pulled: Pulled
 ) -> None:
     total, so_far = sum(kept.size(name) for name in chosen.values()), 0
+    for final in finals.values():
+        if final.parent.is_symlink():
+            raise OarlockError(
+                f"{final.parent} is a link, and nothing is put behind one: choose another --to"
+            )
 
     def on_piece(count: int) -> None:
         nonlocal so_far
@@ -53,17 +58,19 @@ def _bring(
     is_new = not to.exists()
     to.mkdir(parents=True, exist_ok=True)
     try:
+        check_room(total, to)
         with tempfile.TemporaryDirectory(dir=to, prefix=".pull-") as beside:
             for kind, name in chosen.items():
                 (Path(beside) / kind).mkdir()
                 files, size = kept.bring(name, Path(beside) / kind, on_piece)
                 pulled.files, pulled.size = pulled.files + files, pulled.size + size
-            for kind, final in finals.items():
+            for final in finals.values():
                 final.parent.mkdir(exist_ok=True)
-                put(Path(beside) / kind, final, Path(beside))
-                pulled.folders[kind] = final
-    except OarlockError as problem:
-        raise OarlockError(f"{problem}; nothing in {to} was changed") from None
+            put_all([(Path(beside) / kind, final) for kind, final in finals.items()], Path(beside))
+            pulled.folders |= finals
+    except (OarlockError, OSError) as problem:
+        why = f"{to} cannot be written: {problem.strerror}" if isinstance(problem, OSError) else problem
+        raise OarlockError(f"{why}; nothing in {to} was changed") from None
     finally:
         if is_new:
             with suppress(OSError):  # something has come

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from oarlock.errors import OarlockError
 
 
 @dataclass
@@ -25,14 +29,24 @@ def is_taken(path: Path) -> bool:
     return path.exists() or path.is_symlink()
 
 
-def put(new: Path, final: Path, beside: Path) -> None:
-    """By renaming: whoever looks sees the old folder or the new one."""
-    old = beside / f"old-{final.name}"
-    if final.exists() or final.is_symlink():
-        final.rename(old)
+def check_room(size: int, folder: Path) -> None:
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise OarlockError(f"{size:,} bytes are to come, and {folder} has room for {free:,}")
+
+
+def put_all(moves: Sequence[tuple[Path, Path]], beside: Path) -> None:
+    """By renaming: whoever looks sees the old folder or the new one. All of them or none."""
+    done: list[tuple[Path, Path]] = []
     try:
-        new.rename(final)
+        for number, (new, final) in enumerate(moves):
+            if final.exists() or final.is_symlink():
+                old = beside / f"old-{number}"
+                final.rename(old)
+                done.append((old, final))
+            new.rename(final)
+            done.append((final, new))
     except OSError:
-        if old.exists():
-            old.rename(final)
+        for now, before in reversed(done):
+            now.rename(before)
         raise

@@ -29,6 +29,7 @@ _NAME = re.compile(r"step-(\d+)-g(\d+)")
 _DRAFT = ".saving-"
 _DOOMED = ".deleting-"
 _CHUNK = 1 << 22
+_LONGEST_NAME, _LONGEST_PART, _DEEPEST = 1024, 255, 64  # bytes, bytes, folders
 _LOCK_PATIENCE = 10.0  # seconds; whoever holds it only renames something
 
 Manifest = dict[str, Any]
@@ -214,6 +215,27 @@ def checksum(path: Path) -> tuple[int, str]:
             crc = zlib.crc32(buffer[:count], crc)
             size += count
     return size, f"{crc:08x}"
+
+
+def stays_inside(name: str) -> bool:
+    """Whether it is a plain relative name, with `/`, of something below where it is taken from."""
+    parts = name.split("/")
+    return (
+        not any(part in ("", ".", "..") or len(os.fsencode(part)) > _LONGEST_PART for part in parts)
+        and len(parts) <= _DEEPEST
+        and len(os.fsencode(name)) <= _LONGEST_NAME
+        and "\0" not in name
+    )
+
+
+def leads_out(name: str, target: str) -> bool:
+    """Whether a link of that name may lead out of the folder that the name is relative to. `..` counts only
+    at the start: after another link it would mean something else than it says."""
+    parts = target.split("/")
+    ups = next((at for at, part in enumerate(parts) if part != ".."), len(parts))
+    rest = "/".join(parts[ups:])
+    is_plain = target == "." or stays_inside(rest) or (ups > 0 and not rest)
+    return not stays_inside(name) or ups > name.count("/") or not is_plain
 
 
 def _name(step: int, generation: int) -> str:

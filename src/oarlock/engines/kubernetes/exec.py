@@ -8,7 +8,7 @@ was cut. Bytes arrive as they are, about 100 MB/s (two shared cores).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import IO, Any
 
 from oarlock.engines.kubernetes import websocket
@@ -45,7 +45,7 @@ class Command:
         self.code = -1
         self.stderr = bytearray()
 
-    def output(self) -> Iterator[bytes]:
+    def output(self) -> Generator[bytes]:
         """What it writes to stdout, as it comes. Who stops reading leaves it without a reader."""
         params: dict[str, Any] = {
             "command": self._words,

@@ -8,18 +8,21 @@ of them are complete.
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
+from itertools import islice
 from pathlib import Path
+from typing import Annotated, TypeVar
+
+import msgspec
 
 from oarlock.agent.spec import Spec
 from oarlock.engines.kubernetes import exec, sending, storepod, unpacking
 from oarlock.engines.kubernetes.api import Api, ApiError
 from oarlock.engines.kubernetes.labels import LEAD, selecting
-from oarlock.engines.pulled import Pulled, is_taken, put
+from oarlock.engines.pulled import Pulled, check_room, is_taken, put_all
 from oarlock.errors import OarlockError
 from oarlock.runs import RunFolder
 
@@ -33,9 +36,25 @@ KINDS = {
 }
 DEFAULT = ("model", "leader")
 
+_LONGEST_LINE = 1 << 16  # bytes of what the sender says
+_GROWTH = 64 << 20  # bytes by which small folders may grow while they are read; large ones by as much again
+_MOST_REST = 1000  # pieces after the archive's end
 _ENDING = 2.0  # seconds in which a leader that hangs up may turn out to have ended
 
 Show = Callable[[int, int], None]  # bytes so far, of how many
+
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class _Announced(msgspec.Struct):
+    total: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Sent(msgspec.Struct):
+    files: int
+    changed: list[str]
+    skipped: list[str]
 
 
 def fetch(api: Api, run: RunFolder, names: Sequence[str], to: Path, show: Show, *, replaces: bool) -> Pulled:
@@ -56,6 +75,9 @@ def fetch(api: Api, run: RunFolder, names: Sequence[str], to: Path, show: Show, 
             raise OarlockError(
                 f"the pull was cut: {problem}; nothing in {to} was changed, try again"
             ) from None
+        if isinstance(problem, OSError):
+            why = problem.strerror or problem
+            raise OarlockError(f"{to} cannot be written: {why}; nothing in it was changed") from None
         raise
     pulled.elsewhere = elsewhere
     pulled.absent = [name for name in names if name not in elsewhere and name not in pulled.folders]
@@ -68,10 +90,8 @@ def _fetch(
     with tempfile.TemporaryDirectory(dir=to, prefix=".pull-") as beside:
         place = Path(beside) / "new"
         pulled = _receive_somehow(api, run, wanted, place, show) if wanted else Pulled("")
-        for name in names:
-            if is_taken(place / name):
-                put(place / name, to / name, Path(beside))
-                pulled.folders[name] = to / name
+        pulled.folders = {name: to / name for name in names if is_taken(place / name)}
+        put_all([(place / name, final) for name, final in pulled.folders.items()], Path(beside))
     return pulled
 
 
@@ -104,7 +124,7 @@ def _receive_somehow(
         except ApiError as error:
             if error.status in (401, 403) or not has_ended(api, run.name):
                 raise
-            shutil.rmtree(place, ignore_errors=True)  # it has ended in the middle: its claim is still there
+            # It has ended in the middle: its claim is still there.
     with storepod.mounted(api, run) as pod:
         return _receive(api, pod, wanted, place, show)
 
@@ -126,42 +146,50 @@ def has_ended(api: Api, run: str) -> bool:
 
 
 def _receive(api: Api, pod: str, wanted: list[tuple[str, str]], place: Path, show: Show) -> Pulled:
-    place.mkdir(parents=True)
     script = Path(sending.__file__).read_text()
     command = exec.Command(api, pod, ["python3", "-c", script, json.dumps(wanted)])
-    pieces = _counted(command, show)
-    try:
-        files, size = unpacking.unpack(pieces, place)
-    except OarlockError as problem:
-        if isinstance(problem, ApiError):
+    with closing(command.output()) as pieces:
+        try:
+            files, size = _unpack(pieces, place, show)
+        except OarlockError as problem:
+            if not isinstance(problem, ApiError) and _is_over(pieces):
+                _check(command, pod)  # if the sender failed, its reason counts
             raise
-        for _ in pieces:  # to its end: if the sender failed, its reason counts
-            pass
-        _check(command, pod)
-        raise
-    for _ in pieces:
-        pass
+        if not _is_over(pieces):
+            raise OarlockError(f"pod {pod} does not stop sending after the end of its archive")
     _check(command, pod)
-    told = json.loads(bytes(command.stderr).splitlines()[-1])
-    if told["files"] != files:
-        raise OarlockError(f"{told['files']} files were sent from pod {pod}, {files} arrived")
-    return Pulled(pod, changed=told["changed"], skipped=told["skipped"], files=files, size=size)
+    sent = _said(bytes(command.stderr).splitlines()[-1:], _Sent)
+    if sent.files != files:
+        raise OarlockError(f"{sent.files} files were sent from pod {pod}, {files} arrived")
+    return Pulled(pod, changed=sent.changed, skipped=sent.skipped, files=files, size=size)
 
 
-def _counted(command: exec.Command, show: Show) -> Iterator[bytes]:
-    count = 0
-    for piece in command.output():
-        count += len(piece)
-        yield piece
-        show(count, _total(command))
+def _unpack(pieces: Iterator[bytes], place: Path, show: Show) -> tuple[int, int]:
+    count = total = 0
+
+    def counted() -> Iterator[bytes]:
+        nonlocal count
+        for piece in pieces:
+            count += len(piece)
+            yield piece
+            show(count, total)
+
+    stream = unpacking.Stream(counted())
+    total = _said([stream.line(_LONGEST_LINE)], _Announced).total
+    check_room(total, place.parent)
+    return unpacking.unpack(stream, place, 2 * total + _GROWTH)
 
 
-def _total(command: exec.Command) -> int:
-    first, newline, _ = command.stderr.partition(b"\n")
+def _said(lines: list[bytes], kind: type[T]) -> T:
     try:
-        return int(json.loads(first)["total"]) if newline else 0
-    except (ValueError, KeyError, TypeError):
-        return 0
+        return msgspec.json.decode(lines[0], type=kind)
+    except (IndexError, ValueError, RecursionError):
+        raise OarlockError("what came from the pod is no archive of ours") from None
+
+
+def _is_over(pieces: Iterator[bytes]) -> bool:
+    """Whether it ends: nobody waits for one that sends for ever."""
+    return sum(1 for _ in islice(pieces, _MOST_REST)) < _MOST_REST
 
 
 def _check(command: exec.Command, pod: str) -> None:

@@ -1,5 +1,5 @@
-"""What runs in a pod to send its folders: a tar stream on stdout, and on stderr a JSON line before it and
-one after. It travels as text (`python3 -c`), so it imports nothing of ours, and any Python 3.7 runs it."""
+"""What runs in a pod to send its folders: on stdout a JSON line and a tar stream, and then on stderr
+another. It travels as text (`python3 -c`), so it imports nothing of ours, and any Python 3.7 runs it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def main() -> None:
         entries += found
         if all(entry.kind == "folder" for entry in found):
             absent.append(name)
-    say({"total": sum(size_of(entry) for entry in entries)})
+    announce({"total": sum(size_of(entry) for entry in entries)})
     files, changed = send(entries)
     say({"files": files, "absent": absent, "changed": changed[:MOST], "skipped": skipped[:MOST]})
 
@@ -125,6 +125,12 @@ class Exactly:
     def read(self, size: int) -> bytes:
         piece = self.file.read(size)
         return piece + bytes(size - len(piece))
+
+
+def announce(told: dict[str, Any]) -> None:
+    """In front of the archive: whoever receives it knows how much may come before it does."""
+    sys.stdout.buffer.write(json.dumps(told).encode() + b"\n")
+    sys.stdout.buffer.flush()
 
 
 def say(told: dict[str, Any]) -> None:
