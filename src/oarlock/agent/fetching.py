@@ -18,15 +18,15 @@ import time
 import zlib
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, TypeVar
 
 from oarlock.agent import discretion, processes
-from oarlock.agent.bucket import PART, Bucket, is_here, unsealed
+from oarlock.agent.bucket import PART, Bucket, is_here
 from oarlock.agent.uploading import say
-from oarlock.training.store import FORMAT, Manifest, Store, sync
+from oarlock.training.store import Manifest, Store, is_not_of, name_of, sync, unseal
 
-_NAME = re.compile(r"(step-(\d+)-g(\d+))(?:_(\d+))?")
+_NAME = re.compile("(step-([0-9]{1,18})-g([0-9]{1,18}))(?:_([0-9]{1,18}))?")
 _REQUEST = 60.0  # seconds for a part, and twice as long after every failure
 _LONGEST_REQUEST = 1920.0
 _BRIEFLY = 5.0  # seconds of trying where there is something to go on from
@@ -76,27 +76,26 @@ class Fetcher:
         for one in ordered:
             if (int(one[2]), int(one[3])) <= at:
                 return
-            trouble = self._fetch(one[0], one[1])
+            trouble = self._fetch(one[0], int(one[2]), int(one[3]))
             if trouble is None:
                 say({"generation": int(one[3])})
                 return
             say({"note": f"snapshot {one[0]} is not whole and is passed over: {trouble}"})
 
-    def _fetch(self, name: str, local: str) -> str | None:
-        """None, or what is wrong with it there."""
+    def _fetch(self, name: str, step: int, generation: int) -> str | None:
+        """None, or what is wrong with it there. What it is of, its name says: a manifest may say anything."""
         data = self._ask(lambda it: it.manifest(name))
         if data is None:
             return "its upload was not completed"
-        manifest = unsealed(data)
-        if manifest is None:
-            return "its manifest is damaged"
-        if manifest.get("format") != FORMAT:
-            return f"it has format {manifest.get('format')}, and this version reads {FORMAT}"
+        manifest = unseal(data)
+        trouble = manifest if isinstance(manifest, str) else is_not_of(manifest, step, generation)
+        if isinstance(manifest, str) or trouble is not None:
+            return trouble
         began, size = time.monotonic(), sum(told["size"] for told in manifest["files"].values())
         say({"note": f"fetching snapshot {name} ({size / 2**20:.1f} MiB) from {self.url}"})
         self.store.folder.mkdir(parents=True, exist_ok=True)
-        draft = self.store.draft(manifest["step"], manifest["generation"])
-        shutil.rmtree(draft, ignore_errors=True)
+        self.store.clean()
+        draft = self.store.draft(step, generation)
         draft.mkdir()
         try:
             for file, told in manifest["files"].items():
@@ -106,23 +105,20 @@ class Fetcher:
             (draft / "manifest.json").write_bytes(data)
             sync(draft / "manifest.json")
             sync(draft)
-            self.store.adopt(draft, local)
+            self.store.adopt(draft, name_of(step, generation))
             sync(self.store.folder)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
-        took, step = time.monotonic() - began, manifest["step"]
+        took = time.monotonic() - began
         say({"note": f"fetched snapshot {name} in {took:.1f} s: going on from step {step}"})
         return None
 
     def _receive(self, name: str, file: str, told: Manifest, draft: Path) -> str | None:
-        path = PurePosixPath(file)
-        if path.is_absolute() or ".." in path.parts:
-            return f"it names a file outside of it ({file})"
         size: int = told["size"]
         there = self._ask(lambda it: it.size(name, file))
         if there != size:
             return f"{file} is missing" if there is None else f"{file} has {there} bytes instead of {size}"
-        target = draft / path
+        target = draft / file
         target.parent.mkdir(parents=True, exist_ok=True)
         crc, at, said = 0, 0, time.monotonic()
         with target.open("wb") as sink:

@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 FORMAT = 1
-_NAME = re.compile(r"step-(\d+)-g(\d+)")
+_NAME = re.compile(r"step-([0-9]{1,18})-g([0-9]{1,18})")
+_CRC32 = re.compile("[0-9a-f]{8}")
 _DRAFT = ".saving-"
 _DOOMED = ".deleting-"
 _CHUNK = 1 << 22
@@ -109,14 +110,14 @@ class Store:
             return "?", -1
 
     def draft(self, step: int, generation: int) -> Path:
-        return self.folder / f"{_DRAFT}{_name(step, generation)}"
+        return self.folder / f"{_DRAFT}{name_of(step, generation)}"
 
     def commit(self, draft: Path, manifest: Manifest) -> Checkpoint:
         """Make a draft whose files are on the disk a checkpoint, unless the fence was raised meanwhile."""
         step, generation = manifest["step"], manifest["generation"]
         _write_manifest(draft / "manifest.json", manifest)
         sync(draft)
-        path = self.folder / _name(step, generation)
+        path = self.folder / name_of(step, generation)
         with self._locked():
             fence = self.fence()
             if fence is not None and fence != (manifest["run"], generation):
@@ -136,7 +137,7 @@ class Store:
         """Away with what was half written or half deleted when somebody died."""
         for path in self._entries():
             if path.name.startswith((_DRAFT, _DOOMED)):
-                shutil.rmtree(path, ignore_errors=True)
+                _erase(path)
 
     def delete(self, checkpoint: Checkpoint) -> None:
         _remove(checkpoint.path)
@@ -176,19 +177,15 @@ class Store:
     def read(path: Path) -> Checkpoint | str:
         """The checkpoint in a folder, or what is wrong with its manifest."""
         try:
-            sealed = json.loads((path / "manifest.json").read_bytes())
-            manifest = sealed["manifest"]
-            if sealed["crc32"] != seal(manifest):
-                return "its manifest has changed since it was written"
-            if manifest["format"] != FORMAT:
-                return f"it has format {manifest['format']}, and this version reads {FORMAT}"
-            return Checkpoint(path, manifest["step"], manifest["generation"], manifest)
+            manifest = unseal((path / "manifest.json").read_bytes())
         except FileNotFoundError:
             return "it has no manifest"
         except OSError as error:
             return f"its manifest cannot be read ({error.strerror})"
-        except (ValueError, KeyError, TypeError, AttributeError):
-            return "its manifest is damaged"
+        if isinstance(manifest, str):
+            return manifest
+        step, generation = position(path.name) or (manifest.get("step", -1), manifest.get("generation", -1))
+        return is_not_of(manifest, step, generation) or Checkpoint(path, step, generation, manifest)
 
 
 def verify(checkpoint: Checkpoint) -> str | None:
@@ -238,13 +235,57 @@ def leads_out(name: str, target: str) -> bool:
     return not stays_inside(name) or ups > name.count("/") or not is_plain
 
 
-def _name(step: int, generation: int) -> str:
+def name_of(step: int, generation: int) -> str:
     return f"step-{step:010d}-g{generation}"
 
 
 def _write_manifest(path: Path, manifest: Manifest) -> None:
     path.write_text(json.dumps({"crc32": seal(manifest), "manifest": manifest}))
     sync(path)
+
+
+def position(name: str) -> tuple[int, int] | None:
+    """Step and generation of a checkpoint of that name."""
+    found = _NAME.fullmatch(name)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def unseal(data: bytes) -> Manifest | str:
+    """A manifest that makes sense, wherever it comes from; or what is wrong with it."""
+    try:
+        sealed = json.loads(data)
+        manifest: Manifest = sealed["manifest"]
+        if sealed["crc32"] != seal(manifest):
+            return "its manifest has changed since it was written"
+        if manifest["format"] != FORMAT:
+            return f"it has format {str(manifest['format'])[:20]}, and this version reads {FORMAT}"
+        files, metrics = manifest["files"], manifest.get("metrics") or {}
+        makes_sense = (
+            isinstance(files, dict) and isinstance(metrics, dict) and all(map(_is_told, files.values()))
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return "its manifest is damaged"
+    if not makes_sense:
+        return "its manifest is damaged"
+    for name in files:
+        folders = [name[:at] for at, letter in enumerate(name) if letter == "/"]
+        if not stays_inside(name) or name == "manifest.json" or any(folder in files for folder in folders):
+            return f"its manifest names a file that cannot be in it ({name[:80]!a})"
+    return manifest
+
+
+def is_not_of(manifest: Manifest, step: int, generation: int) -> str | None:
+    """What is wrong with it as the manifest of that step."""
+    held = manifest.get("step"), manifest.get("generation")
+    if all(type(one) is int and one >= 0 for one in held) and held == (step, generation):
+        return None
+    return "its manifest is not of its step and generation"
+
+
+def _is_told(file: Any) -> bool:
+    """Whether it is the size and the checksum of a file."""
+    size, crc = file["size"], file["crc32"]
+    return type(size) is int and size >= 0 and isinstance(crc, str) and _CRC32.fullmatch(crc) is not None
 
 
 def seal(manifest: Manifest) -> str:
@@ -265,4 +306,12 @@ def _remove(path: Path) -> None:
     """Out of sight first: a checkpoint is never seen half deleted."""
     doomed = path.with_name(f"{_DOOMED}{path.name}-{os.getpid()}")
     path.rename(doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
+    _erase(doomed)
+
+
+def _erase(path: Path) -> None:
+    """Never what a link leads to."""
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
