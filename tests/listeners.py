@@ -17,18 +17,26 @@ _NEW_HOST_NAME = 0x04000000  # CLONE_NEWUTS
 
 def of_tree(root: int) -> set[str]:
     """The addresses, `host:port`, on which a process and everybody below it listen."""
-    everybody = [root, *processes.descendants(root)]
-    held = {target for pid in everybody for target in _descriptors(pid)}
-    rows = [row for pid in everybody for row in _rows(pid)]
-    return {_readable(row[1]) for row in rows if row[3] == _LISTENING and f"socket:[{row[9]}]" in held}
+    return _listening(inodes(root), [root, *processes.descendants(root)])
+
+
+def everybody_sees(inodes: set[str]) -> set[str]:
+    """What `ss -ltn` shows of these sockets to any user."""
+    return _listening(inodes, ["self"])
 
 
 def unix_of_tree(root: int) -> set[str]:
     """The names of its unix sockets."""
-    everybody = [root, *processes.descendants(root)]
-    held = {target for pid in everybody for target in _descriptors(pid)}
+    found = inodes(root)
     rows = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
-    return {row[7] for row in rows if len(row) > 7 and f"socket:[{row[6]}]" in held}
+    return {row[7] for row in rows if len(row) > 7 and row[6] in found}
+
+
+def inodes(root: int) -> set[str]:
+    """Of all sockets that a process and everybody below it hold."""
+    everybody = [root, *processes.descendants(root)]
+    held = [target for pid in everybody for target in _descriptors(pid)]
+    return {target[len("socket:[") : -1] for target in held if target.startswith("socket:[")}
 
 
 def is_loopback(address: str) -> bool:
@@ -60,6 +68,11 @@ def host_named(name: str) -> Iterator[None]:
         os.close(before)
 
 
+def _listening(inodes: set[str], pids: Iterable[int | str]) -> set[str]:
+    rows = [row for pid in pids for row in _rows(pid)]
+    return {_readable(row[1]) for row in rows if row[3] == _LISTENING and row[9] in inodes}
+
+
 def _descriptors(pid: int) -> Iterable[str]:
     try:
         for fd in Path(f"/proc/{pid}/fd").iterdir():
@@ -68,7 +81,7 @@ def _descriptors(pid: int) -> Iterable[str]:
         return  # it has ended, or closed this one
 
 
-def _rows(pid: int) -> Iterable[list[str]]:
+def _rows(pid: int | str) -> Iterable[list[str]]:
     for table in ("tcp", "tcp6"):
         try:
             lines = Path(f"/proc/{pid}/net/{table}").read_text().splitlines()

@@ -295,6 +295,11 @@ class Job(Section, frozen=True, kw_only=True):
         kinds.flag_or_duration("1s"),
         "Import the framework once and fork the tasks; 10m: keep it for the next run; false: never.",
     ] = True
+    network: Annotated[
+        str,
+        kinds.choice("shared", "private"),
+        "private: tasks on this machine reach only each other, and nobody else reaches them.",
+    ] = "shared"
     seed: Annotated[int, kinds.whole(0, 2**32 - 1), "For the order of examples and random numbers."] = 0
     kubernetes: Annotated[Kubernetes, "Settings that only Kubernetes has."] = Kubernetes()
 

@@ -10,15 +10,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import listeners
 import pytest
 from gangs import STEPS, Gang, is_running, until_gone
+from strangers import as_nobody, needs_root
 
-from oarlock.agent import frames, keeping
+from oarlock.agent import frames, keeping, private_network
 from oarlock.cli.telling import describe
 
 JAX = "import jax\n"
@@ -59,26 +60,6 @@ def place_of(keeper: int, home: Path) -> Path:
     """Where it listens, as the kernel knows it."""
     [name] = listeners.unix_of_tree(keeper)
     return home / "warm" / Path(name).name
-
-
-@contextmanager
-def as_nobody(do: Callable[[], bool]) -> Iterator[Callable[[], int]]:
-    """In a process of another user meanwhile, which says at its end how it went."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setgid(65534)
-            os.setuid(65534)
-            os._exit(0 if do() else 1)
-        finally:
-            os._exit(2)
-    try:
-        yield lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    finally:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        with suppress(ChildProcessError):
-            os.waitpid(pid, 0)
 
 
 def ended_well(gang: Gang) -> Gang:
@@ -211,9 +192,6 @@ def test_who_does_not_answer_is_not_waited_for(kept: Start) -> None:
     assert is_adopted(ended_well(kept(SAY))), "late, but it is there"
 
 
-needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs another user")
-
-
 @pytest.fixture
 def public() -> Iterator[Path]:
     """A folder that other users can look into."""
@@ -315,3 +293,16 @@ def test_a_container_without_the_folder_gets_no_answer(kept: Start, home: Path) 
     abstract = [name for name in listeners.unix_of_tree(keeper) if name.startswith("@")]
     assert not abstract, "which would be seen in every container that shares the network"
     assert is_adopted(ended_well(kept(SAY))), "it does answer who sees the folder"
+
+
+def test_a_private_network_is_new_for_every_run(kept: Start) -> None:
+    if private_network.refusal() is not None:
+        pytest.skip("this machine does not allow network: private")
+    program = JAX + "import os\nprint('network', os.readlink('/proc/self/ns/net'))"
+    first, second = (ended_well(kept(program, network="private")) for _ in range(2))
+    assert is_adopted(second)
+    others = ended_well(kept(program))
+    assert not is_adopted(others)
+    networks = {line for gang in (first, second, others) for line in gang.lines if "network" in line}
+    assert len({line.split()[-1] for line in networks}) == 3
+    assert any(line.endswith(str(Path("/proc/self/ns/net").readlink())) for line in others.lines)

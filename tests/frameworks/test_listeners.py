@@ -9,6 +9,9 @@ from pathlib import Path
 import listeners
 import pytest
 from gangs import STEPS, Gang
+from strangers import as_nobody, is_denied
+
+from oarlock.agent import private_network
 
 TORCH = """
 import torch, torch.distributed as dist
@@ -68,6 +71,32 @@ def test_a_run_listens_on_loopback_only(
     gang = Gang(tmp_path / "job", STEPS + program + "train(10**6)", framework=framework, warm=warm)
     for task in ("worker-0", "worker-1"):
         gang.until_step(1, task)
-    found = listeners.of_tree(gang.state.agent or 0)
+    agent = gang.state.agent or 0
+    found = listeners.of_tree(agent)
     assert len(found) >= 2, f"the agent's and the store's at least, not {found}"
-    assert not [address for address in found if not listeners.is_loopback(address)], found
+    assert not [address for address in found if not listeners.is_loopback(address)]
+    if os.geteuid() == 0:
+        inodes, names = listeners.inodes(agent), listeners.unix_of_tree(agent)
+        with as_nobody(
+            lambda: listeners.everybody_sees(inodes) == found and all(map(is_denied, names))
+        ) as ended:
+            assert ended() == 0, f"another user sees or reaches more than {found} and {names}"
+
+
+TENSORFLOW = """
+import json, os, tensorflow as tf
+config = json.loads(os.environ["TF_CONFIG"])
+tf.distribute.Server(config["cluster"], config["task"]["type"], config["task"]["index"])
+"""
+
+
+def test_tensorflow_is_open_but_for_a_private_network(home: Path, tmp_path: Path) -> None:
+    """The day its server listens on loopback, the docs and `doctor` have one warning less to give."""
+    if private_network.refusal() is not None:
+        pytest.skip("this machine does not allow network: private")
+    program = TENSORFLOW + STEPS + "train(10**6)"
+    gang = Gang(tmp_path / "job", program, roles={"worker": 1}, network="private").until_step(1)
+    [address] = listeners.of_tree(gang.pid("worker-0"))
+    assert not listeners.is_loopback(address)
+    port = int(address.rpartition(":")[2])
+    assert all(is_denied((host, port)) for host in ("127.0.0.1", listeners.outside()) if host)

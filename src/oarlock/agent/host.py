@@ -229,6 +229,8 @@ class Host:
             self._on_launched(message["launched"], message["pid"])
         elif "exited" in message:
             self._on_exits(message["exited"])
+        elif "refused" in message:
+            self.tell({"kind": "never_ready", "text": message["refused"]})
         elif "swept" in message:
             self._on_swept()
 

@@ -27,7 +27,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from oarlock.agent import frames, processes
+from oarlock.agent import frames, private_network, processes
 
 _ANSWER = 2.0  # seconds for one that is there to answer
 _DAY = 86400.0
@@ -92,7 +92,9 @@ class Adopted:
         processes.send(self.pid, signal.SIGKILL)
 
 
-def adopt(place: Path, cwd: str, env: Mapping[str, str]) -> tuple[Adopted, socket.socket] | None:
+def adopt(
+    place: Path, cwd: str, env: Mapping[str, str], network: str
+) -> tuple[Adopted, socket.socket] | None:
     """A zygote for this run, and the line to it, from whoever stayed in that place."""
     ours, theirs = socket.socketpair()
     with theirs, socket.socket(socket.AF_UNIX) as line:
@@ -103,7 +105,8 @@ def adopt(place: Path, cwd: str, env: Mapping[str, str]) -> tuple[Adopted, socke
             keeper = _peer(line)
             if keeper is None:
                 raise ConnectionRefusedError("somebody else's")
-            frames.send(line, {"cwd": cwd, "env": dict(env)}, (theirs.fileno(), 1, 2))
+            asked = {"cwd": cwd, "env": dict(env), "network": network}
+            frames.send(line, asked, (theirs.fileno(), 1, 2))
             answer, _ = frames.receive(line)
             if answer is not None:
                 return Adopted(answer["pid"], keeper), ours
@@ -267,6 +270,8 @@ def _become(asked: Mapping[str, Any], line: int, output: int, errors: int) -> so
     os.environ.clear()
     os.environ.update(asked["env"])
     os.chdir(asked["cwd"])
+    if asked["network"] == "private":  # we are in one; this run gets its own
+        private_network.enter()
     jax = sys.modules.get("jax")
     if jax is not None:  # it has read this one for the run that is over
         jax.config.update("jax_compilation_cache_dir", os.environ.get("JAX_COMPILATION_CACHE_DIR"))

@@ -50,7 +50,7 @@ class ZygoteProcess:
         if self.keep:
             home = Path(self.spec.folder).parents[1]
             self._place = keeping.place(home, self.spec.cwd, self.spec.modules, env, self.spec.network)
-            found = keeping.adopt(self._place, self.spec.cwd, env)
+            found = keeping.adopt(self._place, self.spec.cwd, env, self.spec.network)
             if found is not None:
                 self._process, self.sock = found
                 return
@@ -68,7 +68,8 @@ class ZygoteProcess:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
             )
-        self.send({"cwd": self.spec.cwd, "modules": self.spec.modules, "warm": self.warm})
+        prepare = {"cwd": self.spec.cwd, "modules": self.spec.modules, "warm": self.warm}
+        self.send({**prepare, "network": self.spec.network})
 
     def send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
         with suppress(ConnectionError):  # its end is noticed on the reading side

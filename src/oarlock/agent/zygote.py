@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from oarlock.agent import frames, keeping, processes, runner
+from oarlock.agent import frames, keeping, private_network, processes, runner
 
 
 def main() -> NoReturn:
@@ -40,6 +40,8 @@ def main() -> NoReturn:
     prepare, _ = frames.receive(sock)
     if prepare is None:
         os._exit(1)
+    if prepare["network"] == "private":
+        _enter_network(sock)
     os.chdir(prepare["cwd"])
     born = time.time()
     # No collection while importing, nor after it: it would look at half a million objects that all stay, for
@@ -166,6 +168,16 @@ class _Zygote:
         """The agent is gone: nobody may outlive it."""
         processes.end_orphans()
         os._exit(0)
+
+
+def _enter_network(sock: socket.socket) -> None:
+    """One of the run's own. A run that asked for it does not start without it."""
+    try:
+        private_network.enter()
+    except OSError as problem:
+        why = problem.strerror or problem
+        frames.send(sock, {"refused": f"this machine does not allow network: private ({why})"})
+        os._exit(1)
 
 
 def _import(modules: Sequence[str]) -> dict[str, Any]:

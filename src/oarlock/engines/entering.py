@@ -6,6 +6,7 @@ any Python 3.7 runs it.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import sys
@@ -23,6 +24,7 @@ def enter(order: dict[str, Any]) -> NoReturn:
         env.pop(name, None)
     words, doing = order["words"], order["cwd"]
     try:
+        _join_network(order["pid"])
         os.chdir(doing)
         sys.stdout.flush()
         doing = words[0]
@@ -30,6 +32,21 @@ def enter(order: dict[str, Any]) -> NoReturn:
     except OSError as problem:
         print(f"oarlock: {doing}: {problem.strerror}", file=sys.stderr, flush=True)
         os._exit(127 if isinstance(problem, FileNotFoundError) else 126)
+
+
+def _join_network(pid: int | None) -> None:
+    """That of a task with `network: private`; everybody else is in ours."""
+    for kind in ("user", "net"):
+        theirs = Path(f"/proc/{pid}/ns/{kind}")
+        try:
+            is_ours = theirs.stat().st_ino == Path(f"/proc/self/ns/{kind}").stat().st_ino
+        except OSError:
+            return  # there is no such process, or it cannot be looked at
+        if is_ours:
+            continue
+        with theirs.open() as namespace:
+            if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), 0) != 0:
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def variables_of(pid: int | None) -> dict[str, str]:

@@ -18,7 +18,7 @@ from pathlib import Path
 import yaml
 
 from oarlock import cluster, events, runs
-from oarlock.agent import bucket
+from oarlock.agent import bucket, private_network
 from oarlock.agent.spec import Spec
 from oarlock.engines import specs
 from oarlock.errors import JobError, OarlockError
@@ -31,6 +31,7 @@ def start(jobfile: JobFile, name: str | None = None, machines: int = 1) -> runs.
     held: list[int] = []
     if jobfile.job.storage.snapshots and not bucket.is_here():
         raise OarlockError("storage.snapshots needs obstore: pip install 'oarlock[storage]'")
+    _check_network(jobfile.job)
 
     def fill(draft: runs.RunFolder) -> None:
         job = to_data(jobfile.job)
@@ -51,8 +52,9 @@ def resume(run: runs.RunFolder) -> None:
     state = run.state()
     if state.state == "succeeded":
         raise OarlockError(f"{run.name} has succeeded; there is nothing to go on with")
-    held = run.hold()
     job = parse(yaml.safe_load((run.path / "job.yaml").read_text()))
+    _check_network(job)
+    held = run.hold()
     before = Spec.from_json((run.path / "agent.json").read_text())
     _write_spec(job, Path(before.cwd), run, before.machines)
     (run.path / "result.json").unlink(missing_ok=True)
@@ -85,6 +87,7 @@ def spec_for(job: Job, folder: Path, record: Path, machines: int = 1) -> Spec:
         folders=_folders(job, folder, record),
         snapshots=_place(job.storage.snapshots, folder) if job.storage.snapshots else "",
         machines=machines,
+        network=job.network,
         warm=bool(job.warm) and is_linux,
         keep=job.warm.seconds if isinstance(job.warm, Duration) and is_linux and machines == 1 else 0.0,
     )
@@ -161,6 +164,15 @@ def _check_machines(job: Job, machines: int) -> None:
     workers = specs.sizes(job).get("worker", 0)
     if machines > max(1, workers):
         raise JobError(f"{machines} machines are too many for {workers} workers: each needs at least one")
+    if machines > 1 and job.network == "private":
+        raise JobError("with network: private all tasks are on one machine; leave out --machines")
+
+
+def _check_network(job: Job) -> None:
+    if job.network == "private" and (why := private_network.refusal()) is not None:
+        raise OarlockError(
+            f"this machine does not allow network: private ({why}); leave it out, or allow user namespaces"
+        )
 
 
 def _folders(job: Job, folder: Path, record: Path) -> dict[str, str]:
