@@ -55,6 +55,7 @@ EVERYTHING: dict[str, Any] = {
     },
     "limits": {"restarts": 5, "stall": "none", "runtime": "1h30m", "rendezvous": 60, "grace": "10s"},
     "warm": False,
+    "network": "private",
     "seed": 7,
     "pip": ["numpy>=2; python_version < '3.12'", "torch"],
     "kubernetes": {
@@ -97,6 +98,7 @@ def test_a_program_alone_is_a_job_with_sensible_defaults() -> None:
             restarts=3, stall=Duration(600), runtime=None, rendezvous=Duration(300), grace=Duration(30)
         ),
         warm=True,
+        network="shared",
         seed=0,
     )
 
@@ -111,7 +113,7 @@ def test_every_field_is_read() -> None:
     assert job.limits == Limits(
         restarts=5, stall=None, runtime=Duration(5400), rendezvous=Duration(60), grace=Duration(10)
     )
-    assert (job.warm, job.seed, job.framework) == (False, 7, "torch")
+    assert (job.warm, job.network, job.seed, job.framework) == (False, "private", 7, "torch")
     assert job.pip == ("numpy>=2; python_version < '3.12'", "torch")
     assert job.kubernetes == Kubernetes(**EVERYTHING["kubernetes"])
     assert job.kubernetes.volumes == {"data": Volume(path="/data", claim="images")}
@@ -176,8 +178,8 @@ def test_a_job_cannot_be_changed() -> None:
 
 NAME = "expected lower-case letters, digits and '-', starting with a letter, at most 35 characters"
 FIELDS = (
-    "name, program, module, command, args, pip, env, framework, roles, storage, limits, warm, seed and "
-    "kubernetes"
+    "name, program, module, command, args, pip, env, framework, roles, storage, limits, warm, network, "
+    "seed and kubernetes"
 )
 ROLE = "expected replicas, processes, cpu, memory, gpu, image, node_selector, tolerations and groups"
 
@@ -229,6 +231,7 @@ MISTAKES: list[tuple[dict[Any, Any], str]] = [
     ({"limits": {"grace": -1}}, "limits.grace: expected a duration between 0 and 3650d, found -1"),
     ({"warm": "yes"}, 'warm: expected true, false or a duration such as 90s, 10m or 1h30m, found "yes"'),
     ({"warm": 0}, "warm: expected true, false or a duration such as 90s, 10m or 1h30m, found 0"),
+    ({"network": "none"}, 'network: expected shared or private, found "none"'),
     ({"seed": -1}, "seed: expected 0 or more, found -1"),
     ({"seed": 2**32}, "seed: expected at most 4294967295, found 4294967296"),
     (

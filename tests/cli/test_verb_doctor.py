@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +45,7 @@ def test_it_tells_what_works_and_why_not(oarlock: Any, home: Path, fakes: None) 
     assert set(told) == {"oarlock", "python", "ok", "checks", "frameworks"}
     assert told["ok"] is True
     assert {check["name"] for check in told["checks"]} == {
-        *("system", "cores", "memory", "OARLOCK_HOME", "ports", "/dev/shm"),
+        *("system", "cores", "memory", "OARLOCK_HOME", "ports", "network", "/dev/shm"),
     }
     assert all(set(check) == {"name", "state", "detail", "fix"} for check in told["checks"])
     found = {one["name"]: one for one in told["frameworks"]}
@@ -82,3 +85,29 @@ def test_a_framework_that_takes_for_ever_is_given_up(tmp_path: Path, monkeypatch
     monkeypatch.syspath_prepend(str(tmp_path))
     told = frameworks.probe("endless_framework", patience=0.5)
     assert (told["state"], told["detail"]) == ("broken", "importing it takes longer than 0.5 s")
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("ip") is None, reason="needs root and iproute2")
+def test_it_warns_of_tensorflow_where_there_is_a_network(oarlock: Any, fakes: None, tmp_path: Path) -> None:
+    """In a network of its own, first with loopback alone, then with an interface more."""
+
+    def told(*before: str) -> str:
+        script = " && ".join(["ip link set lo up", *before, "exec oarlock doctor"])
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(
+            ["unshare", "-n", "sh", "-c", script],
+            cwd=tmp_path,
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        [line] = [line for line in done.stdout.splitlines() if " network " in line]
+        return " ".join(line.split())
+
+    assert told() == "ok network runs listen on 127.0.0.1 only"
+    assert told("ip link add out0 type veth peer name off0", "ip link set out0 up") == (
+        "warning network TensorFlow listens on every interface, out0 too, and obeys who connects; "
+        "network: private in the job keeps others out"
+    )

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import fcntl
+import importlib.util
 import os
 import platform
 import shutil
+import socket
+import struct
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from oarlock import runs
-from oarlock.agent import defaults, ports
+from oarlock.agent import defaults, ports, private_network
 from oarlock.cli.output import size
 
 Finding = dict[str, object]
 
 _LITTLE_SPACE = 1_000_000_000
 _LITTLE_SHARED = 64 * 1024 * 1024 + 1  # what Docker gives by default is too little for data loaders
+_GET_FLAGS, _UP, _LOOPBACK = 0x8913, 0x1, 0x8  # SIOCGIFFLAGS, IFF_UP, IFF_LOOPBACK
 
 
 def finding(name: str, state: str, detail: str, fix: str | None = None) -> Finding:
@@ -68,6 +73,32 @@ def loopback() -> Finding:
     return finding("ports", "ok", "127.0.0.1 can be bound")
 
 
+def network() -> Finding:
+    """Where local runs can be reached from."""
+    try:
+        names = [name for _, name in socket.if_nameindex() if _is_outward(name)]
+    except OSError:
+        names = []
+    if not names or importlib.util.find_spec("tensorflow") is None:
+        return finding("network", "ok", "runs listen on 127.0.0.1 only")
+    detail = f"TensorFlow listens on every interface, {' and '.join(names)} too, and obeys who connects"
+    why = private_network.refusal()
+    if why is not None:
+        return finding("network", "warning", detail, f"use a firewall: no network: private here ({why})")
+    return finding("network", "warning", detail, "network: private in the job keeps others out")
+
+
+def _is_outward(interface: str) -> bool:
+    """/sys may show the interfaces of another network namespace, so the kernel is asked."""
+    if platform.system() != "Linux":
+        return not interface.startswith("lo")
+    request = struct.pack("16sH22x", interface.encode(), 0)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        answer = fcntl.ioctl(any_socket, _GET_FLAGS, request)
+    flags = struct.unpack("16sH22x", answer)[1]
+    return bool(flags & _UP) and not flags & _LOOPBACK
+
+
 def shared_memory() -> Finding:
     place = Path("/dev/shm")
     if not os.access(place, os.W_OK):
@@ -80,4 +111,4 @@ def shared_memory() -> Finding:
     return finding("/dev/shm", "ok", f"{size(free)} free")
 
 
-CHECKS: tuple[Callable[[], Finding], ...] = (system, cores, memory, home, loopback, shared_memory)
+CHECKS: tuple[Callable[[], Finding], ...] = (system, cores, memory, home, loopback, network, shared_memory)
