@@ -18,7 +18,7 @@ from oarlock.engines.kubernetes.api import Api
 
 SMALL = ("--set", "name=tool-plan", "--set", "roles.worker.memory=192Mi", "--set", "roles.worker.cpu=0.25")
 TOP = {
-    *("run", "objects", "groups", "total", "claims", "program", "pip"),
+    *("run", "objects", "groups", "total", "claims", "program", "pip", "network"),
     *("cluster", "unreachable", "ok"),
 }
 CLUSTER = {"namespace", "context", "server", "admission", "quotas", "unknown", "problems"}
@@ -205,8 +205,9 @@ def test_without_a_cluster_the_rest_is_shown(
     away.write_text(cluster.user.read_text().replace("10.240.0.1:6443", "127.0.0.1:1"))
     for place in (away, tmp_path / "none"):
         monkeypatch.setenv("KUBECONFIG", str(place))
-        done = oarlock("plan", *SMALL, "train.py")
+        done = oarlock("plan", *SMALL, "--set", "network=private", "train.py")
         assert (done.returncode, done.stderr) == (0, "")
+        assert "private changes nothing here: a pod has a network of its own anyway" in done.stdout
         assert "Job/tool-plan-xxxx-lead" in done.stdout
         assert done.stdout.splitlines()[-1].startswith("without the cluster's part: ")
         told = json.loads(oarlock("plan", *SMALL, "--json", "train.py").stdout)

@@ -93,6 +93,8 @@ def _print_job(told: dict[str, Any]) -> None:
     )
     if told["pip"]:
         print_block("pip", told["pip"])
+    if told["network"] == "private":
+        print_block("network", ["private changes nothing here: a pod has a network of its own anyway"])
 
 
 def _print_cluster(cluster: dict[str, Any]) -> None:

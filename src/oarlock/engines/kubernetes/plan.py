@@ -36,6 +36,7 @@ def describe(parcel: Parcel, folder: Path) -> dict[str, Any]:
         "claims": _claims(parcel),
         "program": {"folder": str(folder), **_program(parcel.program)},
         "pip": json.loads(parcel.spec)["pip"],
+        "network": parcel.job.network,
     }
 
 
