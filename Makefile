@@ -3,13 +3,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-# torch by this exact version and by pip: other versions bring gigabytes of CUDA.
-# tensorflow-cpu with tf_keras without its dependencies, for the same reason.
-TENSORFLOW := 'tensorflow-cpu==2.21.*'
-OTHERS := torch==2.13.0 jax jaxlib obstore tensorboard
-TOOLS := ruff mypy types-PyYAML pytest pytest-timeout pytest-xdist build jsonschema
+# What requirements/*.txt pin, by their hashes and nothing else; `make constraints` renews them.
+INSTALL := $(BIN)/python -m pip install -q --no-deps
+PINNED := $(INSTALL) --require-hashes -r
+# torch stands apart, without a hash: the builds for CPUs alone are of an index of their own, and those of the
+# usual index bring gigabytes of CUDA. Where pip finds a build for CPUs of this version, it takes that one.
+TORCH := torch==2.13.0
+COMPILE := $(BIN)/uv pip compile -q --upgrade --universal --python-version 3.10 --generate-hashes --no-annotate \
+	--no-header pyproject.toml
 
-.PHONY: install demo test check bench soak clean
+.PHONY: install demo test check bench soak constraints clean
 
 demo: .venv/.demo
 	$(BIN)/oarlock run examples/mnist_keras
@@ -34,12 +37,20 @@ soak: .venv/.all
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache dist
 
-.venv/.demo: pyproject.toml Makefile
+# tf_keras asks for tensorflow; tensorflow-cpu is there in its stead.
+constraints: .venv/.all
+	$(BIN)/python -m pip install -q 'uv==0.13.*'
+	echo "tensorflow ; python_version < '3'" | $(COMPILE) --override - requirements/all.in -o requirements/all.txt
+	$(COMPILE) -c requirements/all.txt requirements/demo.in -o requirements/demo.txt
+	$(COMPILE) --resolution lowest-direct requirements/lowest.in -o requirements/lowest.txt
+
+.venv/.demo: pyproject.toml Makefile requirements/demo.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -q -e . $(TENSORFLOW)
+	$(PINNED) requirements/demo.txt
+	$(INSTALL) --no-build-isolation -e .
 	touch $@
 
-.venv/.all: .venv/.demo
-	$(BIN)/python -m pip install -q $(TOOLS) $(OTHERS)
-	$(BIN)/python -m pip install -q --no-deps 'tf_keras==2.21.*'
+.venv/.all: .venv/.demo requirements/all.txt
+	$(PINNED) requirements/all.txt
+	$(BIN)/python -m pip install -q $(TORCH)
 	touch $@

@@ -45,6 +45,7 @@ HERE = [
     Part("format", [BIN / "ruff", "format", "--check", "."]),
     Part("lint", [BIN / "ruff", "check", "."]),
     Part("types", [BIN / "mypy"]),
+    Part("lowest versions", [PYTHON, "tests/lowest.py"]),
     Part("tests", [*PYTEST, "-n", "2", "--dist", "worksteal", "--ignore", "tests/kubernetes"]),
 ]
 CLUSTER = [
@@ -91,7 +92,7 @@ class Lane(threading.Thread):
 def _outcome(part: Part, output: IO[bytes] | None) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        is_pytest = "pytest" in part.words
+        is_pytest = "pytest" in part.words or "tests/lowest.py" in part.words
         words = [*part.words, *([f"--junitxml={report}"] if is_pytest else [])]
         began = time.monotonic()
         code = subprocess.run(words, cwd=ROOT, stdout=output, stderr=output, check=False).returncode

@@ -1,0 +1,45 @@
+"""The tests that need no framework and no cluster, with the lowest versions that pyproject.toml admits.
+
+A bound that is too low fails here, not on a user's machine. requirements/lowest.txt names the versions and
+tests/test_requirements.py compares it with pyproject.toml.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+TESTS = [
+    "test_imports.py",
+    "test_job.py",
+    "test_jobfile.py",
+    "test_job_kubernetes.py",
+    "test_ignored.py",
+    "test_readme.py",
+    "cli/test_group.py",
+    "cli/test_live.py",
+    "cli/test_screens.py",
+    "kubernetes/test_render.py",
+]
+# Build backend and tools included, so that nothing is looked up but what the file names.
+INSTALL = ["install", "-q", "--no-deps", "--disable-pip-version-check"]
+
+
+def main(words: list[str]) -> int:
+    with tempfile.TemporaryDirectory(prefix="oarlock-lowest-") as folder:
+        venv.create(folder, symlinks=True)  # without pip: ours installs into it
+        python = Path(folder) / "bin" / "python"
+        pip = [sys.executable, "-m", "pip", "--python", python, *INSTALL]
+        subprocess.run([*pip, "--require-hashes", "-r", "requirements/lowest.txt"], cwd=ROOT, check=True)
+        subprocess.run([*pip, "--no-build-isolation", "--editable", "."], cwd=ROOT, check=True)
+        pytest = [python, "-m", "pytest", "-p", "no:cacheprovider", *words]
+        tests = [Path("tests", name) for name in TESTS]
+        return subprocess.run([*pytest, *tests], cwd=ROOT, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
