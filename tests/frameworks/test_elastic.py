@@ -9,20 +9,26 @@ from subprocess import CompletedProcess
 import diaries
 import pytest
 from diaries import BATCHES, PATIENCE, Diary
+from soaking import cases
 
 from oarlock.engines import local
 
 FOREVER = 24_000  # steps; a multiple of the epoch's
 NEVER = 10**9  # steps: it saves when it is scaled, not before
-SIZES = [2, 4, 1, 3]
 
 
-@pytest.mark.parametrize("program", ["torch", "fit"])
-def test_scaled_from_2_to_4_to_1_to_3_the_losses_stay_what_they_were(
-    oarlock: Callable[..., CompletedProcess[str]], home: Path, tmp_path: Path, program: str
+@pytest.mark.parametrize(
+    ("program", "sizes"), cases([("torch", [2, 4, 1, 3]), ("fit", [2, 3, 1])], soak=[("fit", [2, 4, 1, 3])])
+)
+def test_scaled_up_and_down_the_losses_stay_what_they_were(
+    oarlock: Callable[..., CompletedProcess[str]],
+    home: Path,
+    tmp_path: Path,
+    program: str,
+    sizes: list[int],
 ) -> None:
     gang = diaries.start(tmp_path / "job", program, FOREVER, save=NEVER, pause=0.02, dropout=0.0)
-    for generation, size in enumerate(SIZES, start=1):
+    for generation, size in enumerate(sizes, start=1):
         if generation > 1:
             done = oarlock("scale", gang.run.name, str(size), timeout=PATIENCE)
             assert done.returncode == 0, done.stderr
@@ -32,8 +38,8 @@ def test_scaled_from_2_to_4_to_1_to_3_the_losses_stay_what_they_were(
     assert gang.state.restarts == 0
 
     found = diaries.read(gang)
-    assert [diary.world for diary in found] == SIZES
-    assert [one.generation for one in found] == [1, 2, 3, 4]
+    assert [diary.world for diary in found] == sizes
+    assert [one.generation for one in found] == list(range(1, len(sizes) + 1))
     total = diaries.made_once(found)
     epochs = -(-total // BATCHES.steps_per_epoch)
     steady = diaries.start(

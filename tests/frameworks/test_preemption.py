@@ -13,7 +13,7 @@ import diaries
 import pytest
 from diaries import PATIENCE
 from gangs import Gang
-from soaking import moments
+from soaking import cases, moments
 
 from oarlock.engines import local
 
@@ -31,7 +31,7 @@ def test_no_step_is_lost_or_made_twice(home: Path, tmp_path: Path) -> None:
 
 def test_no_step_of_a_fit_is_lost_or_made_twice(home: Path, tmp_path: Path) -> None:
     gang = diaries.start(tmp_path / "job", "fit", 60, save=NEVER, pause=0.03)
-    _preempt(gang, ["on its way", "in its last steps"], 60)
+    _preempt(gang, cases(["on its way"], soak=["in its last steps"]), 60)
 
 
 def test_all_steps_made_are_saved_before_it_leaves(home: Path, tmp_path: Path) -> None:
