@@ -19,7 +19,7 @@ from typing import Any
 from oarlock import events
 from oarlock.agent import wire
 from oarlock.agent.spec import Limits, Program, Spec
-from oarlock.agent.wire import Message, Unpacker, pack
+from oarlock.agent.wire import Message, Seal, Unpacker, pack, sealed
 
 
 class Leader:
@@ -121,24 +121,27 @@ class Member:
         self,
         leader: Leader,
         name: str,
-        born: float | None = None,
         uid: str | None = None,
+        machine: str | None = None,
         generation: int = 0,
     ) -> None:
         self.leader = leader
         self.name = name
         self.generation = generation
+        uid = uid or secrets.token_hex(8)
         self.hello = {
             "name": name,
-            "uid": uid or secrets.token_hex(8),
-            "born": born or time.time(),
+            "uid": uid,
+            "machine": machine or uid,
             "host": "127.0.0.1",
         }
         self.wishes: list[Message] = []
         self.refused: str | None = None
         self.is_seated = False
         self.is_closed = False
+        self.sending = threading.Lock()
         self.unpacker = Unpacker()
+        self.seal: Seal | None = None
         self.sock = socket.create_connection(leader.address, timeout=30)
         leader.members.append(self)
 
@@ -150,12 +153,12 @@ class Member:
             return
         for message in self.unpacker.feed(data):
             if "challenge" in message:
-                self.challenge, self.nonce = message["challenge"], wire.nonce()
-                proof = wire.proof(self.leader.token, "agent", self.challenge, self.nonce, self.hello)
-                self.send({"hello": self.hello, "nonce": self.nonce, "proof": proof})
+                token, challenge, nonce = self.leader.token, message["challenge"], wire.nonce()
+                self.seal = Seal(wire.greeting_key(token, challenge))
+                self.send(wire.greeting(self.hello, nonce))
+                session = wire.session(token, challenge, nonce)
+                self.seal, self.unpacker.seal = Seal(session.agent), Seal(session.coordinator)
             elif "welcome" in message:
-                token = self.leader.token
-                assert wire.is_proof(message["welcome"], token, "coordinator", self.nonce, self.challenge)
                 self.unpacker.limit = wire.MEMBER_LIMIT
                 self.send({"status": self.status()})
                 self.is_seated = True
@@ -176,7 +179,10 @@ class Member:
         return {**usual, **more}
 
     def send(self, message: Message) -> None:
-        self.sock.sendall(pack(message))
+        """Under a lock: another thread sends the beats, and the order is part of the seals."""
+        with self.sending:
+            frame = pack(message)
+            self.sock.sendall(frame if self.seal is None else sealed(frame, self.seal))
 
     def until(self, done: Callable[[Member], Any], what: str, seconds: float = 60.0) -> Any:
         deadline = time.monotonic() + seconds

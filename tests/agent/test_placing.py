@@ -1,14 +1,13 @@
 from __future__ import annotations
 
-from typing import Any
-
+from oarlock.agent.messages import Status
 from oarlock.agent.placing import Agent, place, slots
 
 
 def agent(name: str, ports: int = 2, ready: bool = True, **slots: int) -> Agent:
     number = int(name.rpartition("-")[2])
-    status: dict[str, Any] = {"ready": ready, "slots": slots, "ports": [7000 + port for port in range(ports)]}
-    return Agent(name, "uid", 0.0, f"10.0.0.{number}", lambda _: None, status=status)
+    status = Status(0, 0, ready, tuple(7000 + port for port in range(ports)), slots)
+    return Agent(name, "uid", "pod", f"10.0.0.{number}", lambda _: None, status=status)
 
 
 def test_tasks_go_to_agents_in_their_order_not_by_their_spelling() -> None:

@@ -8,7 +8,7 @@ import zlib
 import pytest
 
 from oarlock.agent import wire
-from oarlock.agent.wire import Unpacker, WireError, pack
+from oarlock.agent.wire import Seal, Unpacker, WireError, pack, sealed
 
 
 def test_messages_come_out_as_they_went_in_however_the_bytes_arrive() -> None:
@@ -69,16 +69,45 @@ def test_random_bytes_only_ever_raise_wire_errors() -> None:
             pass
 
 
-def test_a_proof_holds_for_one_token_one_pair_of_nonces_and_one_greeting() -> None:
-    given = wire.proof("token", "agent", "n1", "n2", {"name": "a"})
-    assert wire.is_proof(given, "token", "agent", "n1", "n2", {"name": "a"})
+def heard(key: bytes, stream: bytes) -> list[wire.Message]:
+    unpacker = Unpacker()
+    unpacker.seal = Seal(key)
+    return list(unpacker.feed(stream))
+
+
+def test_a_sealed_frame_holds_for_one_token_one_pair_of_nonces_one_direction_and_one_place() -> None:
+    keys = wire.session("token", "n1", "n2")
+    seal = Seal(keys.agent)
+    first, second = (sealed(pack({"number": number}), seal) for number in (1, 2))
+    assert heard(keys.agent, first + second) == [{"number": 1}, {"number": 2}]
     for other in (
-        ("other", "agent", "n1", "n2", {"name": "a"}),
-        ("token", "coordinator", "n1", "n2", {"name": "a"}),
-        ("token", "agent", "n3", "n2", {"name": "a"}),
-        ("token", "agent", "n1", "n3", {"name": "a"}),
-        ("token", "agent", "n1", "n2", {"name": "b"}),
+        keys.coordinator,
+        wire.session("other", "n1", "n2").agent,
+        wire.session("token", "n3", "n2").agent,
+        wire.session("token", "n1", "n3").agent,
+        wire.greeting_key("token", "n1"),
     ):
-        assert not wire.is_proof(given, *other)
-    assert not wire.is_proof(None, "token", "agent", "n1", "n2", {})
-    assert "token" not in given
+        with pytest.raises(WireError, match="seal"):
+            heard(other, first)
+    for wrong in (second, first + first, first[:-1] + bytes([first[-1] ^ 1]), first[:6] + b"x" + first[7:]):
+        with pytest.raises(WireError, match="seal"):
+            heard(keys.agent, wrong)
+    changed_flag = bytes([first[0] | 0x80]) + first[1:]
+    with pytest.raises(WireError, match="seal"):
+        heard(keys.agent, changed_flag)
+
+
+@pytest.mark.parametrize("version", [1, 3, 999_999_999])
+def test_a_greeting_of_another_version_is_known_as_such_whatever_its_seal(version: int) -> None:
+    told = (
+        {"version": version, "later": "differs"} if version > 1 else {"hello": {}, "nonce": "n", "proof": "p"}
+    )
+    for seal in (b"", bytes(16), bytes(64)):
+        with pytest.raises(wire.OtherVersionError, match=f"version {version} of .* this one 2: start all"):
+            heard(wire.greeting_key("token", "n1"), pack(told) + seal)
+
+
+def test_a_number_of_ten_thousand_digits_is_none() -> None:
+    frame = b'{"born":1' + b"0" * 3000 + b"}"
+    with pytest.raises(WireError, match="JSON"):
+        list(Unpacker().feed(struct.pack("!I", len(frame)) + frame))

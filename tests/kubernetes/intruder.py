@@ -52,23 +52,22 @@ def said(make):
 
 recorded = []
 
-def greeting(token, challenge):
-    hello, mine = {"client": True}, nonce()
-    return pack({"hello": hello, "nonce": mine, "proof": proof(token, "agent", challenge, mine, hello)})
+def proven(token, challenge):
+    return sealed(pack(greeting({"client": True}, nonce())), Seal(greeting_key(token, challenge)))
 
 def genuine(challenge):
-    recorded.append(greeting(os.environ["TOKEN"], challenge))
+    recorded.append(proven(os.environ["TOKEN"], challenge))
     return recorded[0]
 
 def agent(challenge):
-    hello = {"name": "worker-1", "uid": "stranger", "born": 9e9, "host": "10.0.0.1"}
-    return pack({"hello": hello, "nonce": nonce(), "proof": "0" * 64})
+    hello = {"name": "worker-1", "uid": "stranger", "machine": "stranger", "host": "10.0.0.1"}
+    return pack(greeting(hello, nonce())) + bytes(SEAL)
 
 print(json.dumps({
     "garbage": said(lambda challenge: b"GET / HTTP/1.1" + bytes([13, 10, 13, 10])),
     "no object": said(lambda challenge: pack([1, 2])),
     "too long": said(lambda challenge: bytes([0, 16, 0, 0])),
-    "wrong token": said(lambda challenge: greeting("0" * 64, challenge)),
+    "wrong token": said(lambda challenge: proven("0" * 64, challenge)),
     "wrong proof": said(agent),
     "genuine": said(genuine),
     "replayed": said(lambda challenge: recorded[0]),

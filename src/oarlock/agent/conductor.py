@@ -15,26 +15,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from oarlock.agent import culprit, handing
 from oarlock.agent.budget import Budget, Loss
 from oarlock.agent.loop import Action, Loop
-from oarlock.agent.meeting import Meetings, read_gates
+from oarlock.agent.meeting import Meetings
+from oarlock.agent.messages import Status
+from oarlock.agent.oddities import Oddities
 from oarlock.agent.outcome import Outcome
-from oarlock.agent.placing import Agent, Message, Placement
+from oarlock.agent.placing import Agent, Placement
 from oarlock.agent.record import Record
+from oarlock.agent.seats import Seats
 from oarlock.agent.spec import Spec
 from oarlock.agent.thinning import Thinning
 from oarlock.agent.wanted import Wanted
+from oarlock.agent.wire import Message
 from oarlock.cluster import Task, restarts_with
 from oarlock.contract import PREEMPTED
+from oarlock.events import Event
 
 FENCE = 10.0  # seconds without a coordinator after which an agent ends its tasks
 LOST = FENCE + 2.0  # seconds after which the coordinator gives up on an agent: its tasks are gone by then
 _PATIENCE = 5.0  # seconds that an elastic gang waits for more than its least members
 _STOPPED_BY_USER = 130
 _OUT_OF_TIME = 124
+_AHEAD = 10**6  # generations that an agent may remember and we do not: one that says more is not believed
 
 
 class Conductor:
@@ -44,6 +51,8 @@ class Conductor:
         self.record = record
         self.phase = "gathering"
         self.agents: dict[str, Agent] = {}
+        self.seats = Seats(Path(spec.folder) / "seats")
+        self.oddities = Oddities(loop, lambda text: record.emit("note", text=text))
         self.wanted = Wanted(spec, record.state.workers if spec.is_replaced else None)  # as before us
         self.generation = record.state.generation
         self.tasks: tuple[Task, ...] = ()
@@ -78,11 +87,14 @@ class Conductor:
     # Agents come and go
 
     def join(self, agent: Agent) -> str | None:
-        """Take it in, or say why not. Of two with one name the younger stays."""
+        """Take it in, or say why not. Of two with one name the one that came last stays."""
         known = self.agents.get(agent.name)
+        if known is not None and known.is_leading:
+            return f"{agent.name} leads this run"
+        refusal = self.seats.take(agent.name, agent.machine)
+        if refusal is not None:
+            return refusal
         if known is not None and known.uid != agent.uid:
-            if agent.born < known.born:
-                return f"a younger agent is {agent.name} now"
             known.wish({"do": "over", "generation": self.generation, "code": PREEMPTED, "replaced": True})
         self.loop.cancel(f"loss of {agent.name}")
         if known is not None and known.uid == agent.uid:
@@ -99,35 +111,55 @@ class Conductor:
             agent.wish({**self.meetings.current.message(), "generation": self.generation})
         return None
 
-    def hear(self, agent: Agent, status: Message) -> None:
+    def hear(self, agent: Agent, status: Status) -> None:
         """The agent's status has changed."""
         if self.agents.get(agent.name) is not agent:
             return
-        gates = read_gates(status)
         agent.status = status
-        if status["generation"] == self.generation and self.phase in ("running", "halting"):
-            outcomes = [Outcome(**data) for data in status["tasks"]]
+        if status.generation == self.generation and self.phase in ("running", "halting"):
+            outcomes = self._outcomes_of(agent)
             ended = [outcome.name for outcome in outcomes if not outcome.is_alive]
-            self.meetings.hear(self.places.get(agent.name, []), gates, ended)
+            self.meetings.hear(self.places.get(agent.name, []), status.gates, ended)
             for outcome in outcomes:
                 self._judge(outcome)
-        if status.get("leaving"):
+        if status.leaving:
             self._let_go(agent)
         self._consider()
 
-    def hear_event(self, agent: Agent, event: Message) -> None:
-        kind = event["kind"]
+    def hear_event(self, agent: Agent, event: Event) -> None:
+        if self.agents.get(agent.name) is not agent:
+            return  # another has taken its place
         if "task" in event and event["task"] not in self.places.get(agent.name, []):
             return  # of an earlier generation, or not its to speak of
-        event = {**event, "t": _not_later(event["t"], time.time())}
+        event = {**event, "t": min(event["t"], time.time())}  # another machine's clock may be ahead of ours
+        kind = event.pop("kind")
         if kind == "ready" and not self.spec.is_alone:
             event["on"] = agent.name
         if kind == "report":
             self._on_report(event)
         elif kind == "never_ready":
-            self._end("failed", 1, event["text"])
+            self._on_never_ready(agent, event["text"])
         else:
-            self.record.emit(**event)
+            self.record.emit(kind, **event)
+
+    def _outcomes_of(self, agent: Agent) -> list[Outcome]:
+        """In this generation. A member speaks for the tasks that are placed on it, and for nobody else's."""
+        if agent.status is None or agent.status.generation != self.generation:
+            return []
+        placed = self.places.get(agent.name, [])
+        found = [outcome for outcome in agent.status.tasks if outcome.name in placed]
+        if len(found) < len(agent.status.tasks):
+            self.oddities.add(agent.name, "it spoke for a task that is not placed on it")
+        return found
+
+    def _on_never_ready(self, agent: Agent, why: str) -> None:
+        """That ends the run if the run waits for this machine: not if tasks run there, or it is a spare."""
+        is_at_work = any(outcome.is_alive for outcome in self._outcomes_of(agent))
+        is_spare = self.phase != "gathering" and not self.places.get(agent.name)
+        if is_at_work or is_spare:
+            self.record.emit("note", text=f"{agent.name} can run no tasks: {why}")
+        else:
+            self._end("failed", 1, why)
 
     def leave(self, agent: Agent, why: str, for_good: bool = False) -> None:
         """Its connection is gone. It may come back; its tasks may live on for FENCE seconds."""
@@ -316,8 +348,9 @@ class Conductor:
         self.loop.cancel("patience")
         self.loop.cancel("rendezvous")
         self.loop.cancel("stall")
-        known = (one.status.get("generation", 0) for one in self.agents.values())
-        self.generation = max(self.generation, *known) + 1  # a new leader may not remember the last one
+        known = (one.status.generation for one in self.agents.values() if one.status is not None)
+        credible = (number for number in known if number <= self.generation + _AHEAD)
+        self.generation = max(self.generation, *credible) + 1  # a new leader may not remember the last one
         self.phase = "running"
         self.tasks, self.places = placement.tasks, placement.places
         self.outcomes, self.launches = {}, {}
@@ -375,7 +408,7 @@ class Conductor:
             self.loop.after("stall", self.spec.limits.stall, self._on_stall)
         is_last = bool(event.pop("last", False))
         if self.thinning.admits(event, is_last, time.monotonic()):
-            self.record.emit(**event)
+            self.record.emit("report", **event)
 
     def _on_stall(self) -> None:
         if self.phase == "running":
@@ -456,7 +489,7 @@ class Conductor:
 
     def _all_cleared(self) -> bool:
         return all(
-            agent.status.get("cleared", 0) >= self.generation or not agent.status
+            agent.status is None or agent.status.cleared >= self.generation
             for agent in self.agents.values()
             if agent.is_connected
         )
@@ -473,8 +506,7 @@ class Conductor:
 
     def _next_generation(self) -> None:
         for agent in self.agents.values():  # what they told while they were clearing
-            if agent.status.get("generation") == self.generation:
-                self.outcomes.update({data["name"]: Outcome(**data) for data in agent.status["tasks"]})
+            self.outcomes.update({outcome.name: outcome for outcome in self._outcomes_of(agent)})
         guilty = None if self.is_forgiven else culprit.find(self.outcomes.values())
         told = culprit.describe(guilty) if guilty else {}
         if self.blame:
@@ -509,8 +541,3 @@ class Conductor:
         self.record.end(state, code, **({"reason": reason} if reason else {}), **fields)
         self.code = code
         self._wish("over", code=code)
-
-
-def _not_later(t: Any, now: float) -> float:
-    """Another machine's clock may be ahead of ours; a program may write anything."""
-    return t if isinstance(t, (int, float)) and t <= now else now

@@ -1,4 +1,7 @@
-"""One TCP connection in the loop: frames out without blocking, frames in with a deadline on silence."""
+"""One TCP connection in the loop: frames out without blocking, frames in with a deadline on silence.
+
+Whatever goes wrong while a frame is heard closes this connection, and never ends the loop.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from oarlock.agent.loop import Loop
-from oarlock.agent.wire import MEMBER_LIMIT, Message, Unpacker, WireError, pack
+from oarlock.agent.wire import MEMBER_LIMIT, Message, Seal, Unpacker, WireError, pack, sealed
 
 SILENCE = 5.0  # seconds without a byte from the other side, who speaks every second
 HEARTBEAT = 1.0
@@ -16,7 +19,8 @@ _serial = 0
 
 
 class Connection:
-    """`on_message(message)` for each frame; `on_close(why)` once, whoever closed it."""
+    """`on_message(message)` for each frame; `on_close(why)` once, whoever closed it; `on_nonsense(error)`
+    before that, where what was heard made no sense."""
 
     def __init__(
         self,
@@ -33,15 +37,25 @@ class Connection:
         self.sock = sock
         self.on_message = on_message
         self.on_close = on_close
+        self.on_nonsense: Callable[[Exception], None] = lambda error: None
         self.silence = silence
         self.heard_at = time.monotonic()
         self.is_open = True
         self._unpacker = Unpacker()
+        self._seal: Seal | None = None
         self._out = bytearray()
         sock.setblocking(False)
         keep_alive(sock)
         self._watch()
         self._expect()
+
+    def expect(self, key: bytes) -> None:
+        """What is heard next must be sealed with this."""
+        self._unpacker.seal = Seal(key)
+
+    def speak(self, key: bytes) -> None:
+        """What is sent from now on is sealed with this."""
+        self._seal = Seal(key)
 
     def trust(self) -> None:
         """The other side has shown the token: it may send large frames."""
@@ -53,6 +67,8 @@ class Connection:
     def send_packed(self, frame: bytes) -> None:
         if not self.is_open:
             return
+        if self._seal is not None:
+            frame = sealed(frame, self._seal)
         if len(self._out) + len(frame) > _BACKLOG:
             self.close("it does not read what it is sent")
             return
@@ -67,12 +83,13 @@ class Connection:
             self.sock.close()
             self.on_close(why)
 
-    def detach(self) -> socket.socket:
-        """Give the socket away: from now on somebody else speaks."""
+    def detach(self) -> tuple[socket.socket, Seal, bytes]:
+        """Give the socket away: from now on somebody else speaks, with this seal, after these bytes."""
+        assert self._seal is not None
         self.is_open = False
         self.loop.cancel(self.name)
         self.loop.forget(self.sock)
-        return self.sock
+        return self.sock, self._seal, bytes(self._out)
 
     def _write(self) -> None:
         try:
@@ -103,8 +120,9 @@ class Connection:
             for message in self._unpacker.feed(data):
                 if self.is_open:
                     self.on_message(message)
-        except WireError as error:
-            self.close(str(error))
+        except Exception as error:  # not WireError alone: nobody's words may end the loop
+            self.on_nonsense(error)
+            self.close(str(error) if isinstance(error, WireError) else f"{type(error).__name__} at its words")
 
     def _watch(self) -> None:
         self.loop.watch(self.sock, self._read, self._write if self._out else None)

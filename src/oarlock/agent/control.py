@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from oarlock.agent import wire
-from oarlock.agent.wire import Message, Unpacker, WireError
+from oarlock.agent import messages, wire
+from oarlock.agent.wire import Message, Seal, Unpacker, WireError
 
 _DEADLINE = 10.0
 
@@ -32,26 +32,31 @@ class Dialogue:
     def __init__(self, line: socket.socket, token: str) -> None:
         self._line = line
         self._unpacker = Unpacker()
-        self._waiting: list[Message] = []
-        challenge, hello, nonce = str(self._next().get("challenge")), {"client": True}, wire.nonce()
-        proof = wire.proof(token, "agent", challenge, nonce, hello)
-        self._line.sendall(wire.pack({"hello": hello, "nonce": nonce, "proof": proof}))
-        if not wire.is_proof(self._next().get("welcome"), token, "coordinator", nonce, challenge):
-            raise WireError("somebody else listens there")
+        challenge, nonce = messages.challenge(self._next()), wire.nonce()
+        self._seal = Seal(wire.greeting_key(token, challenge))
+        self._send(wire.greeting({"client": True}, nonce))
+        session = wire.session(token, challenge, nonce)
+        self._seal, self._unpacker.seal = Seal(session.agent), Seal(session.coordinator)
+        self._next()  # the welcome
         self._unpacker.limit = wire.MEMBER_LIMIT
 
     def ask(self, question: Message) -> Message:
-        self._line.sendall(wire.pack(question))
+        self._send(question)
         return self._next()
 
-    def rest(self) -> bytes:
-        """What has come after the last answer, where bytes follow that are no messages."""
-        return self._unpacker.rest()
+    def rest(self) -> tuple[bytes, Seal]:
+        """What has come after the last answer, where bytes follow that are no messages, and their seal."""
+        assert self._unpacker.seal is not None
+        return self._unpacker.rest(), self._unpacker.seal
+
+    def _send(self, message: Message) -> None:
+        self._line.sendall(wire.sealed(wire.pack(message), self._seal))
 
     def _next(self) -> Message:
-        while not self._waiting:
+        data = b""
+        while True:
+            for message in self._unpacker.feed(data):
+                return message  # one by one: what follows may be no message
             data = self._line.recv(1 << 16)
             if not data:
                 raise WireError("the connection was closed")
-            self._waiting += self._unpacker.feed(data)
-        return self._waiting.pop(0)

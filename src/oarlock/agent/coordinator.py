@@ -1,27 +1,30 @@
 """The leading agent's open port: strangers prove themselves, agents join, clients ask.
 
-A stranger has HANDSHAKE seconds and 4 KiB to show the token. At most STRANGERS of them wait at a
-time; one more, and the one that has waited longest is closed. Whoever fails costs one socket.
+A stranger has HANDSHAKE seconds and 4 KiB to show the token, and nothing is parsed before its seal fits. At
+most STRANGERS of them wait at a time; one more, and the one that has waited longest is closed. Whoever fails
+costs one socket.
 """
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from typing import Any
 
-from oarlock.agent import handing, shapes, wire
+from oarlock.agent import messages, wire
 from oarlock.agent.conductor import Conductor
 from oarlock.agent.connection import HEARTBEAT, SILENCE, Connection
+from oarlock.agent.handing import Giving
 from oarlock.agent.loop import Loop
+from oarlock.agent.messages import Hello, Question
 from oarlock.agent.placing import Agent
-from oarlock.agent.wire import Message, WireError
+from oarlock.agent.wire import VERSION, Message
 
 HANDSHAKE = 5.0
 STRANGERS = 1024
 _ACCEPTS = 64  # at one go, so that a flood does not starve the members
+_PAUSE = 1.0  # seconds without the listener, when there are no descriptors left for whoever calls
 
-Answer = Callable[[Message], Message]
+Answer = Callable[[Question], Message]
 
 
 class Coordinator:
@@ -34,15 +37,18 @@ class Coordinator:
         self.answer = answer  # to a client's question
         self.strangers: dict[Connection, str] = {}  # and the nonce each was given
         self.members: set[Connection] = set()
+        self.giving = Giving(loop, conductor.spec.folders.get("checkpoints", ""))
         self.listener = socket.create_server((bind, port), backlog=4096)
         self.listener.setblocking(False)
         self.port: int = self.listener.getsockname()[1]
+        self._is_full = False  # and that was said
         self._packed: tuple[Message, bytes] | None = None
         loop.watch(self.listener, self._accept)
         loop.after("heartbeat", HEARTBEAT, self._beat)
 
     def close(self) -> None:
         self.loop.cancel("heartbeat")
+        self.loop.cancel("listener")
         self.loop.forget(self.listener)
         self.listener.close()
         for connection in [*self.strangers, *self.members]:
@@ -54,11 +60,21 @@ class Coordinator:
                 sock, _ = self.listener.accept()
             except BlockingIOError:
                 return
-            except OSError:  # no descriptors left: make room at the strangers' cost
+            except OSError as error:  # no descriptors left: make room at the strangers' cost
                 if self.strangers:
                     next(iter(self.strangers)).close("room is needed")
+                else:  # whoever calls stays there, and the listener readable: look away for a moment
+                    self._look_away(error)
                 return
             self._greet(sock)
+
+    def _look_away(self, error: OSError) -> None:
+        if not self._is_full:
+            self._is_full = True
+            text = f"nobody can join at the moment, nor ask: {error.strerror} (said once)"
+            self.conductor.record.emit("note", text=text)
+        self.loop.forget(self.listener)
+        self.loop.after("listener", _PAUSE, lambda: self.loop.watch(self.listener, self._accept))
 
     def _greet(self, sock: socket.socket) -> None:
         if len(self.strangers) >= STRANGERS:
@@ -73,41 +89,44 @@ class Coordinator:
         self.loop.after(
             f"handshake of {stranger.name}", HANDSHAKE, lambda: stranger.close("no proof in time")
         )
-        self.strangers[stranger] = wire.nonce()
-        stranger.send({"challenge": self.strangers[stranger]})
+        stranger.on_nonsense = lambda error: self.conductor.oddities.add("strangers", error)
+        challenge = self.strangers[stranger] = wire.nonce()
+        stranger.send({"version": VERSION, "challenge": challenge})
+        stranger.expect(wire.greeting_key(self.token, challenge))
 
     def _drop(self, stranger: Connection) -> None:
         self.strangers.pop(stranger, None)
         self.loop.cancel(f"handshake of {stranger.name}")
 
     def _admit(self, stranger: Connection, message: Message) -> None:
-        ours = self.strangers[stranger]
-        hello, theirs = message.get("hello"), message.get("nonce")
-        if not isinstance(hello, dict) or not isinstance(theirs, str):
-            raise WireError("not a greeting")
-        if not wire.is_proof(message.get("proof"), self.token, "agent", ours, theirs, hello):
-            raise WireError("it does not hold this run's token")
+        greeting = messages.greeting(message)
+        session = wire.session(self.token, self.strangers[stranger], greeting.nonce)
         self._drop(stranger)
+        stranger.expect(session.agent)
+        stranger.speak(session.coordinator)
         stranger.trust()
-        stranger.send({"welcome": wire.proof(self.token, "coordinator", theirs, ours)})
-        if hello.get("client"):
+        stranger.send({"welcome": 1})
+        if greeting.hello is None:
             self._serve(stranger)
         else:
-            self._seat(stranger, hello)
+            self._seat(stranger, greeting.hello)
 
     def _serve(self, connection: Connection) -> None:
-        connection.on_message = lambda question: self._answer(connection, question)
+        connection.on_nonsense = lambda error: self.conductor.oddities.add("a client", error)
+        connection.on_message = lambda told: self._answer(connection, messages.question(told))
 
-    def _answer(self, connection: Connection, question: Message) -> None:
-        if question.get("ask") == "checkpoint":
-            folder = self.conductor.spec.folders["checkpoints"]
-            handing.give(connection.detach(), folder, str(question.get("name")))
+    def _answer(self, connection: Connection, question: Question) -> None:
+        if question.ask == "checkpoint":
+            self.giving.give(connection.detach(), question.name or "")
         else:
             connection.send(self.answer(question))
 
-    def _seat(self, connection: Connection, hello: Message) -> None:
-        agent = _agent(hello, lambda wish: self._wish(connection, wish))
+    def _seat(self, connection: Connection, hello: Hello) -> None:
+        agent = Agent(
+            hello.name, hello.uid, hello.machine, hello.host, lambda wish: self._wish(connection, wish)
+        )
         connection.silence = SILENCE
+        connection.on_nonsense = lambda error: self.conductor.oddities.add(agent.name, error)
         connection.on_message = lambda message: self._hear(agent, message)
         connection.on_close = lambda why: self._part(connection, agent, why)
         self.members.add(connection)
@@ -123,15 +142,13 @@ class Coordinator:
         self.conductor.leave(agent, why)
 
     def _hear(self, agent: Agent, message: Message) -> None:
-        events = message.get("events", [])
-        if not isinstance(events, list):
-            raise WireError("events that are no list")
-        for event in events:
-            self.conductor.hear_event(agent, shapes.event(event))
-        if "status" in message:
-            self.conductor.hear(agent, shapes.status(message["status"]))
-        if "bye" in message:
-            self.conductor.leave(agent, str(message["bye"]), for_good=True)
+        said = messages.said(message)
+        for event in said.events:
+            self.conductor.hear_event(agent, event)
+        if said.status is not None:
+            self.conductor.hear(agent, said.status)
+        if said.bye is not None:
+            self.conductor.leave(agent, said.bye, for_good=True)
 
     def _wish(self, connection: Connection, wish: Message) -> None:
         """Packed once for all: a thousand agents get the same thousand addresses."""
@@ -146,11 +163,3 @@ class Coordinator:
 
 
 _BEAT = wire.pack({"beat": 1})
-
-
-def _agent(hello: Message, wish: Callable[[Message], None]) -> Agent:
-    fields: list[tuple[str, Any]] = [("name", str), ("uid", str), ("born", (int, float)), ("host", str)]
-    for name, kind in fields:
-        if not isinstance(hello.get(name), kind):
-            raise WireError(f"a greeting without {name}")
-    return Agent(hello["name"], hello["uid"], float(hello["born"]), hello["host"], wish)

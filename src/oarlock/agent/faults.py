@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from oarlock.agent.loop import Loop
 from oarlock.agent.member import Member
-from oarlock.agent.placing import Agent, Message
+from oarlock.agent.messages import Question
+from oarlock.agent.placing import Agent
+from oarlock.agent.wire import Message
 
 if TYPE_CHECKING:
     from oarlock.agent.conductor import Conductor
@@ -23,18 +25,18 @@ _TO_TASKS = ("kill", "pause", "continue")
 _WORDS = {"kill": "killed", "delete": "deleted", "evict": "asked to evict"}
 
 
-def inflict(question: Message, conductor: Conductor) -> Message:
+def inflict(question: Question, conductor: Conductor) -> Message:
     """`do`: kill, pause (`seconds`) or continue a `task`, preempt the gang; or note that a `pod` is deleted
     or evicted by who asks. `generation`: the one that is meant."""
     refusal = _refusal(question, conductor)
     if refusal is not None:
         return {"ok": False, "why": refusal}
     text = _told(question)
-    if question["do"] != "continue":  # its host says so
+    if question.do != "continue":  # its host says so
         conductor.record.emit("note", text=text)
-    if question["do"] == "preempt":
+    if question.do == "preempt":
         conductor.reform("chaos: preempted")
-    elif question["do"] in _TO_TASKS:
+    elif question.do in _TO_TASKS:
         _pass_on(question, conductor)
     return {"ok": True, "note": text}
 
@@ -71,40 +73,39 @@ class Faults:
             self.tell({"kind": "note", "text": continued(member.name)})
 
 
-def _refusal(question: Message, conductor: Conductor) -> str | None:
-    do: Any = question.get("do")
-    seconds: Any = question.get("seconds")
+def _refusal(question: Question, conductor: Conductor) -> str | None:
+    do, seconds = question.do, question.seconds
     if do not in (*_TO_TASKS, "preempt", "delete", "evict"):
         return f"no such fault: {do}"
     if do in ("delete", "evict"):
-        return None if isinstance(question.get("pod"), str) else f"which pod is it that you {do}?"
-    if do == "pause" and not (_is_number(seconds) and 0 <= seconds <= LONGEST):
+        return None if question.pod is not None else f"which pod is it that you {do}?"
+    if do == "pause" and not (seconds is not None and 0 <= seconds <= LONGEST):
         return f"a pause takes 0 to {LONGEST:g} s"
     is_going = conductor.phase == "running" or do == "continue"
-    if not is_going or question.get("generation") != conductor.generation:
+    if not is_going or question.generation != conductor.generation:
         return "that generation is not running"
     if do == "preempt":
         return None
-    name = question.get("task")
-    outcome = conductor.outcomes.get(name) if isinstance(name, str) else None
+    name = question.task
+    outcome = conductor.outcomes.get(name) if name is not None else None
     if outcome is None or not outcome.is_alive:
         return f"{name} is not running"
     return None if any(agent.is_connected for agent in _hosts(name, conductor)) else f"{name} is cut off"
 
 
-def _told(question: Message) -> str:
-    do = question["do"]
+def _told(question: Question) -> str:
+    do = question.do
     if do == "preempt":
         return "chaos: preempted the gang"
     if do == "continue":
-        return continued(question["task"])
+        return continued(str(question.task))
     if do == "pause":
-        return f"chaos: paused {question['task']} for {question['seconds']:g} s"
-    return f"chaos: {_WORDS[do]} {question.get('pod') or question.get('task')}"
+        return f"chaos: paused {question.task} for {question.seconds:g} s"
+    return f"chaos: {_WORDS[str(do)]} {question.pod or question.task}"
 
 
-def _pass_on(question: Message, conductor: Conductor) -> None:
-    do, task, seconds = question["do"], question["task"], question.get("seconds", 0)
+def _pass_on(question: Question, conductor: Conductor) -> None:
+    do, task, seconds = question.do, question.task, question.seconds or 0
     wish = {"do": "fault", "generation": conductor.generation, "fault": do, "task": task, "seconds": seconds}
     for agent in _hosts(task, conductor):
         agent.wish(wish)
@@ -118,7 +119,3 @@ def _hosts(task: Any, conductor: Conductor) -> list[Agent]:
 
 def _pause_of(member: Member) -> str:
     return f"pause of {member.name}"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

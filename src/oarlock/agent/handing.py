@@ -13,17 +13,20 @@ import shutil
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from oarlock.agent import control, wire
+from oarlock.agent import control, messages, wire
 from oarlock.agent.loop import Loop
+from oarlock.agent.wire import SEAL, Seal
 from oarlock.training.store import Store, verify
 
 _MOST = 20  # checkpoints that are worth trying
 _PATIENCE = 30.0  # seconds without a byte
-_AT_ONCE = threading.BoundedSemaphore(8)  # machines that are served together: more would only share the line
-_CHUNK = 1 << 20
+_AT_ONCE = 8  # machines that are served together: more would only share the line
+_AGAIN = 1.0  # seconds until a thread is tried again
+_CHUNK = 1 << 20  # bytes under one seal
 
 
 def take_over(folder: str, run: str, generation: int) -> tuple[list[str], str | None]:
@@ -41,26 +44,90 @@ def take_over(folder: str, run: str, generation: int) -> tuple[list[str], str | 
 
 # Giving
 
-
-def give(sock: socket.socket, folder: str, name: str) -> None:
-    """In a thread of its own: the loop must not wait for gigabytes."""
-    threading.Thread(target=_give, args=(sock, folder, name), name="oarlock-give", daemon=True).start()
+Line = tuple[socket.socket, Seal, bytes]  # and what is still to be sent on it, before anything else
 
 
-def _give(sock: socket.socket, folder: str, name: str) -> None:
-    with sock, _AT_ONCE:
-        sock.setblocking(True)
-        sock.settimeout(_PATIENCE)
+class Giving:
+    """Machines that ask are served in the order in which they came, `_AT_ONCE` at a time, each by a thread:
+    the loop must not wait for gigabytes, and a thousand machines that resume are not a thousand threads."""
+
+    def __init__(self, loop: Loop, folder: str) -> None:
+        self._loop = loop
+        self._folder = folder
+        self._waiting: deque[tuple[Line, str]] = deque()
+        self._busy = 0
+        self._lock = threading.Lock()
+
+    def give(self, line: Line, name: str) -> None:
+        with self._lock:
+            self._waiting.append((line, name))
+            if self._busy >= _AT_ONCE:
+                return
+            self._busy += 1
+        self._start()
+
+    def _start(self) -> None:
         try:
+            threading.Thread(target=self._work, name="oarlock-give", daemon=True).start()
+        except RuntimeError:  # no more threads or processes are allowed at the moment
+            with self._lock:
+                self._busy -= 1
+            self._loop.after("giving", _AGAIN, self._go_on)
+
+    def _go_on(self) -> None:
+        with self._lock:
+            if not self._waiting or self._busy:
+                return  # whoever works takes the rest as well
+            self._busy += 1
+        self._start()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._busy -= 1
+                    return
+                line, name = self._waiting.popleft()
+            _give(line, self._folder, name)
+
+
+def _give(line: Line, folder: str, name: str) -> None:
+    sock, seal, before = line
+    with sock:
+        try:
+            if _has_left(sock):
+                return
+            sock.settimeout(_PATIENCE)
             found = [one for one in Store(folder).checkpoints() if one.name == name]
             files = [*found[0].manifest["files"], "manifest.json"] if found else []
             sizes = [[file, (found[0].path / file).stat().st_size] for file in files]
-            sock.sendall(wire.pack({"files": sizes}))
-            for file in files:
-                with (found[0].path / file).open("rb") as opened:
-                    sock.sendfile(opened)
-        except OSError:
-            pass  # gone, or deleted meanwhile: the other side notices and asks again
+            sock.sendall(before + wire.sealed(wire.pack({"files": sizes}), seal))
+            for file, size in sizes:
+                _send_file(sock, seal, found[0].path / file, size)
+        except (OSError, KeyError, TypeError):
+            pass  # gone, or deleted or changed meanwhile: the other side notices and asks again
+
+
+def _has_left(sock: socket.socket) -> bool:
+    """Who waits for long enough asks again on another connection."""
+    sock.setblocking(False)
+    try:
+        return not sock.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+
+
+def _send_file(sock: socket.socket, seal: Seal, path: Path, size: int) -> None:
+    """In chunks, each followed by its seal."""
+    chunk = memoryview(bytearray(_CHUNK + SEAL))
+    with path.open("rb") as file:
+        while size:
+            count = min(size, _CHUNK)
+            if file.readinto(chunk[:count]) != count:
+                raise OSError(f"{path} has become shorter")
+            chunk[count : count + SEAL] = seal.of(chunk[:count])
+            sock.sendall(chunk[: count + SEAL])
+            size -= count
 
 
 # Getting
@@ -127,12 +194,12 @@ class Getting:
         draft.mkdir()
         with socket.create_connection(self._address, timeout=_PATIENCE) as line:
             dialogue = control.Dialogue(line, self._token)
-            files = dialogue.ask({"ask": "checkpoint", "name": name}).get("files")
+            files = messages.files(dialogue.ask({"ask": "checkpoint", "name": name}))
             if not files:
                 return False
-            incoming = _Incoming(line, dialogue.rest())
+            incoming = _Incoming(line, *dialogue.rest())
             for file, size in files:
-                incoming.into(draft / Path(file).name, size)
+                incoming.into(draft / file, size)
         return self._adopt(draft, name)
 
     def _adopt(self, draft: Path, name: str) -> bool:
@@ -151,20 +218,31 @@ class Getting:
 
 
 class _Incoming:
-    def __init__(self, line: socket.socket, before: bytes) -> None:
+    """Files in chunks. What has not the right seal is not written."""
+
+    def __init__(self, line: socket.socket, before: bytes, seal: Seal) -> None:
         self._line = line
         self._before = before  # what came together with the answer
+        self._seal = seal
+        self._chunk = memoryview(bytearray(_CHUNK + SEAL))
 
     def into(self, path: Path, size: int) -> None:
-        buffer = memoryview(bytearray(_CHUNK))
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         with os.fdopen(fd, "wb", buffering=0) as file:
-            piece, self._before = self._before[:size], self._before[size:]
-            file.write(piece)
-            left = size - len(piece)
-            while left:
-                count = self._line.recv_into(buffer, min(left, _CHUNK))
-                if not count:
-                    raise ConnectionError("the leader stopped in the middle")
-                file.write(buffer[:count])
-                left -= count
+            while size:
+                chunk = self._next(min(size, _CHUNK))
+                file.write(chunk)
+                size -= len(chunk)
+
+    def _next(self, size: int) -> memoryview:
+        whole = self._chunk[: size + SEAL]
+        filled = min(len(self._before), len(whole))
+        whole[:filled], self._before = self._before[:filled], self._before[filled:]
+        while filled < len(whole):
+            count = self._line.recv_into(whole[filled:])
+            if not count:
+                raise ConnectionError("the leader stopped in the middle")
+            filled += count
+        if not self._seal.fits(bytes(whole[size:]), whole[:size]):
+            raise wire.WireError("a piece of the checkpoint without this run's seal")
+        return whole[:size]

@@ -23,12 +23,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from oarlock.agent import defaults, memory, ports
+from oarlock.agent import defaults, memory, messages, metrics, ports
 from oarlock.agent.faults import Faults
 from oarlock.agent.handing import Getting
 from oarlock.agent.loop import Loop
 from oarlock.agent.meeting import GATE_EVENTS, MESSAGES, Whereabouts
 from oarlock.agent.member import Member
+from oarlock.agent.messages import Status
+from oarlock.agent.oddities import Oddities
 from oarlock.agent.record import Record
 from oarlock.agent.showing import Showing
 from oarlock.agent.spec import Spec
@@ -38,6 +40,8 @@ from oarlock.contract import PREEMPTED, Gang, environment
 
 _LAST_WORDS = 5.0  # seconds for a task that reported its error to end by itself
 _SERVING = 3.0  # seconds for workers that may only serve to end by themselves
+_READS = 16  # of a task's line at one go: one that talks without end must not keep the loop to itself
+_LAST_READS = 256
 _DUMP = 2.0  # seconds for stacks to arrive in the log before the tasks are killed
 
 Wish = dict[str, Any]
@@ -70,6 +74,7 @@ class Host:
         self.members: dict[str, Member] = {}
         self.showing = Showing(loop)
         self.faults = Faults(loop, lambda member, sig: self._signal([member], sig, ours=False), tell)
+        self.oddities = Oddities(loop, lambda text: tell({"kind": "note", "text": text}))
         self.starved = memory.kills()
         self.offer = ports.free_ports(sum(slots.values()), spec.bind)
         self.getting: Getting | None = None  # of checkpoints, where the folder is not the leader's
@@ -85,17 +90,17 @@ class Host:
         for member in self.members.values():
             member.close()
 
-    def status(self) -> dict[str, Any]:
-        return {
-            "generation": self.generation,
-            "cleared": self.cleared,
-            "ready": self.is_ready and not self.is_leaving,
-            "leaving": self.is_leaving,
-            "ports": self.offer,
-            "slots": self.slots,
-            "tasks": [member.outcome().to_data() for member in self.members.values()],
-            "gates": {member.name: asdict(member.gate) for member in self._alive() if member.gate},
-        }
+    def status(self) -> Status:
+        return Status(
+            generation=self.generation,
+            cleared=self.cleared,
+            ready=self.is_ready and not self.is_leaving,
+            leaving=self.is_leaving,
+            ports=tuple(self.offer),
+            slots=self.slots,
+            tasks=tuple(member.outcome() for member in self.members.values()),
+            gates={member.name: member.gate for member in self._alive() if member.gate},
+        )
 
     def obey(self, wish: Wish) -> None:
         if wish["do"] == "stacks":
@@ -284,36 +289,40 @@ class Host:
         if not member.read_output():
             self.loop.forget(member.output)
 
-    def _on_events(self, member: Member) -> None:
-        arrived, is_open = member.read_events()
-        for event in arrived:
-            if event["kind"] == "report":
-                self._on_report(member, event)
-            elif event["kind"] == "error":
-                self._on_error(member, event)
-            elif event["kind"] in GATE_EVENTS:
-                self._on_gate(member, event)
-            elif event["kind"] == "checkpoint":
-                self.tell({**event, "task": member.name})
-            else:
-                self.tell({"kind": "note", "text": f"{member.name}: {event.get('text', '')}"})
+    def _on_events(self, member: Member, most: int = _READS) -> None:
+        lines, is_open = member.read_lines(most)
+        for line in lines:
+            try:
+                self._on_event(member, messages.task_event(line, member.name, time.time()))
+            except Exception as error:  # a task may write anything: it costs that line
+                self.oddities.add(member.name, error)
         if not is_open:
             self.loop.forget(member.line)
 
-    def _on_report(self, member: Member, event: Event) -> None:
-        member.report = {**(member.report or {}), **event}
-        now = time.monotonic()
-        if now - member.told_at >= _REPORT_INTERVAL:
-            self._tell_report(member, now)
+    def _on_event(self, member: Member, event: Event) -> None:
+        if event["kind"] == "report":
+            self._on_report(member, event)
+        elif event["kind"] == "error":
+            self._on_error(member, event)
+        elif event["kind"] in GATE_EVENTS:
+            self._on_gate(member, event)
+        elif event["kind"] == "note":
+            self.tell({"kind": "note", "text": f"{member.name}: {event['text']}"})
+        else:
+            self.tell(event)
 
-    def _tell_report(self, member: Member, now: float) -> None:
-        member.told_at = now
-        self.tell({**(member.report or {}), "kind": "report", "task": member.name})
+    def _on_report(self, member: Member, event: Event) -> None:
+        now = time.monotonic()
+        if member.metrics.add(event, now):
+            self.oddities.add(member.name, f"more than {metrics.MOST} names of metrics")
+        if now - member.told_at >= _REPORT_INTERVAL:
+            member.told_at = now
+            self.tell(member.metrics.newest(now))
 
     def _on_error(self, member: Member, event: Event) -> None:
-        member.error = event
+        member.error = {name: event.get(name) for name in ("type", "message", "where")}
         member.failed_at = event["t"]
-        self.tell({**event, "task": member.name})
+        self.tell(event)
         if member.is_alive and not self.ending:
             self.loop.after(
                 f"last words of {member.name}",
@@ -334,7 +343,7 @@ class Host:
             for member in self._alive():
                 if member.pid == pid:
                     if self.loop.watches(member.line):
-                        self._on_events(member)  # its last words may still be on the line
+                        self._on_events(member, _LAST_READS)  # its last words may still be on the line
                     member.status, member.ours = status, ours
                     member.ours |= member.is_halting and member.code == PREEMPTED
                     ended.append(member)
@@ -352,8 +361,8 @@ class Host:
                 member.starved = True
 
     def _tell_exit(self, member: Member) -> None:
-        if member.report is not None:  # its last one is never thinned out
-            self.tell({**member.report, "kind": "report", "task": member.name, "last": True})
+        if member.metrics:  # its last one is never thinned out
+            self.tell({**member.metrics.all(), "last": True})
         self.loop.cancel(f"last words of {member.name}")
         if member.code != 0 and not member.ours:
             member.failed_at = member.failed_at or time.time()

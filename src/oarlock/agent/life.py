@@ -20,7 +20,8 @@ from oarlock.agent.crew import Crew
 from oarlock.agent.handing import Getting
 from oarlock.agent.host import Host
 from oarlock.agent.link import Link
-from oarlock.agent.loop import Loop
+from oarlock.agent.loop import Action, Loop
+from oarlock.agent.messages import Question
 from oarlock.agent.placing import Agent
 from oarlock.agent.record import Record
 from oarlock.agent.spec import Seat, Spec
@@ -48,11 +49,17 @@ def lead(
     # Later than any that is in the store: of two checkpoints of one step the newer one is known by it.
     conductor.generation = max(conductor.generation, fetched.generation)
     uploads = snapshots.Uploads(loop, spec, record)
-    conductor.last_things = uploads.finish
+
+    def finish(state: str, then: Action) -> None:
+        host.oddities.flush()
+        conductor.oddities.flush()
+        uploads.finish(state, then)
+
+    conductor.last_things = finish
     token = read_token(spec)
 
-    def answer(question: Message) -> Message:
-        if question.get("ask") == "leave":
+    def answer(question: Question) -> Message:
+        if question.ask == "leave":
             for _ in range(2):  # the second time is at once
                 uploads.hurry()
             conductor.leave_now()
@@ -71,10 +78,11 @@ def lead(
     host = Host(loop, spec, record, seat.name, seat.slots, tell)
     me = Agent(
         host.name,
-        secrets.token_hex(8),
-        time.time(),
+        uid := secrets.token_hex(8),
+        uid,
         spec.bind,
         lambda wish: loop.soon(lambda: host.obey(wish)),
+        is_leading=True,
     )
     crew = Crew(loop, spec, lambda name, code: record.emit("note", text=f"agent {name} ended with {code}"))
 
@@ -150,17 +158,17 @@ def follow(
     seat: Seat,
     address: tuple[str, int],
     bind: str,
-    born: float | None = None,
+    machine: str | None = None,
 ) -> Departure:
-    """Host this machine's tasks for a conductor elsewhere, until it says that the run is over. `born` is
-    since when there is this machine, where an agent that starts again must not pass for a younger one."""
+    """Host this machine's tasks for a conductor elsewhere, until it says that the run is over. `machine`
+    names it, where an agent that starts again there must not pass for another one."""
     spec = replace(spec, bind=bind)
     loop = Loop()
     departure: list[Departure] = []
 
     def tell(event: Message | None) -> None:
         if event is None:
-            link.send({"status": host.status()})
+            link.send({"status": host.status().to_data()})
         else:
             link.send({"events": [{"t": time.time(), **event}]})
 
@@ -210,8 +218,9 @@ def follow(
         folder, patience = spec.folders["checkpoints"], spec.limits.rendezvous
         host.getting = Getting(loop, address, read_token(spec), folder, patience)
     uid = secrets.token_hex(8)
-    hello = {"name": host.name, "uid": uid, "born": time.time() if born is None else born, "host": bind}
-    link = Link(loop, address, read_token(spec), hello, on_wish, lambda: tell(None), on_fence, on_refused)
+    hello = {"name": host.name, "uid": uid, "machine": machine or uid, "host": bind}
+    joined = (on_wish, lambda: tell(None), on_fence, on_refused, record.complain)
+    link = Link(loop, address, read_token(spec), hello, *joined)
     loop.on_signals([signal.SIGINT, signal.SIGTERM], on_signal)
     host.start()
     link.start()
@@ -245,14 +254,13 @@ def _publish(spec: Spec, port: int) -> None:
     draft.replace(address)
 
 
-def _answer(question: Message, conductor: Conductor) -> Message:
-    ask = question.get("ask")
-    if ask == "stacks":
+def _answer(question: Question, conductor: Conductor) -> Message:
+    if question.ask == "stacks":
         conductor.show_stacks()
         return {"ok": True}
-    if ask == "scale" and type(question.get("workers")) is int:
-        refusal = conductor.scale(question["workers"])
+    if question.ask == "scale" and question.workers is not None:
+        refusal = conductor.scale(question.workers)
         return {"ok": False, "why": refusal} if refusal else {"ok": True, **conductor.formation}
-    if ask == "fault":
+    if question.ask == "fault":
         return faults.inflict(question, conductor)
-    return {"ok": False, "why": f"no such question: {ask}"}
+    return {"ok": False, "why": f"no such question: {question.ask}"}

@@ -12,14 +12,15 @@ import socket
 import time
 from collections.abc import Callable
 
-from oarlock.agent import wire
+from oarlock.agent import messages, wire
 from oarlock.agent.conductor import FENCE
 from oarlock.agent.connection import HEARTBEAT, Connection
 from oarlock.agent.loop import Loop
-from oarlock.agent.wire import Message, WireError
+from oarlock.agent.wire import Message, OtherVersionError
 
 _CONNECT = 1.0
 _RETRY = (0.05, 0.15)
+_COMPLAINTS = 20
 
 
 class Link:
@@ -33,6 +34,7 @@ class Link:
         on_joined: Callable[[], None],
         on_fence: Callable[[], None],
         on_refused: Callable[[str], None],
+        complain: Callable[[str], None],
     ) -> None:
         self.loop = loop
         self.address = address
@@ -42,11 +44,11 @@ class Link:
         self.on_joined = on_joined
         self.on_fence = on_fence
         self.on_refused = on_refused
+        self.complain = complain
         self.connection: Connection | None = None
         self.is_joined = False
         self.heard_at = time.monotonic()
-        self._nonce = ""
-        self._challenge = ""
+        self._complaints: set[str] = set()
 
     def start(self) -> None:
         self._connect()
@@ -85,6 +87,7 @@ class Link:
             self._retry()
             return
         self.connection = Connection(self.loop, sock, self._greet, lambda _: self._retry())
+        self.connection.on_nonsense = self._on_nonsense
 
     def _give_up(self, sock: socket.socket) -> None:
         self.loop.forget(sock)
@@ -97,15 +100,23 @@ class Link:
         self.loop.after("connect", random.uniform(*_RETRY), self._connect)
 
     def _greet(self, message: Message) -> None:
-        """Their challenge, then their own proof: a false coordinator gets nothing it could use."""
+        """A false coordinator gets nothing that it could use, and its welcome has not the right seal."""
         assert self.connection is not None
-        if "challenge" in message:
-            self._challenge, self._nonce = str(message["challenge"]), wire.nonce()
-            proof = wire.proof(self.token, "agent", self._challenge, self._nonce, self.hello)
-            self.connection.send({"hello": self.hello, "nonce": self._nonce, "proof": proof})
-            return
-        if not wire.is_proof(message.get("welcome"), self.token, "coordinator", self._nonce, self._challenge):
-            raise WireError("the coordinator does not hold this run's token")
+        nonce = wire.nonce()
+        try:
+            challenge = messages.challenge(message)
+        except OtherVersionError:
+            self.connection.send(wire.greeting(self.hello, nonce))  # so that it can say so as well
+            raise
+        self.connection.speak(wire.greeting_key(self.token, challenge))
+        self.connection.send(wire.greeting(self.hello, nonce))
+        session = wire.session(self.token, challenge, nonce)
+        self.connection.speak(session.agent)
+        self.connection.expect(session.coordinator)
+        self.connection.on_message = self._join
+
+    def _join(self, message: Message) -> None:
+        assert self.connection is not None
         self.connection.trust()
         self.connection.on_message = self._hear
         self.is_joined = True
@@ -115,9 +126,17 @@ class Link:
     def _hear(self, message: Message) -> None:
         self._heard()
         if "wish" in message:
-            self.on_wish(message["wish"])
+            wish = messages.wish(message["wish"])
+            self.loop.soon(lambda: self.on_wish(wish))  # what we fail at ourselves is not the wire's fault
         elif "refused" in message:
             self.on_refused(str(message["refused"]))
+
+    def _on_nonsense(self, error: Exception) -> None:
+        """Said once: whoever it is that answers, we call again until our patience is over."""
+        text = f"the coordinator at {':'.join(map(str, self.address))}: {error or type(error).__name__}"
+        if text not in self._complaints and len(self._complaints) < _COMPLAINTS:
+            self._complaints.add(text)
+            self.complain(text)
 
     def _heard(self) -> None:
         self.heard_at = time.monotonic()

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from oarlock.agent.loop import Loop
-from oarlock.agent.placing import Message
-from oarlock.agent.wire import WireError
+from oarlock.agent.wire import Message
 
 GATE_EVENTS = ("gate", "ask", "at")  # what a task tells about its gate; never in the record
 MESSAGES = ("where", "meet", "carry-on")  # what it is told
@@ -31,32 +30,12 @@ class Whereabouts:
     step: int | None = None  # the last that it had let in then; None: it was in no loop
 
     def after(self, event: Mapping[str, Any]) -> Whereabouts:
-        """A task may write anything: what makes no sense changes nothing."""
-        kind = event["kind"]
-        if kind == "ask" and event.get("purpose") == "save":
-            return replace(self, asks=self.asks + 1)
-        loop: Any = event.get("loop")
-        if kind == "gate" and _is_count(loop):
-            return replace(self, loop=loop)
-        meeting: Any = event.get("meeting")
-        step: Any = event.get("step")
-        if kind == "at" and _is_count(loop) and _is_count(meeting) and (step is None or _is_step(step)):
-            return replace(self, loop=loop, meeting=meeting, step=step)
-        return self
-
-
-def read_gates(status: Message) -> dict[str, Whereabouts]:
-    """Those of one agent's tasks, from its status."""
-    gates = status.get("gates", {})
-    if not isinstance(gates, dict):
-        raise WireError("a status whose gates are none")
-    for told in gates.values():
-        counts = [told.get(name) for name in ("loop", "asks", "meeting")] if isinstance(told, dict) else []
-        if not counts or len(told) != 4 or not all(map(_is_count, counts)):
-            raise WireError("a status with a gate that is none")
-        if told.get("step", "missing") is not None and not _is_step(told.get("step")):
-            raise WireError("a status with a gate at no step")
-    return {task: Whereabouts(**told) for task, told in gates.items()}
+        """What it said, as `messages.task_event` gives it."""
+        if event["kind"] == "ask":
+            return replace(self, asks=self.asks + (event["purpose"] == "save"))
+        if event["kind"] == "gate":
+            return replace(self, loop=event["loop"])
+        return replace(self, loop=event["loop"], meeting=event["meeting"], step=event["step"])
 
 
 class Meeting:
@@ -201,11 +180,3 @@ class Meetings:
     def _forget_deadlines(self) -> None:
         self.loop.cancel("meeting")
         self.loop.cancel("meeting again")
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _is_step(value: Any) -> bool:
-    return type(value) is int

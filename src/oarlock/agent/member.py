@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
 from typing import Any
 
 from oarlock.agent import processes
-from oarlock.agent.meeting import GATE_EVENTS, Whereabouts
+from oarlock.agent.meeting import Whereabouts
+from oarlock.agent.metrics import Metrics
 from oarlock.agent.outcome import Outcome
 from oarlock.agent.record import Log
 from oarlock.cluster import Task
 
 _CHUNK = 1 << 16
 _EVENT_LIMIT = 1 << 20  # a task that sends more without a newline is not speaking our language
-_KINDS = ("report", "error", "note", "checkpoint", *GATE_EVENTS)
 
 
 class Member:
@@ -31,7 +30,7 @@ class Member:
         self.error: dict[str, Any] | None = None  # the exception it reported
         self.failed_at: float | None = None
         self.starved = False  # killed for memory
-        self.report: dict[str, Any] | None = None  # the newest, with all it ever said
+        self.metrics = Metrics()
         self.told_at = float("-inf")
         self.gate: Whereabouts | None = None  # once it has announced one
         self.is_halting = False  # it was told the step at which it is to leave
@@ -92,11 +91,11 @@ class Member:
             self.log.feed(data)
         return True
 
-    def read_events(self) -> tuple[list[dict[str, Any]], bool]:
-        """(events that have come, whether more may come)."""
+    def read_lines(self, most: int) -> tuple[list[bytes], bool]:
+        """(lines for events that have come, whether more may come)."""
         is_open = True
         try:
-            while True:
+            for _ in range(most):
                 data = self.line.recv(_CHUNK)
                 if not data:
                     is_open = False
@@ -108,7 +107,7 @@ class Member:
             is_open = False
         *lines, self._partial = self._partial.split(b"\n")
         self._partial = b"" if len(self._partial) > _EVENT_LIMIT else self._partial
-        return [event for event in map(_decode, lines) if event], is_open
+        return [line for line in lines if line], is_open
 
     def ask(self, what: str) -> None:
         try:
@@ -123,11 +122,3 @@ class Member:
             self.log.close()
             os.close(self.output)
             self.line.close()
-
-
-def _decode(line: bytes) -> dict[str, Any] | None:
-    try:
-        event = json.loads(line)
-    except ValueError:
-        return None
-    return event if isinstance(event, dict) and event.get("kind") in _KINDS else None

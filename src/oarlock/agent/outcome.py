@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -21,6 +21,3 @@ class Outcome:
     @property
     def is_alive(self) -> bool:
         return self.code is None
-
-    def to_data(self) -> dict[str, Any]:
-        return asdict(self)

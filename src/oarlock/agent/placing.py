@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
+from oarlock.agent.messages import Status
+from oarlock.agent.wire import Message
 from oarlock.cluster import ROLES, Task, form
-
-Message = dict[str, Any]
 
 
 @dataclass
@@ -22,15 +22,16 @@ class Agent:
 
     name: str
     uid: str
-    born: float
+    machine: str  # the same for an agent that starts again there
     host: str
     wish: Callable[[Message], None]
     is_connected: bool = True
-    status: Message = field(default_factory=dict)
+    is_leading: bool = False  # the leading agent's own host: nobody takes its place
+    status: Status | None = None
 
     @property
     def is_ready(self) -> bool:
-        return self.is_connected and bool(self.status.get("ready"))
+        return self.is_connected and self.status is not None and self.status.ready
 
     @property
     def order(self) -> tuple[str, int]:
@@ -51,7 +52,7 @@ class Placement(NamedTuple):
 
 def slots(agents: Iterable[Agent]) -> int:
     """How many tasks of any role there is room for: cheap, for a thousand arrivals in a row."""
-    return sum(sum(agent.status["slots"].values()) for agent in agents if agent.is_ready)
+    return sum(sum(agent.status.slots.values()) for agent in agents if agent.status and agent.is_ready)
 
 
 def place(agents: Iterable[Agent], want: Mapping[str, int]) -> Placement:
@@ -63,10 +64,15 @@ def place(agents: Iterable[Agent], want: Mapping[str, int]) -> Placement:
     for task in placement.tasks:
         agent = seats[task.role][task.index]
         here = placement.places[agent.name]
-        placement.addresses[task.name] = f"{agent.host}:{agent.status['ports'][len(here)]}"
+        placement.addresses[task.name] = f"{agent.host}:{_status(agent).ports[len(here)]}"
         here.append(task.name)
     return placement
 
 
 def _seats(agents: Iterable[Agent], role: str) -> list[Agent]:
-    return [agent for agent in agents for _ in range(agent.status["slots"].get(role, 0))]
+    return [agent for agent in agents for _ in range(_status(agent).slots.get(role, 0))]
+
+
+def _status(agent: Agent) -> Status:
+    assert agent.status is not None, "it is ready, so it has said so"
+    return agent.status

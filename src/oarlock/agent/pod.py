@@ -107,20 +107,17 @@ def _follow(spec: Spec, role: str, index: int, address: str) -> int:
     if failed is not None:
         return _give_notice(spec, seat, (host, int(port)), failed)
     record = Record(Path(spec.folder), events.RunState(spec.run), Echo(leads=False))
-    departure = life.follow(spec, record, seat, (host, int(port)), spec.bind, _born())
+    departure = life.follow(spec, record, seat, (host, int(port)), spec.bind, _machine())
     return 0 if departure.is_over else departure.code
 
 
-def _born() -> float:
-    """This pod's birth, however often its container is started again: one that comes back with a lost node
-    is refused, and must not return as the youngest of all."""
-    mark = WORK / "born"
-    try:
-        return float(mark.read_text())
-    except (OSError, ValueError):
-        now = time.time()
-        mark.write_text(repr(now))
-        return now
+def _machine() -> str:
+    """This pod's own name, however often its container is started again: one that comes back with a lost node
+    is refused, and must not return as another one."""
+    mark = WORK / "machine"
+    if not mark.exists():
+        mark.write_text(secrets.token_hex(8))
+    return mark.read_text()
 
 
 def _give_notice(spec: Spec, seat: Seat, leader: tuple[str, int], why: str) -> int:
@@ -141,8 +138,8 @@ def _give_notice(spec: Spec, seat: Seat, leader: tuple[str, int], why: str) -> i
     def leave(*_: Any) -> None:
         codes.append(PREEMPTED)
 
-    hello = {"name": seat.name, "uid": secrets.token_hex(8), "born": _born(), "host": spec.bind}
-    link = Link(loop, leader, life.read_token(spec), hello, on_wish, on_joined, leave, leave)
+    hello = {"name": seat.name, "uid": secrets.token_hex(8), "machine": _machine(), "host": spec.bind}
+    link = Link(loop, leader, life.read_token(spec), hello, on_wish, on_joined, leave, leave, _complain)
     loop.on_signals([signal.SIGTERM, signal.SIGINT], leave)
     loop.after("fence", spec.limits.rendezvous, leave)  # until it is first heard of
     link.start()
@@ -229,8 +226,12 @@ def _verdict(state: events.RunState) -> str:
     return text if len(text) <= _LAST_WORDS_LIMIT else json.dumps({**told, "reason": "", "failure": None})
 
 
+def _complain(text: str) -> None:
+    print(f"oarlock: {text}", file=sys.stderr, flush=True)
+
+
 def _fail(why: str) -> int:
-    print(f"oarlock: {why}", file=sys.stderr, flush=True)
+    _complain(why)
     _say_last(why)
     return 1
 

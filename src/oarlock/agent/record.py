@@ -38,7 +38,7 @@ class Record:
         """It is somebody else's from now on: nothing more is added to it but the logs of tasks."""
         self._is_retired = True
 
-    def emit(self, kind: str, **fields: Any) -> None:
+    def emit(self, kind: str, /, **fields: Any) -> None:
         event: events.Event = {"t": time.time(), "kind": kind, **fields}
         self.state.apply(event)
         if self._is_retired:

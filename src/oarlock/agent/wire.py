@@ -1,41 +1,92 @@
-"""The wire between agents and coordinator: frames, and the proof of holding the run's token.
+"""The wire between agents and coordinator: frames, and the seals that show who speaks.
 
-A frame is four bytes of length and a JSON object. Until the proof a frame may have 4 KiB, then
-16 MiB. The token never travels: each side answers the other's nonce with an HMAC, so a replayed
-proof is worth nothing and a false coordinator is found out too. A stranger's bytes raise
-WireError, and cost one closed socket.
+A frame is four bytes of length, a JSON object and a seal: an HMAC over a counter, the length and the bytes
+of the object. A seal is checked before anything is parsed. The token never travels:
+
+    coordinator   {"version": 2, "challenge": ...}              without a seal
+    agent         {"version": 2, "nonce": ..., "hello": ...}    under a key of the token and the challenge
+    coordinator   {"welcome": 1}                                from here on each direction has a key of its
+                                                                own, of the token and both nonces
+
+So nothing can be replayed, reflected, changed, dropped or put in between without being noticed. Frames are
+not encrypted. Until the greeting a frame may have 4 KiB, then 16 MiB. What does not fit raises WireError.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import json
+import re
 import secrets
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 Message = dict[str, Any]
 
+VERSION = 2  # 1 had a proof in the greeting, and no seals after it
 STRANGER_LIMIT = 4 * 1024
 MEMBER_LIMIT = 16 * 1024 * 1024
-_LENGTH = struct.Struct("!I")
+SEAL = 16  # bytes
+LENGTH = struct.Struct("!I")
+_COUNT = struct.Struct("!Q")
 _PACKED = 1 << 31  # the length's top bit: the body is compressed
 _WORTH_PACKING = 16 * 1024
+_DIGITS = 300  # of a number: as many as the largest float has
 
 
 class WireError(Exception):
-    """What came is not our protocol, or not from somebody with the token."""
+    """What came is not our protocol, or not from somebody with the token. The text names a kind of mistake
+    and repeats nothing that the other side said."""
+
+
+class OtherVersionError(WireError):
+    """The other side speaks another version of the protocol."""
+
+    def __init__(self, theirs: int) -> None:
+        super().__init__(
+            f"it speaks version {theirs} of the agents' protocol, this one {VERSION}: "
+            "start all agents of a run with the same version of Oarlock"
+        )
+
+
+class Session(NamedTuple):
+    """The keys of one connection, after its greeting."""
+
+    agent: bytes
+    coordinator: bytes
+
+
+class Seal:
+    """One direction of a connection: every frame gets the seal that only its place in the order can have."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self._count = 0
+
+    def of(self, *parts: bytes | memoryview) -> bytes:
+        mac = hmac.new(self._key, _COUNT.pack(self._count), "sha256")
+        self._count += 1
+        for part in parts:
+            mac.update(part)
+        return mac.digest()[:SEAL]
+
+    def fits(self, given: bytes, *parts: bytes | memoryview) -> bool:
+        return hmac.compare_digest(given, self.of(*parts))
 
 
 def pack(message: Message) -> bytes:
+    """A frame but for its seal: the same for everybody."""
     body = json.dumps(message, separators=(",", ":")).encode()
     if len(body) < _WORTH_PACKING:
-        return _LENGTH.pack(len(body)) + body
+        return LENGTH.pack(len(body)) + body
     body = zlib.compress(body, 1)  # a thousand addresses are mostly alike
-    return _LENGTH.pack(len(body) | _PACKED) + body
+    return LENGTH.pack(len(body) | _PACKED) + body
+
+
+def sealed(frame: bytes, seal: Seal) -> bytes:
+    return frame + seal.of(frame)
 
 
 class Unpacker:
@@ -43,57 +94,95 @@ class Unpacker:
 
     def __init__(self) -> None:
         self.limit = STRANGER_LIMIT
+        self.seal: Seal | None = None  # what the next frame must have
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """One by one: the first may be the proof that raises the limit for the next."""
+        """One by one: the first may be the greeting that decides what is expected of the next."""
         self._buffer += data
-        while len(self._buffer) >= _LENGTH.size:
-            (head,) = _LENGTH.unpack_from(self._buffer)
+        while len(self._buffer) >= LENGTH.size:
+            (head,) = LENGTH.unpack_from(self._buffer)
             length = head & ~_PACKED
             if length > self.limit:
-                raise WireError(f"a frame of {length} bytes; {self.limit} are allowed")
-            if len(self._buffer) < _LENGTH.size + length:
+                raise WireError("a frame that is too long")
+            end = LENGTH.size + length
+            whole = end + (SEAL if self.seal is not None else 0)
+            if len(self._buffer) < whole:
+                self._suspect()
                 break
-            body = bytes(self._buffer[_LENGTH.size : _LENGTH.size + length])
-            del self._buffer[: _LENGTH.size + length]
+            frame, given = bytes(self._buffer[:end]), bytes(self._buffer[end:whole])
+            if self.seal is not None and not self.seal.fits(given, frame):
+                self._suspect()
+                raise WireError("a frame without this run's seal")
+            del self._buffer[:whole]
+            body = frame[LENGTH.size :]
             yield _message(self._unpacked(body) if head & _PACKED else body)
 
     def rest(self) -> bytes:
         """What was fed and is no message yet."""
         return bytes(self._buffer)
 
+    def _suspect(self) -> None:
+        """A greeting of another version may be sealed in another way, or not at all: only its beginning is
+        the same in all versions."""
+        greeting = _GREETING.match(self._buffer, LENGTH.size)
+        version = int(greeting[1] or 1) if greeting is not None and self.limit == STRANGER_LIMIT else VERSION
+        if version != VERSION:
+            raise OtherVersionError(version)
+
     def _unpacked(self, body: bytes) -> bytes:
         """At most `limit` bytes come out, however little went in."""
         try:
             inflate = zlib.decompressobj()
             text = inflate.decompress(body, self.limit)
-        except zlib.error as error:
-            raise WireError(f"not compressed text: {error}") from None
+        except zlib.error:
+            raise WireError("a frame that is not compressed text") from None
         if inflate.unconsumed_tail or not inflate.eof:
             raise WireError("a compressed frame that is too long or cut short")
         return text
 
 
-def _message(body: bytes) -> Message:
+_GREETING = re.compile(rb'\{(?:"version":(\d{1,9}),|"hello":)')
+
+
+def parse(text: bytes) -> Any:
+    """JSON of somebody's. Raises WireError."""
     try:
-        message = json.loads(body)
+        return json.loads(text, parse_int=_whole)
     except (ValueError, RecursionError):
-        raise WireError("a frame that is not JSON") from None
+        raise WireError("text that is not JSON") from None
+
+
+def _message(body: bytes) -> Message:
+    message = parse(body)
     if not isinstance(message, dict):
         raise WireError("a frame that is not an object")
     return message
+
+
+def _whole(digits: str) -> int:
+    """Python reads ten thousand digits, slowly; nothing else that we have takes them."""
+    if len(digits) > _DIGITS:
+        raise ValueError("a number with too many digits")
+    return int(digits)
 
 
 def nonce() -> str:
     return secrets.token_hex(16)
 
 
-def proof(token: str, speaker: str, theirs: str, ours: str, hello: Message | None = None) -> str:
-    """`speaker` (agent or coordinator) shows the token: bound to both nonces and to what it says."""
-    said = json.dumps([speaker, theirs, ours, hello], sort_keys=True)
-    return hmac.new(token.encode(), said.encode(), hashlib.sha256).hexdigest()
+def greeting(hello: Message, nonce: str) -> Message:
+    """The version comes first: `_GREETING` reads it there."""
+    return {"version": VERSION, "nonce": nonce, "hello": hello}
 
 
-def is_proof(given: Any, *args: Any) -> bool:
-    return isinstance(given, str) and hmac.compare_digest(given.encode(), proof(*args).encode())
+def greeting_key(token: str, challenge: str) -> bytes:
+    return _key(token, "greeting", challenge)
+
+
+def session(token: str, challenge: str, nonce: str) -> Session:
+    return Session(_key(token, "agent", challenge, nonce), _key(token, "coordinator", challenge, nonce))
+
+
+def _key(token: str, *words: str) -> bytes:
+    return hmac.new(token.encode(), "\0".join(("oarlock", *words)).encode(), "sha256").digest()
