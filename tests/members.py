@@ -18,6 +18,7 @@ from typing import Any
 
 from oarlock import events
 from oarlock.agent import wire
+from oarlock.agent.connection import keep_alive
 from oarlock.agent.spec import Limits, Program, Spec
 from oarlock.agent.wire import Message, Seal, Unpacker, pack, sealed
 
@@ -143,6 +144,7 @@ class Member:
         self.unpacker = Unpacker()
         self.seal: Seal | None = None
         self.sock = socket.create_connection(leader.address, timeout=30)
+        keep_alive(self.sock)  # what is sent is on its way at once
         leader.members.append(self)
 
     def feed(self) -> None:
@@ -167,7 +169,8 @@ class Member:
             elif "refused" in message:
                 self.refused = message["refused"]
 
-    def status(self, **more: Any) -> Message:
+    @staticmethod
+    def status(**more: Any) -> Message:
         usual = {
             "generation": 0,
             "cleared": 0,

@@ -29,7 +29,10 @@ def test_progress_fills_it_up() -> None:
 def test_no_progress_counts_double_for_a_program_that_reports() -> None:
     budget = Budget(3)
     errors = [loss(signalled=False, signature=text) for text in "ab"]
-    assert [budget.refuses(error) for error in errors] == [None, "limits.restarts is 3"]
+    assert [budget.refuses(error) for error in errors] == [
+        None,
+        "limits.restarts is 3, 1 is left, and a failure without a new step counts as two",
+    ]
 
 
 def test_a_program_that_never_reports_is_not_judged_by_progress() -> None:

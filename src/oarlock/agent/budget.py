@@ -39,6 +39,10 @@ class Budget:
         self._last = loss.signature
         cost = 2 if hopeless and loss.reports else 1
         if self.left < cost:
-            return f"limits.restarts is {self.limit}" if self.limit else "limits.restarts is 0"
+            is_doubled = self.left > 0
+            why = (
+                f", {self.left} is left, and a failure without a new step counts as two" if is_doubled else ""
+            )
+            return f"limits.restarts is {self.limit}{why}"
         self.left -= cost
         return None

@@ -64,6 +64,7 @@ class Conductor:
         self.best_step: float = max((task.step or 0 for task in record.state.tasks.values()), default=0)
         self.progressed = self.reports = False
         self.blame: str | None = None  # why a generation ends that no task's exit ended
+        self.refusal: str | None = None  # why no generation follows this one: it would meet the same failure
         self.is_forgiven = False  # that end is nobody's failure: it costs no restart
         self.stopped: tuple[str, int, str] | None = None  # state, code, reason
         self.code: int | None = None  # the verdict
@@ -355,7 +356,7 @@ class Conductor:
         self.tasks, self.places = placement.tasks, placement.places
         self.outcomes, self.launches = {}, {}
         self.meetings.form(task.name for task in self.tasks if task.is_trainer)
-        self.blame, self.is_forgiven, self.progressed = None, False, False
+        self.blame, self.refusal, self.is_forgiven, self.progressed = None, None, False, False
         self.formed_at = time.monotonic()
         self.thinning = Thinning(self.formed_at)
         self.record.emit("generation", generation=self.generation, tasks=[task.name for task in self.tasks])
@@ -448,7 +449,7 @@ class Conductor:
             text = f"{task.name} is not started again: {refusal}; training goes on without it"
             self.record.emit("note", text=text)
         else:
-            self.budget.left = 0  # the whole gang would only meet the same failure again
+            self.refusal = f"{task.name} starts again alone, and {refusal}"
             self._end_generation()
 
     def _repeated(self) -> Message:
@@ -512,7 +513,7 @@ class Conductor:
         if self.blame:
             told["reason"] = self.blame
         if not self.is_forgiven:
-            refusal = self.budget.refuses(self._loss(guilty))
+            refusal = self.refusal or self.budget.refuses(self._loss(guilty))
             if refusal is not None:
                 code = culprit.exit_code(guilty)
                 self._end("failed", code, told.pop("reason", ""), refusal=refusal, **told)

@@ -52,5 +52,13 @@ def _reason(outcome: Outcome) -> str:
         role = outcome.name.rpartition("-")[0]
         return f"killed because memory ran out: use smaller batches, or on a cluster more roles.{role}.memory"
     if outcome.signal is not None:
-        return f"killed by {signal.Signals(outcome.signal).name}"
+        return f"killed by {_name(outcome.signal)}"
     return f"exit code {outcome.code}"
+
+
+def _name(number: int) -> str:
+    """Real-time signals have none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -23,6 +23,7 @@ from oarlock.agent.link import Link
 from oarlock.agent.loop import Action, Loop
 from oarlock.agent.messages import Question
 from oarlock.agent.placing import Agent
+from oarlock.agent.reaping import Reaping
 from oarlock.agent.record import Record
 from oarlock.agent.spec import Seat, Spec
 from oarlock.agent.tenure import LOOK, Tenure
@@ -41,6 +42,7 @@ def lead(
     """Host this machine's tasks and conduct the gang, to the verdict. `failed` is one from the beginning:
     this machine cannot run anything, and the others are to hear it. `tenure` ends when another leads."""
     loop = Loop()
+    Reaping(loop)
     fetched = snapshots.Fetched()
     if failed is None and not record.state.is_final:
         fetched = snapshots.fetch(loop, spec, record)
@@ -164,6 +166,7 @@ def follow(
     names it, where an agent that starts again there must not pass for another one."""
     spec = replace(spec, bind=bind)
     loop = Loop()
+    Reaping(loop)
     departure: list[Departure] = []
 
     def tell(event: Message | None) -> None:

@@ -20,6 +20,7 @@ import socket
 import sys
 import tarfile
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -62,7 +63,11 @@ def main() -> int:
         _unpack(spec)
     except OSError as problem:
         return _fail(f"{problem.filename or 'a file'} cannot be written: {problem.strerror}")
-    return _follow(spec, role, index, address) if address else _lead(spec, role, index)
+    try:
+        return _follow(spec, role, index, address) if address else _lead(spec, role, index)
+    except Exception as error:  # whoever takes this pod's place goes on
+        traceback.print_exc()
+        return _fail(f"the agent failed: {type(error).__name__}: {error}")
 
 
 def _lead(spec: Spec, role: str, index: int) -> int:
