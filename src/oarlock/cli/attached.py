@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from oarlock.cli import ending, shape
+from oarlock.cli import ending, logfiles, shape
 from oarlock.cli.following import Detached, Interrupts, Screen, until_end
 from oarlock.cli.jsonlines import JsonLines
 from oarlock.cli.output import flush, hint, print_json_line, say
@@ -14,7 +14,7 @@ from oarlock.cli.telling import exit_code
 from oarlock.engines import local
 from oarlock.events import RunState
 from oarlock.runs import RunFolder
-from oarlock.watch import Watch
+from oarlock.watch import LogLine, Watch
 
 _RECENT = 10  # lines
 
@@ -43,7 +43,10 @@ def visit(watch: Watch, interrupts: Interrupts, as_json: bool, is_new: bool = Fa
     if not as_json and not run.is_running():
         return finish(run, run.state(), as_json)
     # JSON has the whole story; a person wants to see where it stands, and the last lines that led there.
-    recent = [] if as_json or is_new else watch.look()[1][-_RECENT:]
+    recent: list[LogLine] = []
+    if not as_json and not is_new:
+        watch.skip()
+        recent = list(logfiles.read(watch, logfiles.latest(run), _RECENT))
     screen = _screen(as_json)
     screen.show(watch.state, [], recent)
 

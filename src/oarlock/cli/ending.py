@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -65,11 +64,11 @@ def _cause(run: RunFolder, told: Failure) -> list[str]:
 
 def _last_words(run: RunFolder, task: str) -> list[str]:
     try:
-        path = run.path / "logs" / str(culprit(run)[1]) / f"{task}.log"
-        with path.open("rb") as file:
-            lines = deque((line for line in file if line.partition(b" ")[2].strip()), _TAIL)
-    except (OSError, OarlockError):
+        log = watch.Tail(run.path / "logs" / str(culprit(run)[1]) / f"{task}.log")
+    except OarlockError:
         return []
+    log.skip()
+    lines = [line for line in log.last(_TAIL) if line.partition(b" ")[2].strip()]
     texts = [resolve(watch.parse_line(line, 0, task).text, colours=False) for line in lines]
     return [first_line(text) for text in _crash(texts) or texts[-_LAST_WORDS:]]
 

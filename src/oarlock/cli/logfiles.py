@@ -5,19 +5,20 @@ from __future__ import annotations
 import heapq
 import re
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import islice
-from pathlib import Path
 
 from oarlock import watch
+from oarlock.agent import segments
 from oarlock.agent.record import timestamp
 from oarlock.errors import JobError, OarlockError
 from oarlock.events import RunState
 from oarlock.quantities import Duration
 from oarlock.runs import RunFolder
-from oarlock.watch import LogLine
+from oarlock.watch import LogLine, Watch
 
 _SURE = re.compile(r"Traceback \(most recent call last\)|Fatal Python error|^Segmentation fault")
 _LIKELY = re.compile(r"\b\w*(?:Error|Exception)\b|\b(?:error|fatal|panic|abort(?:ed)?)\b", re.IGNORECASE)
@@ -47,7 +48,7 @@ def choose(
     previous: bool,
     since: str | None,
 ) -> Choice:
-    latest = max((int(path.parent.name) for path in watch.log_files(run)), default=0)
+    latest = max(segments.generations(run.path / "logs"), default=0)
     names = set(tasks)
     if previous:
         generation = latest - 1
@@ -65,32 +66,44 @@ def choose(
     )
 
 
-def read(run: RunFolder, choice: Choice) -> Iterator[LogLine]:
-    """By time. Each file is in order, so that merging them holds one line of each."""
-    files = [
-        path
-        for path in watch.log_files(run)
-        if choice.first <= int(path.parent.name) <= choice.last
-        and (not choice.tasks or path.stem in choice.tasks)
-    ]
-    merged = heapq.merge(*map(_lines, files), key=lambda line: line.time)
-    return (line for line in merged if choice.wants(line))
+def latest(run: RunFolder) -> Choice:
+    """All tasks of the latest generation."""
+    return choose(run, tasks=(), failed=False, generation=None, previous=False, since=None)
 
 
-def from_first_error(run: RunFolder, choice: Choice) -> Iterator[LogLine]:
+def read(watching: Watch, choice: Choice, tail: int | None = None) -> Iterator[LogLine]:
+    """What `watching` has passed over, by time. Each file is in order, so that merging them holds one line
+    of each. `tail`: only the last lines of all, read from the end."""
+    chosen = {
+        (generation, task): log
+        for (generation, task), log in watching.logs.items()
+        if choice.first <= generation <= choice.last and (not choice.tasks or task in choice.tasks)
+    }
+    each = [_parsed(key, log.before() if tail is None else log.last(tail)) for key, log in chosen.items()]
+    wanted = (line for line in heapq.merge(*each, key=lambda line: line.time) if choice.wants(line))
+    return wanted if tail is None else iter(deque(wanted, tail))
+
+
+def dropped(watching: Watch, choice: Choice) -> Iterator[tuple[str, int]]:
+    """Tasks whose log begins later than they did, and by how many bytes."""
+    for (generation, task), log in watching.logs.items():
+        if choice.first <= generation <= choice.last and (not choice.tasks or task in choice.tasks):
+            missing = log.begins()
+            if missing:
+                yield task, missing
+
+
+def from_first_error(watching: Watch, choice: Choice) -> Iterator[LogLine]:
     """From the first traceback on; without one from what looks like an error, without that everything."""
     for pattern in (_SURE, _LIKELY):
-        for number, line in enumerate(read(run, choice)):
+        for number, line in enumerate(read(watching, choice)):
             if pattern.search(line.text):
-                return islice(read(run, choice), number, None)
-    return read(run, choice)
+                return islice(read(watching, choice), number, None)
+    return read(watching, choice)
 
 
-def _lines(path: Path) -> Iterator[LogLine]:
-    generation, task = int(path.parent.name), path.stem
-    with path.open("rb") as file:
-        for line in file:
-            yield watch.parse_line(line.rstrip(b"\n"), generation, task)
+def _parsed(key: tuple[int, str], lines: Iterable[bytes]) -> Iterator[LogLine]:
+    return (watch.parse_line(line, *key) for line in lines)
 
 
 def culprit(run: RunFolder, generation: int | None = None) -> tuple[str, int]:
@@ -106,8 +119,8 @@ def culprit(run: RunFolder, generation: int | None = None) -> tuple[str, int]:
     return found
 
 
-def _check_names(run: RunFolder, names: Iterable[str]) -> None:
-    known = run.state().tasks
+def _check_names(run: RunFolder, names: set[str]) -> None:
+    known = run.state().tasks if names else {}
     for name in names:
         if name not in known:
             raise JobError(f"{run.name} has no task {name}; it has {', '.join(known)}")

@@ -10,12 +10,11 @@ from typing import Any
 
 import click
 
-from oarlock import runs
 from oarlock.cli import current, logfiles
 from oarlock.cli.following import leaving
 from oarlock.cli.logfiles import Choice
 from oarlock.cli.options import json_option, run_argument
-from oarlock.cli.output import print_json_line, print_output
+from oarlock.cli.output import complain, flush, print_json_line, print_output, size
 from oarlock.watch import LogLine, Watch
 
 
@@ -63,12 +62,21 @@ def verb(
         since=since,
     )
     show = _Printer(timestamps, as_json)
-    if follow:
-        with leaving(run):
-            _follow(run, choice, tail, show)
+    watching = Watch(run)
+    watching.skip(takes_in=False)
+    if tail is None:
+        for task, missing in logfiles.dropped(watching, choice):
+            complain(f"the first {size(missing)} of {task} are gone: limits.logs keeps the newest lines")
+    if not follow:
+        if first_error:
+            lines = logfiles.from_first_error(watching, choice)
+            show.all(lines if tail is None else deque(lines, tail))
+        else:
+            show.all(logfiles.read(watching, choice, tail))
         return
-    lines = (logfiles.from_first_error if first_error else logfiles.read)(run, choice)
-    show.all(lines if tail is None else deque(lines, tail))
+    with leaving(run):
+        show.all(logfiles.read(watching, choice, tail))
+        _follow(watching, choice, show)
 
 
 def _exclude(given: dict[str, Any]) -> None:
@@ -95,10 +103,8 @@ class _Printer:
         print_output(f"{stamp}{line.task} | ", line.text, colours=self.colours)
 
 
-def _follow(run: runs.RunFolder, choice: Choice, tail: int | None, show: _Printer) -> None:
-    """What is there is cut to the tail; what comes is not."""
-    most = tail
-    for _, lines in Watch(run).follow():
-        show.all(deque(filter(choice.wants, lines), most))
-        sys.stdout.flush()
-        most = None
+def _follow(watching: Watch, choice: Choice, show: _Printer) -> None:
+    flush()
+    for _, lines in watching.follow():
+        show.all(filter(choice.wants, lines))
+        flush()

@@ -78,7 +78,7 @@ def _start(job: dict[str, Any], on: str) -> Watch:
 def _resume(name: str) -> Watch:
     """What was seen before is not shown again."""
     watch = Watch(runs.find(name))
-    watch.look()
+    watch.skip()
     if watch.run.is_remote:
         from oarlock.engines.kubernetes import client
 

@@ -1,0 +1,159 @@
+"""A task's log on disk, in segments: the oldest are dropped once the task has written more than its limit.
+
+    logs/<generation>/worker-0.log              from the beginning
+    logs/<generation>/worker-0.134217751.log    from that byte of the generation's output on
+
+A segment ends with a line and is never renamed, so a reader that remembers how many bytes it has read finds
+its place whatever was added or dropped since. The limit is a task's, over all generations.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+_NAME = re.compile(r"(.+?)(?:\.(\d+))?\.log", re.DOTALL)
+_PARTS = 8  # segments of a limit
+
+
+class Segment(NamedTuple):
+    start: int  # bytes of the generation's output before it
+    path: Path
+
+
+def read_name(name: str) -> tuple[str, int] | None:
+    """The task and the start that a file name says; None if it is no log."""
+    found = _NAME.fullmatch(name)
+    return (found[1], int(found[2] or 0)) if found else None
+
+
+def of(path: Path) -> list[Segment]:
+    """What there is of the log whose first segment is, or was, at `path`."""
+    return listed(path.parent).get(path.stem, [])
+
+
+def listed(folder: Path) -> dict[str, list[Segment]]:
+    """The logs in the folder of one generation, by task."""
+    found: dict[str, list[Segment]] = {}
+    for name in _names(folder):
+        read = read_name(name)
+        if read is not None:
+            found.setdefault(read[0], []).append(Segment(read[1], folder / name))
+    return {task: sorted(segments) for task, segments in sorted(found.items())}
+
+
+def generations(folder: Path) -> list[int]:
+    """Those that have logs in the folder of a run, in order."""
+    return sorted(int(name) for name in _names(folder) if name.isdecimal())
+
+
+class Logs:
+    """All logs of a run that this process writes: it knows what each task has on disk."""
+
+    def __init__(self, folder: Path, limit: int | None) -> None:
+        self.folder = folder
+        self.limit = limit
+        self.segment = (limit or 0) // _PARTS
+        self.dropped: dict[str, int] = {}  # bytes, by task
+        self._kept: dict[str, list[tuple[Path, int]]] | None = None  # complete segments and their sizes
+
+    def open(self, generation: int, task: str) -> LogFile:
+        return LogFile(self, generation, task)
+
+    def complete(self, task: str, path: Path, size: int) -> None:
+        self._of(task).append((path, size))
+        self._shrink(task)
+
+    def forget(self, task: str, path: Path) -> None:
+        """It is written to again."""
+        self._of(task)[:] = [one for one in self._of(task) if one[0] != path]
+
+    def _shrink(self, task: str) -> None:
+        """Drop the oldest that are too many beside the one that is written next."""
+        if self.limit is None:
+            return
+        kept = self._of(task)
+        excess = sum(size for _, size in kept) + self.segment - self.limit
+        while kept and excess > 0:
+            path, size = kept.pop(0)
+            path.unlink(missing_ok=True)
+            excess -= size
+            self.dropped[task] = self.dropped.get(task, 0) + size
+
+    def _of(self, task: str) -> list[tuple[Path, int]]:
+        if self._kept is None:
+            self._kept = {}
+            for generation in generations(self.folder):
+                for name, segments in listed(self.folder / str(generation)).items():
+                    sizes = [(one.path, one.path.stat().st_size) for one in segments]
+                    self._kept.setdefault(name, []).extend(sizes)
+        return self._kept.setdefault(task, [])
+
+
+class LogFile:
+    """One task's log of one generation. Raises OSError; `is_torn` while it ends in half a line."""
+
+    def __init__(self, logs: Logs, generation: int, task: str) -> None:
+        self.logs = logs
+        self.task = task
+        self.path = logs.folder / str(generation) / f"{task}.log"
+        self.is_torn = False
+        self._fd: int | None = None
+        self._start = self._size = 0
+
+    def append(self, data: bytes) -> None:
+        """Whole lines. What was written of them before an error stays."""
+        if self._fd is None:
+            self._open()
+        elif self._is_full and not self.is_torn:
+            self._next()
+        assert self._fd is not None
+        if self.is_torn:
+            data = b"\n" + data
+        while data:
+            count = os.write(self._fd, data)
+            self.is_torn = True
+            self._size += count
+            data = data[count:]
+        self.is_torn = False
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+            self.logs.complete(self.task, self.path, self._size)
+
+    @property
+    def _is_full(self) -> bool:
+        return self.logs.limit is not None and self._size >= self.logs.segment
+
+    def _open(self) -> None:
+        """At the end of what is there: the agent may have been replaced, or the task started again."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        first = Segment(0, self.path.parent / f"{self.task}.log")
+        self._start, self.path = (of(first.path) or [first])[-1]
+        self.logs.forget(self.task, self.path)
+        self._create()
+
+    def _next(self) -> None:
+        assert self._fd is not None
+        os.close(self._fd)
+        self.logs.complete(self.task, self.path, self._size)
+        self._start += self._size
+        self.path = self.path.parent / f"{self.task}.{self._start}.log"
+        self._create()
+
+    def _create(self) -> None:
+        self._fd = None
+        self._fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._size = os.fstat(self._fd).st_size
+
+
+def _names(folder: Path) -> Iterable[str]:
+    try:
+        return [path.name for path in folder.iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
