@@ -159,7 +159,7 @@ class Snapshots:
 
     def _read(self, name: str) -> bytes:
         size = self._files[name][MANIFEST]
-        if size > LARGEST_MANIFEST:
+        if not 0 < size <= LARGEST_MANIFEST:
             return b""  # which is none
         return self._ask(partial(self._bucket.receive, name, MANIFEST, 0, size), _TRIES)
 

@@ -216,11 +216,14 @@ def checksum(path: Path) -> tuple[int, str]:
 
 def stays_inside(name: str) -> bool:
     """Whether it is a plain relative name, with `/`, of something below where it is taken from."""
-    parts = name.split("/")
+    try:
+        parts = name.encode("utf-8", "surrogateescape").split(b"/")
+    except UnicodeEncodeError:  # no file system has such a name
+        return False
     return (
-        not any(part in ("", ".", "..") or len(os.fsencode(part)) > _LONGEST_PART for part in parts)
-        and len(parts) <= _DEEPEST
-        and len(os.fsencode(name)) <= _LONGEST_NAME
+        len(parts) <= _DEEPEST
+        and len(b"/".join(parts)) <= _LONGEST_NAME
+        and all(part not in (b"", b".", b"..") and len(part) <= _LONGEST_PART for part in parts)
         and "\0" not in name
     )
 
