@@ -11,13 +11,14 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from folders import ignore, packed, write
 
-from oarlock import bundle
+from oarlock import bundle, ignored
 from oarlock.errors import JobError
 
 
@@ -104,10 +105,9 @@ def test_what_no_program_needs_never_travels(tmp_path: Path) -> None:
     assert packed(tmp_path) == {"b/venv/mine.py", "train.py"}
 
 
-def test_sockets_pipes_and_devices_stay_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sockets_and_pipes_stay_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "train.py")
     os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "device").symlink_to("/dev/zero")
     monkeypatch.chdir(tmp_path)  # a socket's path is short
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("socket")
@@ -167,31 +167,118 @@ def test_a_link_travels_with_its_target(tmp_path: Path) -> None:
     assert (copy / "pkg/twice.yaml").read_text() == (copy / "folder/a.yaml").read_text() == "x"
 
 
-def test_a_link_to_a_file_outside_becomes_that_file(tmp_path: Path) -> None:
-    write(tmp_path, "outside.sh", text="echo hello")
-    (tmp_path / "outside.sh").chmod(0o755)
-    origin = tmp_path / "origin"
-    origin.mkdir()
-    (origin / "inside.sh").symlink_to("../outside.sh")
-    (origin / "second.sh").symlink_to("inside.sh")
-    found = bundle.pack(origin)
-    assert found.size == 2 * len("echo hello")
-    copy = unpack(found, tmp_path / "copy")
-    for name in ("inside.sh", "second.sh"):
-        assert not (copy / name).is_symlink()
-        assert (copy / name).read_text() == "echo hello"
-        assert os.access(copy / name, os.X_OK)
-
-
-def test_a_link_to_a_folder_outside_is_refused_until_it_is_ignored(tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", ["big/data.npz", "big", "link"])
+def test_a_link_that_leads_out_is_refused_until_it_is_ignored(target: str, tmp_path: Path) -> None:
     write(tmp_path, "big/data.npz", "origin/train.py", "origin/sub/m.py")
+    (tmp_path / "link").symlink_to("big/data.npz")
     link = tmp_path / "origin" / "sub" / "data"
-    link.symlink_to(tmp_path / "big")
-    with pytest.raises(JobError, match=r"sub/data: a link to .*/big, a folder outside") as refused:
+    link.symlink_to(f"../../{target}")
+    with pytest.raises(JobError, match=r"sub/data: a link to .*/big.*, outside of the program's") as refused:
         bundle.pack(tmp_path / "origin")
     line = str(refused.value).partition("add the line ")[2].split()[0]
     ignore(tmp_path / "origin", line, file=".oarlockignore")
     assert packed(tmp_path / "origin") == {"train.py", "sub/m.py"}
+
+
+# Credentials.
+
+KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\ncanary-4711\n"
+CREDENTIALS = {
+    **dict.fromkeys((".ssh/known_hosts", ".ssh/id_rsa", ".aws/credentials", ".azure/msal.json"), ""),
+    **dict.fromkeys((".gnupg/private-keys-v1.d/x", ".kube/config", ".netrc", ".env", "sub/.env.local"), ""),
+    **dict.fromkeys((".envrc", "id_ed25519", "id_rsa.pub", "certs/server.pem", "SERVER.PEM", "tls.key"), ""),
+    **dict.fromkeys((".bash_history", ".python_history", ".oarlock/runs/r1/token", ".git-credentials"), ""),
+    **dict.fromkeys((".pypirc", ".npmrc", ".docker/config.json", ".config/gcloud/credentials.db"), ""),
+    **dict.fromkeys(("kaggle.json", "kubeconfig", "sub/deep/.aws/config", "deploy.p12"), ""),
+    "deploy": KEY,
+    "cloud.json": '{"type": "service_account", "private_key": "canary-4711"}',
+    "sub/adc.json": '{"refresh_token": "canary-4711", "type":"authorized_user"}',
+}
+ORDINARY = ("train.py", "id_tables.py", "loss_history/1.csv", ".config/mine.yaml", "env.txt", "keys.json")
+
+
+def write_credentials(folder: Path) -> None:
+    for name, text in CREDENTIALS.items():
+        write(folder, name, text=text or "canary-4711")
+
+
+def content(found: bundle.Bundle) -> bytes:
+    return zlib.decompress(found.data, wbits=31)
+
+
+def test_credentials_stay_behind_and_are_named(tmp_path: Path) -> None:
+    write_credentials(tmp_path)
+    write(tmp_path, *ORDINARY)
+    found = bundle.pack(tmp_path)
+    assert set(found.files) == set(ORDINARY)
+    assert b"canary-4711" not in content(found)
+    for name in CREDENTIALS:
+        assert [one for one in found.withheld if one == name or (one[-1] == "/" and name.startswith(one))], (
+            name
+        )
+        assert bundle.left_behind(tmp_path, name) == ignored.CREDENTIAL
+
+
+@pytest.mark.parametrize(
+    "lines", [["!*"], ["!*", "!*/", "!**", "!*.*"], ["!/**/*"], ["!.ssh/*", "!*.pem", "!id_*"]]
+)
+def test_no_wildcard_takes_credentials_along(lines: list[str], tmp_path: Path) -> None:
+    write_credentials(tmp_path)
+    ignore(tmp_path, *lines, file=".oarlockignore")
+    assert b"canary-4711" not in content(bundle.pack(tmp_path))
+
+
+def test_oarlockignore_takes_credentials_along_by_name(tmp_path: Path) -> None:
+    write_credentials(tmp_path)
+    lines = ["!.env", "!/certs/server.pem", "!.ssh/known_hosts", "!.kube/", "!cloud.json", "!deploy", "!*"]
+    ignore(tmp_path, *lines, file=".oarlockignore")
+    taken = {".env", "certs/server.pem", ".ssh/known_hosts", ".kube/config", "cloud.json", "deploy"}
+    assert packed(tmp_path) == taken
+    ignore(tmp_path, *lines, "deploy", ".env", file=".oarlockignore")
+    assert packed(tmp_path) == taken - {"deploy", ".env"}
+
+
+def test_a_link_to_a_credential_stays_behind_with_it(tmp_path: Path) -> None:
+    write(tmp_path, ".ssh/id_rsa", "train.py")
+    (tmp_path / "readme.txt").symlink_to(".ssh/id_rsa")
+    assert packed(tmp_path) == {"train.py"}
+
+
+def test_homes_and_records_do_not_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "people" / "me"))
+    monkeypatch.setenv("OARLOCK_HOME", str(tmp_path / "project" / "records"))
+    write(
+        tmp_path, "people/me/train.py", "project/train.py", "project/records/runs/r1/token", "link/train.py"
+    )
+    (tmp_path / "home").symlink_to("people/me")
+    refused = {
+        "/": "a folder that .* is in",
+        "people": "a folder that .* is in",
+        "people/me": "your home folder",
+        "home": "your home folder",
+        "project/records": "where Oarlock keeps its records",
+        "project/records/runs/r1": "where Oarlock keeps its records",
+    }
+    for name, why in refused.items():
+        with pytest.raises(JobError, match=f"{why}: put the program into a folder of its own"):
+            bundle.pack(tmp_path / name)
+    assert bundle.pack(tmp_path / "project").files == ("train.py",)
+    assert bundle.pack(tmp_path / "project").withheld == ("records/",)
+
+
+def test_why_something_was_left_behind_is_known(tmp_path: Path) -> None:
+    ignore(tmp_path, "# data", "*.bin", "/out/")
+    ignore(tmp_path / "data", "raw", file=".oarlockignore")
+    write(tmp_path, "train.py", "data/x/train.bin", "out/model", "data/raw/1", "pkg/__pycache__/m.txt")
+    why = {
+        "data/x/train.bin": f"line 2 of {tmp_path}/.gitignore (*.bin) leaves it out",
+        "out/model": f"line 3 of {tmp_path}/.gitignore (/out/) leaves it out",
+        "data/raw/1": f"line 1 of {tmp_path}/data/.oarlockignore (raw) leaves it out",
+        "pkg/__pycache__/m.txt": "__pycache__ never travels",
+        "train.py": None,
+        "nothing.bin": None,
+    }
+    assert {name: bundle.left_behind(tmp_path, name) for name in why} == why
 
 
 # What cannot be read, and what does not stand still.
@@ -237,9 +324,12 @@ def test_a_link_to_what_cannot_be_read_is_named(as_nobody: Path) -> None:
 
 
 def test_a_file_that_fails_while_it_is_read_is_named(tmp_path: Path) -> None:
-    (tmp_path / "memory").symlink_to("/proc/self/mem")  # a regular file whose first byte is an I/O error
-    with pytest.raises(JobError, match="mem: cannot be read: Input/output error"):
-        bundle.pack(tmp_path)
+    memory = bundle._Found("memory", "/proc/self/mem")  # a regular file whose first byte is an I/O error
+    with (
+        tarfile.open(tmp_path / "archive", "w") as archive,
+        pytest.raises(JobError, match="mem: cannot be read: Input/output error"),
+    ):
+        bundle._add(archive, memory)
 
 
 def test_files_that_change_after_they_were_found_travel_as_they_are(

@@ -1,7 +1,7 @@
 """The program's folder as it travels into a pod: one archive that is the same whenever the folder is.
 
-What the ignore files leave out (`ignored`) stays behind. Nothing is written here, and a folder that is left
-out is not looked into.
+What the ignore files leave out (`ignored`) and what may hold credentials stays behind; a link that leads out
+is refused. Nothing is written here, and a folder that is left out is not looked into.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
+from oarlock import runs
 from oarlock.agent.podpaths import AGENT
+from oarlock.credentials import is_key
 from oarlock.errors import JobError
-from oarlock.ignored import Ignored
+from oarlock.ignored import CREDENTIAL, Ignored
 from oarlock.reading.wording import printable
 
 LIMIT = 8 * 1024 * 1024  # compressed
@@ -70,6 +72,7 @@ class Bundle:
     data: bytes  # a .tar.gz
     files: tuple[str, ...]  # relative, with `/`; a name that is not UTF-8 as os.fsdecode has it
     size: int  # uncompressed
+    withheld: tuple[str, ...] = ()  # what stays behind because it may hold credentials
 
 
 def pack(folder: Path) -> Bundle:
@@ -78,7 +81,9 @@ def pack(folder: Path) -> Bundle:
         folder = folder.resolve()
         if not folder.is_dir():
             raise JobError(f"{printable(str(folder))}: no such folder")
-        found = _settle_links(folder, list(_walk(folder)))
+        _refuse_private(folder)
+        withheld: list[str] = []
+        found = _settle_links(folder, list(_walk(folder, withheld)))
     except OSError as problem:
         raise _unreadable(problem.filename or folder, problem) from None
     squeezed = _Squeezed()
@@ -95,12 +100,31 @@ def pack(folder: Path) -> Bundle:
         ) as archive:
             for one in found:
                 written = _add(archive, one)
-                if written is not None:
+                if written is CREDENTIAL:
+                    withheld.append(one.path)
+                elif isinstance(written, int):
                     files.append(one.path)
                     size += written
-        return Bundle(squeezed.finish(), tuple(files), size)
+        return Bundle(squeezed.finish(), tuple(files), size, tuple(sorted(withheld)))
     except _TooMuch:
         raise JobError(_too_much(folder, found)) from None
+
+
+def left_behind(folder: Path, path: str) -> str | None:
+    """Why something that is below the folder does not travel; None if it does, or is not there."""
+    folder = folder.resolve()
+    ignored, here = Ignored.above(folder), ""
+    for name in path.split("/"):
+        place = folder / here / name
+        if not place.exists():
+            return None
+        ignored = ignored.at(folder / here, here)
+        inside = _judge(ignored, here + name, place, place.is_dir())
+        if isinstance(inside, str):
+            return inside
+        ignored, here = inside, f"{here}{name}/"
+    is_withheld = place.is_file() and is_key(path, _head(place)) and not ignored.is_named(path)
+    return CREDENTIAL if is_withheld else None
 
 
 def agent_zip() -> bytes:
@@ -130,9 +154,25 @@ class _Found:
     is_executable: bool = False
     link: str | None = None  # what the archive's link says
     is_link: bool = False  # found as one, and not yet settled
+    is_named: bool = False  # .oarlockignore takes it along by its name
 
 
-def _walk(folder: Path) -> Iterator[_Found]:
+def _refuse_private(folder: Path) -> None:
+    """Folders that hold more of somebody than a program."""
+    home, records = Path("~").expanduser().resolve(), runs.home().resolve()
+    if home.is_relative_to(folder):
+        whose = "your home folder" if folder == home else f"a folder that {home} is in"
+    elif folder == records or folder.is_relative_to(records / "runs"):
+        whose = "where Oarlock keeps its records"
+    else:
+        return
+    raise JobError(
+        f"{printable(str(folder))} would travel to the cluster, and is {whose}: "
+        "put the program into a folder of its own, and start it from there"
+    )
+
+
+def _walk(folder: Path, withheld: list[str]) -> Iterator[_Found]:
     waiting = [("", Ignored.above(folder))]
     while waiting:
         here, ignored = waiting.pop()
@@ -147,34 +187,36 @@ def _walk(folder: Path) -> Iterator[_Found]:
         for entry in entries:
             path = here + entry.name
             is_folder = entry.is_dir(follow_symlinks=False)
-            if _never_travels(entry):
-                continue
-            inside = ignored.ask(path, is_folder)
-            if inside is None:
-                continue
-            if is_folder:
+            inside = _judge(ignored, path, Path(entry.path), is_folder)
+            if isinstance(inside, str):
+                if inside == CREDENTIAL:
+                    withheld.append(path + "/" * is_folder)
+            elif is_folder:
                 waiting.append((path + "/", inside))
             elif entry.is_symlink():
                 yield _Found(path, entry.path, is_link=True)
             elif entry.is_file():
                 try:
-                    yield _regular(path, entry.path, entry.stat())
+                    seen = entry.stat()
                 except FileNotFoundError:
-                    pass  # gone since it was listed
+                    continue  # gone since it was listed
+                is_executable = bool(seen.st_mode & stat.S_IXUSR)
+                yield _Found(path, entry.path, seen.st_size, is_executable, is_named=inside.is_named(path))
 
 
-def _never_travels(entry: os.DirEntry[str]) -> bool:
-    if entry.name == "venv":
-        return Path(entry.path, "pyvenv.cfg").exists()
-    return entry.name in _NEVER or entry.name.endswith(".pyc")
-
-
-def _regular(path: str, source: str, seen: os.stat_result) -> _Found:
-    return _Found(path, source, seen.st_size, bool(seen.st_mode & stat.S_IXUSR))
+def _judge(ignored: Ignored, path: str, place: Path, is_folder: bool) -> Ignored | str:
+    """Why it stays behind; or what is known inside of it."""
+    name = place.name
+    is_environment = name == "venv" and (place / "pyvenv.cfg").exists()
+    if name in _NEVER or name.endswith(".pyc") or is_environment:
+        return f"{name} never travels"
+    if is_folder and place == runs.home().resolve():
+        return CREDENTIAL
+    return ignored.ask(path, is_folder)
 
 
 def _settle_links(folder: Path, found: list[_Found]) -> list[_Found]:
-    """A link travels with its target; one that leads outside becomes the file it leads to. All sorted."""
+    """A link travels with its target; one that leads outside is refused. All sorted."""
     settled = {one.path: one for one in found if not one.is_link}
     travelling = {place for path in settled for place in (path, *_folders(path))}
     for one in found:
@@ -185,7 +227,7 @@ def _settle_links(folder: Path, found: list[_Found]) -> list[_Found]:
 
 def _settle(folder: Path, link: _Found, travelling: set[str]) -> _Found | None:
     try:
-        seen = Path(link.source).stat()
+        Path(link.source).stat()
     except PermissionError:
         raise
     except OSError:
@@ -196,15 +238,14 @@ def _settle(folder: Path, link: _Found, travelling: set[str]) -> _Found | None:
             return None
         # Said anew, as `../../home/me/project/x` or an absolute path would mean nothing in a pod.
         return replace(link, link=os.path.relpath(target, Path(link.source).parent))
-    if stat.S_ISREG(seen.st_mode):
-        return _regular(link.path, str(target), seen)
-    if stat.S_ISDIR(seen.st_mode):
-        raise JobError(
-            f"{printable(link.source)}: a link to {printable(str(target))}, a folder outside the program's, "
-            f"does not travel to a cluster; add the line /{printable(link.path)} to {folder}/.oarlockignore, "
-            "or keep data in a volume or a bucket (storage.data)"
-        )
-    return None
+    instead = (
+        "keep data in a volume or a bucket (storage.data)" if target.is_dir() else "put a copy in its place"
+    )
+    raise JobError(
+        f"{printable(link.source)}: a link to {printable(str(target))}, outside of the program's folder, "
+        f"does not travel to a cluster; add the line /{printable(link.path)} to "
+        f"{printable(str(folder))}/.oarlockignore, or {instead}"
+    )
 
 
 def _folders(path: str) -> Iterator[str]:
@@ -245,8 +286,8 @@ class _Squeezed:
             raise _TooMuch
 
 
-def _add(archive: tarfile.TarFile, one: _Found) -> int | None:
-    """How many bytes it had; None if it is gone since it was found."""
+def _add(archive: tarfile.TarFile, one: _Found) -> int | str | None:
+    """How many bytes it had; CREDENTIAL if it does not travel; None if it is gone since it was found."""
     member = tarfile.TarInfo(one.path)  # mtime, uid and gid are 0, and nobody's names
     if one.link is not None:
         member.type, member.linkname, member.mode = tarfile.SYMTYPE, one.link, 0o777
@@ -258,6 +299,8 @@ def _add(archive: tarfile.TarFile, one: _Found) -> int | None:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return None
             content = file.read(LIMIT)
+            if is_key(one.path, content) and not one.is_named:
+                return CREDENTIAL
             member.size = len(content)
             if len(content) < LIMIT:  # all of it, whatever it has become since it was found
                 archive.addfile(member, io.BytesIO(content))
@@ -273,8 +316,13 @@ def _add(archive: tarfile.TarFile, one: _Found) -> int | None:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """What was a file may be a pipe by now."""
-    return os.open(path, flags | os.O_NONBLOCK)
+    """What was a file may be a pipe by now, or a link."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(LIMIT)
 
 
 def _unreadable(path: str | Path, problem: OSError) -> JobError:

@@ -2,6 +2,7 @@
 
 What .gitignore leaves out stays behind, as git would have it; .oarlockignore, in the same syntax, has the
 last word. Where .gitignore leaves a whole folder out, its line `!data/small.csv` still fetches that one file.
+Credentials stay behind unless a line of .oarlockignore without wildcards fetches them: `!*` does not.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
+from oarlock.credentials import is_credential
+from oarlock.reading.wording import printable
+
+CREDENTIAL = "it may hold credentials"
+
 
 @dataclass(frozen=True)
 class Ignored:
@@ -23,7 +29,7 @@ class Ignored:
     prefix: str  # from the repository's root to the program's folder
     git: tuple[_IgnoreFile, ...] = ()  # the nearest first
     own: tuple[_IgnoreFile, ...] = ()
-    only_fetched: bool = False  # .gitignore leaves this folder out: only what .oarlockignore fetches travels
+    closed: str | None = None  # by what this folder is left out: only what .oarlockignore fetches travels
 
     @classmethod
     def above(cls, folder: Path) -> Ignored:
@@ -48,22 +54,34 @@ class Ignored:
             joined = replace(joined, own=(_IgnoreFile.read(own, start), *self.own))
         return joined
 
-    def ask(self, path: str, is_folder: bool) -> Ignored | None:
-        """None for what stays behind, otherwise what is known inside of it."""
-        path = self.prefix + path
-        leaves_out = _verdict(self.own, path, is_folder)
-        if leaves_out is None:
-            leaves_out = self.only_fetched or _verdict(self.git, path, is_folder)
-            if leaves_out and is_folder and _is_on_the_way(self.own, path):
-                return replace(self, only_fetched=True)
-        return None if leaves_out else replace(self, only_fetched=False)
+    def ask(self, path: str, is_folder: bool) -> Ignored | str:
+        """By what rule it stays behind; or what is known inside of it."""
+        full = self.prefix + path
+        line = _deciding(self.own, full, is_folder)
+        if line is not None and line.why is not None:
+            return line.why
+        why = None if line else self.closed
+        if line is None and why is None and (theirs := _deciding(self.git, full, is_folder)):
+            why = theirs.why
+        may_hold_keys = self.closed == CREDENTIAL or is_credential(path, is_folder)
+        if why is None and may_hold_keys and not self.is_named(path, is_folder):
+            why = CREDENTIAL
+        if why is None or (is_folder and _is_on_the_way(self.own, full, by_name=why == CREDENTIAL)):
+            return replace(self, closed=why)
+        return why
+
+    def is_named(self, path: str, is_folder: bool = False) -> bool:
+        """Whether .oarlockignore takes it along by its name."""
+        line = _deciding(self.own, self.prefix + path, is_folder, by_name=True)
+        return line is not None and line.why is None
 
 
 @dataclass(frozen=True)
 class _Line:
     regex: re.Pattern[str]
-    leaves_out: bool
+    why: str | None  # what it says of what it leaves out; None for a line that takes along
     only_folders: bool = False
+    is_name: bool = True  # without a wildcard
 
     def matches(self, path: str, is_folder: bool) -> bool:
         if self.only_folders and not is_folder:
@@ -85,18 +103,21 @@ class _IgnoreFile:
     def read(cls, file: Path, start: int) -> _IgnoreFile:
         text = os.fsdecode(file.read_bytes().removeprefix(b"\xef\xbb\xbf"))
         read = cls(start)
-        for line in text.split("\n"):
-            read._take(_trimmed(line.removesuffix("\r")))
+        for number, line in enumerate(text.split("\n"), 1):
+            trimmed = _trimmed(line.removesuffix("\r"))
+            read._take(
+                trimmed, f"line {number} of {printable(str(file))} ({printable(trimmed)}) leaves it out"
+            )
         return read
 
-    def _take(self, text: str) -> None:
+    def _take(self, text: str, why: str) -> None:
         only_folders = text.endswith("/")
         text = text.removesuffix("/")
-        line = _compiled(text, only_folders)
+        line = _compiled(text, only_folders, why)
         if line is None:
             return
         self.lines.insert(0, line)  # the last that matches decides
-        if line.leaves_out:
+        if line.why is not None:
             return
         parts = text[1:].lstrip("/").split("/")
         for end in range(1, len(parts)):
@@ -113,7 +134,7 @@ def _trimmed(line: str) -> str:
     return text + " " if is_protected and text != line else text
 
 
-def _compiled(text: str, only_folders: bool = False) -> _Line | None:
+def _compiled(text: str, only_folders: bool = False, why: str = "") -> _Line | None:
     try:
         with warnings.catch_warnings():  # a strange `[[` is not for the launcher to report
             warnings.simplefilter("ignore")
@@ -122,16 +143,22 @@ def _compiled(text: str, only_folders: bool = False) -> _Line | None:
         return None  # git takes a line it cannot read for one that matches nothing
     if not patterns or patterns[0].include is None or patterns[0].regex is None:
         return None  # empty, or a comment
-    return _Line(patterns[0].regex, patterns[0].include, only_folders)
+    is_name = not set(text) & set("*?[")
+    return _Line(patterns[0].regex, why if patterns[0].include else None, only_folders, is_name)
 
 
-def _verdict(files: Iterable[_IgnoreFile], path: str, is_folder: bool) -> bool | None:
+def _deciding(
+    files: Iterable[_IgnoreFile], path: str, is_folder: bool, by_name: bool = False
+) -> _Line | None:
+    """With `by_name`, a line with wildcards takes nothing along."""
     for file in files:
         for line in file.lines:
-            if line.matches(path[file.start :], is_folder):
-                return line.leaves_out
+            counts = line.is_name or line.why is not None or not by_name
+            if counts and line.matches(path[file.start :], is_folder):
+                return line
     return None
 
 
-def _is_on_the_way(files: Iterable[_IgnoreFile], path: str) -> bool:
-    return any(way.matches(path[file.start :], True) for file in files for way in file.ways)
+def _is_on_the_way(files: Iterable[_IgnoreFile], path: str, by_name: bool) -> bool:
+    ways = ((way, file) for file in files for way in file.ways if way.is_name or not by_name)
+    return any(way.matches(path[file.start :], True) for way, file in ways)

@@ -85,7 +85,10 @@ class Child:
             return
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            self._on_line(json.loads(line))
+            try:
+                self._on_line(json.loads(line))
+            except ValueError:
+                pass  # a library's own word
         if not data:
             self._loop.forget(self._out)
             self._on_end()

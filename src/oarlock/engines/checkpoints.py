@@ -6,6 +6,7 @@ it imports nothing else of ours, and any Python 3.9 runs it.
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from oarlock.training.store import Checkpoint, Manifest, Store, verify
+from oarlock.training.store import Checkpoint, Manifest, Store, position, verify
 
 Entry = dict[str, Any]  # name, step, generation, epoch, saved, workers, size, metrics, where, state, why
 FOLDER = "folder"
@@ -49,6 +50,8 @@ class Folder:
         """Bytes that it has freed."""
         freed = 0
         for name in names:
+            if position(name) is None:
+                raise OSError(errno.EINVAL, "no name of a checkpoint", name)
             path = self._store.folder / name
             taken = _taken(path)
             try:
@@ -66,9 +69,9 @@ def entry(name: str, where: str, manifest: Manifest, why: str | None, is_verifie
         "name": name,
         "step": int(step),
         "generation": int(generation[1:]),
-        "epoch": manifest.get("epoch"),
-        "saved": manifest.get("saved"),
-        "workers": manifest.get("world"),
+        "epoch": _number(manifest.get("epoch")),
+        "saved": _number(manifest.get("saved")),
+        "workers": _number(manifest.get("world")),
         "size": sum(file["size"] for file in manifest.get("files", {}).values()),
         "metrics": {key: _plain(value) for key, value in metrics.items()},
         "where": where,
@@ -77,9 +80,14 @@ def entry(name: str, where: str, manifest: Manifest, why: str | None, is_verifie
     }
 
 
+def _number(value: Any) -> Any:
+    """None for what is none: the manifest is somebody's."""
+    return value if type(value) in (int, float) and math.isfinite(value) else None
+
+
 def _plain(value: Any) -> Any:
     """nan and the infinities are no JSON."""
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    return value if _number(value) is not None or isinstance(value, (bool, str)) else str(value)
 
 
 def _size(path: Path) -> int:

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from oarlock.engines import checkpoints
 from oarlock.engines.checkpoints import Entry
@@ -34,6 +36,20 @@ _START = (
 )
 
 
+class _Entry(msgspec.Struct):
+    name: str
+    step: int
+    generation: int
+    epoch: int | float | None
+    saved: float | None
+    workers: int | float | None
+    size: int
+    metrics: dict[str, bool | int | float | str]
+    where: Literal["folder"]
+    state: Literal["broken", "whole", "complete"]
+    why: str | None
+
+
 @contextmanager
 def opened(api: Api, run: RunFolder, path: str, *, writes: bool) -> Iterator[PodFolder]:
     with ExitStack() as pods:
@@ -52,21 +68,31 @@ class PodFolder:
         self._beside: str | None = None  # our own pod, once there is one
 
     def look(self, verifies: bool) -> list[Entry]:
-        found: list[Entry] = self._ask("look", verifies=verifies)
-        return found
+        found = self._ask("look", list[_Entry], verifies=verifies)
+        return [msgspec.structs.asdict(one) for one in found if store.position(one.name)]
 
     def newest(self) -> str | None:
-        found: str | None = self._ask("newest")
+        found: str | None = self._ask("newest", str | None)
         return found
 
     def fence(self) -> tuple[str, int] | None:
-        found: list[Any] | None = self._ask("fence")
-        return (str(found[0]), int(found[1])) if found else None
+        found: tuple[str, int] | None = self._ask("fence", tuple[str, int] | None)
+        return found
 
     def delete(self, names: Sequence[str]) -> int:
-        return int(self._ask("delete", names=list(names)))
+        freed: int = self._ask("delete", int, names=list(names))
+        return freed
 
-    def _ask(self, do: str, **more: Any) -> Any:
+    def _ask(self, do: str, answer: Any, **more: Any) -> Any:
+        """What a pod answers is checked: its program may have written anything there."""
+        try:
+            return msgspec.json.decode(self._ask_somewhere(do, **more), type=answer)
+        except (ValueError, RecursionError):
+            raise OarlockError(
+                f"what came from the pods of {self._run.name} is no list of checkpoints"
+            ) from None
+
+    def _ask_somewhere(self, do: str, **more: Any) -> bytes:
         order = json.dumps({"folder": self._path, "do": do, **more})
         leader = pull.leader(self._api, self._run.name) if self._beside is None else None
         if leader is not None:
@@ -79,13 +105,13 @@ class PodFolder:
             self._beside = self._pods.enter_context(storepod.mounted(self._api, self._run, self._purpose))
         return self._ask_in(self._beside, order)
 
-    def _ask_in(self, pod: str, order: str) -> Any:
+    def _ask_in(self, pod: str, order: str) -> bytes:
         words = ["python3", "-c", _START, _packed(), order]
         code, said, complaint = exec.run(self._api, pod, words)
         if code:
             lines = complaint.decode(errors="replace").strip().splitlines() or ["it said nothing"]
             raise OarlockError(f"pod {pod} could not do it (exit code {code}): {lines[-1]}")
-        return json.loads(said)
+        return said
 
 
 def _packed() -> str:

@@ -46,6 +46,7 @@ def pack(jobfile: JobFile, run: str, part: int = PART, is_new: bool = False) -> 
         written=yaml.safe_dump(to_data(job), sort_keys=False),
         agent=bundle.agent_zip(),
         program=packed.data,
+        withheld=packed.withheld,
         token=secrets.token_hex(32),
         framework=framework,
         part=part,

@@ -24,6 +24,7 @@ class Parcel:
     program: bytes
     token: str
     framework: str = "none"
+    withheld: tuple[str, ...] = ()  # of the program's folder, what may hold credentials
     part: int = PART
 
     @property
