@@ -93,7 +93,7 @@ class Adopted:
 
 
 def adopt(
-    place: Path, cwd: str, env: Mapping[str, str], network: str
+    place: Path, cwd: str, env: Mapping[str, str], network: str = "shared"
 ) -> tuple[Adopted, socket.socket] | None:
     """A zygote for this run, and the line to it, from whoever stayed in that place."""
     ours, theirs = socket.socketpair()
