@@ -96,17 +96,12 @@ class Question:
 
 
 def challenge(told: Message) -> str:
-    version = told.get("version", 1)  # 1 did not say
-    found = _text(told, "challenge", _NONCE)
-    if version != VERSION:
-        raise OtherVersionError(_whole(told, "version") if "version" in told else 1)
-    return found
+    _check_version(told)
+    return _text(told, "challenge", _NONCE)
 
 
 def greeting(told: Message) -> Greeting:
-    version = _whole(told, "version")
-    if version != VERSION:
-        raise OtherVersionError(version)
+    _check_version(told)
     hello = _object(told.get("hello"), "hello")
     nonce = _text(told, "nonce", _NONCE)
     if hello.get("client") is True:
@@ -120,6 +115,12 @@ def greeting(told: Message) -> Greeting:
             host=_text(hello, "host", _HOST),
         ),
     )
+
+
+def _check_version(told: Message) -> None:
+    version = _whole(told, "version") if "version" in told else 1  # which did not say
+    if version != VERSION:
+        raise OtherVersionError(version)
 
 
 # Members
