@@ -32,6 +32,7 @@ bench: .venv/.all
 
 soak: .venv/.all
 	OARLOCK_MOMENTS=50 $(BIN)/python -m pytest -p conftest soak tests/agent/test_random_ends.py tests/frameworks tests/test_mutated_jobs.py
+	OARLOCK_ODD_ROUNDS=50 $(BIN)/python -m pytest -o timeout=7200 tests/agent/test_fuzz.py
 	OARLOCK_MOMENTS=200 $(BIN)/python -m pytest -p conftest tests/training/test_saving.py
 
 clean:

@@ -89,7 +89,7 @@ def call(leader: Leader, said: list[bytes]) -> None:
     """As somebody who may not even read the token, if we may be somebody else."""
     lines = "\n".join(base64.b64encode(one).decode() for one in said)
     words = [sys.executable, "-c", STRANGER, *map(str, leader.address)]
-    subprocess.run(words, input=lines, text=True, check=True, timeout=600)
+    subprocess.run(words, input=lines, text=True, check=True, timeout=600 * odd.ROUNDS)
 
 
 def frame(text: bytes) -> bytes:
@@ -334,7 +334,7 @@ def test_a_task_that_talks_nonsense_costs_its_lines(
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "said").write_bytes(b"\n".join(said))
     gang = start(TALKING)
-    state = gang.end()
+    state = gang.end(120 * odd.ROUNDS)
     assert (state.state, state.code, state.restarts) == ("succeeded", 0, 0), gang.told()
     assert state.tasks["worker-0"].step == 10**6
     notes = [event["text"] for event in gang.of("note")]

@@ -97,3 +97,9 @@ def test_a_pod_is_the_same_machine_when_its_container_starts_again(
     """Else a worker that comes back with a lost node would, once refused, return as another one."""
     monkeypatch.setattr(pod_agent, "WORK", tmp_path)
     assert pod_agent._machine() == pod_agent._machine()
+
+
+def test_a_pod_whose_agent_fails_says_so_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_agent, "_LAST_WORDS", tmp_path / "last")
+    assert pod_agent._guarded(lambda: 1 // 0) == 1
+    assert (tmp_path / "last").read_text().startswith("the agent failed: ZeroDivisionError")

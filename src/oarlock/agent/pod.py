@@ -21,7 +21,7 @@ import sys
 import tarfile
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, cast
@@ -63,9 +63,16 @@ def main() -> int:
         _unpack(spec)
     except OSError as problem:
         return _fail(f"{problem.filename or 'a file'} cannot be written: {problem.strerror}")
+    return _guarded(
+        lambda: _follow(spec, role, index, address) if address else _lead(spec, role, index),
+    )
+
+
+def _guarded(live: Callable[[], int]) -> int:
+    """An agent that fails says so last, and ends with an error: whoever takes this pod's place goes on."""
     try:
-        return _follow(spec, role, index, address) if address else _lead(spec, role, index)
-    except Exception as error:  # whoever takes this pod's place goes on
+        return live()
+    except Exception as error:
         traceback.print_exc()
         return _fail(f"the agent failed: {type(error).__name__}: {error}")
 
