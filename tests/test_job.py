@@ -206,7 +206,7 @@ MISTAKES: list[tuple[dict[Any, Any], str]] = [
     ({"limits": {"restarts": {"a": 1}}}, "limits.restarts: expected a whole number, found a mapping"),
     ({"limits": {"restarts": {}}}, "limits.restarts: expected a whole number, found an empty mapping"),
     ({"limits": {"restarts": -1}}, "limits.restarts: expected 0 or more, found -1"),
-    ({"limits": 3}, "limits: expected restarts, stall, runtime, rendezvous and grace, found 3"),
+    ({"limits": 3}, "limits: expected restarts, stall, runtime, rendezvous, grace and logs, found 3"),
     ({"roles": ["worker"]}, "roles: expected chief, worker, ps and evaluator, found a list"),
     ({"roles": {"worker": []}}, "roles.worker: expected a list of one group or more, found an empty list"),
     ({"roles": {"worker": [1, [2]]}}, f"roles.worker.1: {ROLE}, found a list"),

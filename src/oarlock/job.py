@@ -262,6 +262,11 @@ class Limits(Section, frozen=True, kw_only=True):
     runtime: Annotated[Duration | None, _LIMIT, "Stop the run after so long; none for no limit."] = None
     rendezvous: Annotated[Duration, kinds.duration("1s"), "How long to wait for all members."] = Duration(300)
     grace: Annotated[Duration, kinds.duration(), "From asking a task to stop to killing it."] = Duration(30)
+    logs: Annotated[
+        Size | None,
+        kinds.size("64Ki", or_none=True),
+        "Output of each task to keep, the newest; none for all.",
+    ] = Size(1 << 30)
 
 
 class Job(Section, frozen=True, kw_only=True):

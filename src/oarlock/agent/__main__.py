@@ -38,7 +38,9 @@ def main() -> int:
 def _lead(spec: Spec) -> int:
     folder = Path(spec.folder)
     lines = (folder / "events.jsonl").read_text(errors="replace").splitlines()
-    record = Record(folder, events.fold(spec.run, filter(None, map(events.decode, lines))))
+    record = Record(
+        folder, events.fold(spec.run, filter(None, map(events.decode, lines))), limit=spec.limits.logs
+    )
     # Whoever reads this may send us a signal at once; it waits until there is somebody to hear it.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
     record.emit("agent", pid=os.getpid(), host=socket.gethostname())
@@ -54,7 +56,7 @@ def _lead(spec: Spec) -> int:
 def _follow(call: argparse.Namespace, spec: Spec) -> int:
     address = call.join or (Path(spec.folder) / "address").read_text().strip()
     host, port = address.rsplit(":", 1)
-    record = Record(Path(spec.folder), events.RunState(spec.run))
+    record = Record(Path(spec.folder), events.RunState(spec.run), limit=spec.limits.logs)
     try:
         return life.follow(
             spec, record, spec.seat(call.machine), (host, int(port)), call.bind or spec.bind

@@ -85,7 +85,7 @@ def _lead(spec: Spec, role: str, index: int) -> int:
     is_resumed = _take_resumption(folder, spec.resumed)
     past = _past(folder / "events.jsonl")
     echo = Echo(leads=True)
-    record = Record(folder, events.fold(spec.run, past), echo)
+    record = Record(folder, events.fold(spec.run, past), echo, spec.limits.logs)
     echo.replay(past)
     if not past:
         tasks = [task.name for task in form(spec.sizes)]

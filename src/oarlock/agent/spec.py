@@ -18,6 +18,7 @@ class Limits:
     runtime: float | None = None
     rendezvous: float = 300.0
     grace: float = 30.0
+    logs: int | None = 1 << 30  # bytes of each task
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,7 @@ def _limits(job: Job) -> Limits:
         runtime=_seconds(limits.runtime),
         rendezvous=limits.rendezvous.seconds,
         grace=limits.grace.seconds,
+        logs=None if limits.logs is None else limits.logs.bytes,
     )
 
 

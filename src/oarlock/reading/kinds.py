@@ -244,8 +244,19 @@ def flag_or_duration(least: str) -> Kind:
     return Kind(read, {"anyOf": [{"type": "boolean"}, *shortest.schema["anyOf"]]})
 
 
-def size() -> Kind:
-    return Kind(Size.parse, {"anyOf": [{"type": "integer", "minimum": 1}, _matching(Size.PATTERN)]})
+def size(least: str = "1", or_none: bool = False) -> Kind:
+    smallest = Size.parse(least)
+
+    def read(written: Any) -> Size | None:
+        if or_none and isinstance(written, str) and written.lower() == "none":
+            return None
+        found = Size.parse(written)
+        if found < smallest:
+            raise unexpected(f"{least} or more", written, "write none for no limit" if or_none else "")
+        return found
+
+    forms = [{"type": "integer", "minimum": smallest.bytes}, _matching(Size.PATTERN)]
+    return Kind(read, {"anyOf": [*forms, _matching("[Nn][Oo][Nn][Ee]")] if or_none else forms})
 
 
 def replicas() -> Kind:

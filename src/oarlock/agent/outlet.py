@@ -1,0 +1,74 @@
+"""A thread that writes for the agent, so that a disk that hangs or a pipe that nobody reads stops no loop.
+
+What is put first is done first. As long as the writing proceeds, whoever puts too much waits for room, as
+it would for a slow disk. Once nothing has moved for a moment, what may be lost is refused instead, and no
+one waits any more until everything is written.
+"""
+
+from __future__ import annotations
+
+import atexit
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable
+
+_MOST = 16 << 20  # bytes that may wait
+_MOMENT = 0.1  # seconds for an event to be written
+_FAREWELL = 15.0  # seconds at the end of the process
+
+
+class Outlet:
+    def __init__(self, patience: float, most: int = _MOST) -> None:
+        self.patience = patience
+        self.most = most
+        self.is_stalled = False  # there was no room for too long
+        self._jobs: deque[tuple[Callable[[], None], int]] = deque()
+        self._size = 0
+        self._is_late = False  # an event was not written in a moment
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def put(self, job: Callable[[], None], size: int = 0, *, must: bool = True) -> bool:
+        """Have it done, which must not raise. False where it may be lost, and there is no room for it."""
+        with self._changed:
+            if not must and not self._has_room(size):
+                patience = 0.0 if self.is_stalled else self.patience
+                if not self._changed.wait_for(lambda: self._has_room(size), patience):
+                    self.is_stalled = True
+                    return False
+            self._jobs.append((job, size))
+            self._size += size
+            self._changed.notify_all()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="oarlock-outlet", daemon=True)
+                self._thread.start()
+                atexit.register(self.flush, _FAREWELL)
+        return True
+
+    def settle(self) -> None:
+        """Wait a moment for all of it to be written, but not again and again while it is not."""
+        if not self._is_late:
+            self._is_late = not self.flush(_MOMENT)
+
+    def flush(self, seconds: float) -> bool:
+        """Whether everything is written, after that time at most."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._jobs, seconds)
+
+    def _has_room(self, size: int) -> bool:
+        return not self._jobs or self._size + size <= self.most
+
+    def _work(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are for the loop
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: bool(self._jobs))
+                job, size = self._jobs[0]
+            job()
+            with self._changed:
+                self._jobs.popleft()
+                self._size -= size
+                if not self._jobs:
+                    self.is_stalled = self._is_late = False
+                self._changed.notify_all()
