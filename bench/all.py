@@ -16,6 +16,7 @@ import kubernetes_scale
 import launch_kubernetes
 import launch_tensorflow
 import launch_torch
+import logs
 import memory
 import steps
 from question import main
@@ -23,7 +24,7 @@ from question import main
 QUESTIONS = [
     module.QUESTION
     for module in (
-        *(launch_torch, launch_tensorflow, steps, kills, checkpoints, gang, client, memory),
+        *(launch_torch, launch_tensorflow, steps, kills, checkpoints, gang, client, memory, logs),
         *(launch_kubernetes, kubernetes_scale),
     )
 ]

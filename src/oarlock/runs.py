@@ -5,7 +5,7 @@
         agent.json          what the agent was told
         events.jsonl        everything that happened, a line each
         result.json         the final state, once there is one
-        logs/<generation>/<task>.log,  agent.log
+        logs/<generation>/<task>.log,  agent.log      (long ones in segments)
         checkpoints/  model/  tensorboard/
         lock                held as long as an agent has the run
 

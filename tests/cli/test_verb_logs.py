@@ -153,3 +153,20 @@ def test_following_shows_what_comes_until_the_end(oarlock: Any, tmp_path: Path) 
     assert reader.communicate(timeout=60)[0] == "worker-0 | gone\nworker-0 | and more\n"
     assert reader.returncode == 0
     eventually(lambda: not runs.find("slow").is_held(), "end")
+
+
+def test_only_the_newest_output_is_kept_and_what_is_gone_is_said(
+    oarlock: Any, home: Path, tmp_path: Path
+) -> None:
+    write(tmp_path / "train.py", "for number in range(5000): print('line', number)")
+    done = oarlock("run", "--name", "wordy", "--set", "limits.logs=64Ki", "train.py")
+    assert "worker-0 has written more than limits.logs: its oldest lines are dropped" in done.stdout
+    run = runs.find("wordy")
+    assert sum(path.stat().st_size for path in (run.path / "logs").rglob("*.log")) <= 64 * 1024 + 4096
+    shown = oarlock("logs", "wordy")
+    numbers = [int(line.split()[-1]) for line in shown.stdout.splitlines()]
+    assert numbers == list(range(5000 - len(numbers), 5000))
+    assert 1000 < len(numbers) < 2000
+    assert "of worker-0 are gone: limits.logs keeps the newest lines" in shown.stderr
+    last = oarlock("logs", "wordy", "--tail", "2")
+    assert (last.stdout, last.stderr) == ("worker-0 | line 4998\nworker-0 | line 4999\n", "")

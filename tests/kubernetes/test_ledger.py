@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from oarlock import runs
-from oarlock.agent import lines
+from oarlock.agent import lines, segments
 from oarlock.agent.spec import Program, Spec
 from oarlock.engines.kubernetes.ledger import Ledger
 from oarlock.engines.kubernetes.podlog import Position
+from oarlock.watch import Tail
 
 EVENT = {"t": 11.0, "kind": "agent", "pid": 1}
 
@@ -93,3 +95,22 @@ def test_lines_with_one_stamp_are_told_apart() -> None:
 )
 def test_what_is_no_line_of_ours_is_the_agents_own(text: str) -> None:
     assert lines.parse(text) is None
+
+
+def test_output_is_kept_to_its_limit_and_cut_back_across_segments(run: runs.RunFolder) -> None:
+    spec = Spec.from_json((run.path / "agent.json").read_text())
+    limit = 1 << 16
+    (run.path / "agent.json").write_text(replace(spec, limits=replace(spec.limits, logs=limit)).to_json())
+    reader, seen = Tail(run.path / "logs" / "1" / "worker-0.log"), []
+    for number in range(100):
+        ledger = Ledger(run)  # whoever watches next
+        ledger.take("uid", "pod", "2026-01-01T00:00:01Z", f"worker-0/1 | {number} {'x' * 1600}")
+        ledger.commit()
+        seen += [int(line.split()[1]) for line in reader.lines()]
+        *_, (_, newest) = segments.of(reader.path)
+        with newest.open("ab") as file:  # one that was killed before its commit
+            file.write(b"2026-01-01T00:00:02Z torn")
+    assert seen == list(range(100))
+    kept = segments.of(reader.path)
+    assert len(kept) > 2
+    assert sum(path.stat().st_size for _, path in kept) <= limit + 2000

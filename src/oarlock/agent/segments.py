@@ -108,7 +108,7 @@ class LogFile:
         """Whole lines. What was written of them before an error stays."""
         if self._fd is None:
             self._open()
-        elif self._is_full and not self.is_torn:
+        if self._is_full and not self.is_torn:
             self._next()
         assert self._fd is not None
         if self.is_torn:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from oarlock import events
 from oarlock.agent import lines
+from oarlock.agent.segments import Logs
 from oarlock.agent.spec import Spec
 from oarlock.agent.wanted import Wanted
 from oarlock.engines.kubernetes.podlog import Position
@@ -34,9 +36,11 @@ class Ledger:
         self.records: dict[str, int] = kept["records"]  # how many events of each of the leader's records
         self._sizes: dict[str, int] = kept["sizes"]
         self._waiting: dict[str, list[str]] = {}  # lines by file, until the next commit
+        self._output: dict[tuple[int, str], list[str]] = {}  # and of tasks, by generation and name
         self._roll_back()
         self.state = events.fold(run.name, run.events())
         self._spec = Spec.from_json((run.path / "agent.json").read_text())
+        self._logs = Logs(run.path / "logs", self._spec.limits.logs)
 
     @property
     def machines(self) -> int:
@@ -49,7 +53,8 @@ class Ledger:
         if isinstance(said, lines.EventLine):
             self._take_event(said)
         elif isinstance(said, lines.TaskLine):
-            self._append(f"logs/{said.generation}/{said.task}.log", f"{stamp} {said.text}")
+            key = said.generation, said.task
+            self._output.setdefault(key, []).append(f"{stamp} {said.text}")
         else:
             self._append("agent.log", f"{stamp} {pod}: {text}")
 
@@ -64,11 +69,15 @@ class Ledger:
         """Also when nothing is new: it says when the cluster was last seen."""
         for name, waiting in self._waiting.items():
             path = self.run.path / name
-            path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("ab") as file:
-                file.write("".join(f"{line}\n" for line in waiting).encode("utf-8", "replace"))
+                file.write(_joined(waiting))
             self._sizes[name] = path.stat().st_size
         self._waiting.clear()
+        for (generation, task), waiting in self._output.items():
+            with closing(self._logs.open(generation, task)) as log:
+                log.append(_joined(waiting))
+            self._sizes[log.path.relative_to(self.run.path).as_posix()] = log.path.stat().st_size
+        self._output.clear()
         kept = {
             "positions": {uid: asdict(position) for uid, position in self.positions.items()},
             "records": self.records,
@@ -97,6 +106,7 @@ class Ledger:
         self._waiting.setdefault(name, []).append(line)
 
     def _roll_back(self) -> None:
+        self._sizes = {name: size for name, size in self._sizes.items() if (self.run.path / name).exists()}
         first = self.run.path / "events.jsonl"
         if not self._sizes:  # as the submission wrote it
             self._sizes[first.name] = first.stat().st_size
@@ -105,6 +115,10 @@ class Ledger:
             name = path.relative_to(self.run.path).as_posix()
             if path.exists() and path.stat().st_size > self._sizes.get(name, 0):
                 os.truncate(path, self._sizes.get(name, 0))
+
+
+def _joined(waiting: list[str]) -> bytes:
+    return "".join(f"{line}\n" for line in waiting).encode("utf-8", "replace")
 
 
 def _kept(run: RunFolder) -> dict[str, Any]:
