@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 from clusters import Cluster
+from kubernetes.driving import Named
 
 from oarlock import jobfile
 from oarlock.engines.kubernetes import diagnose, labels, packing, submit
@@ -59,7 +60,7 @@ def told(api: Api, run: str, words: str = "", seconds: float = 90) -> Problem:
     seen: list[Problem] = []
 
     def ask() -> Problem | None:
-        seen[:] = diagnose.look(api, run)
+        seen[:] = diagnose.look(api, Named(run))
         return seen[0] if seen and words in seen[0].what else None
 
     try:

@@ -12,6 +12,7 @@ from pathlib import Path
 import locks
 import pytest
 from clusters import Cluster
+from kubernetes.driving import Named
 
 from oarlock.engines.kubernetes import ending
 from oarlock.engines.kubernetes.api import Api
@@ -68,7 +69,7 @@ def ended(api: Api) -> Iterator[list[str]]:
     yield names
     for name in names:
         jobs = {found["metadata"]["labels"][JOB] for found in api.all("Job", selecting(name))}
-        ending.delete(api, name, now=True, patience=60)
+        ending.delete(api, Named(name), now=True, patience=60)
         for job in jobs:
             if not ending.users_of(api, job, but=[name]):
                 ending.delete_claims(api, ending.claims_of(api, job), 60)

@@ -19,7 +19,7 @@ from waiting import eventually
 
 from oarlock.engines.kubernetes import ending
 from oarlock.engines.kubernetes.api import Api, Object
-from oarlock.engines.kubernetes.labels import selecting
+from oarlock.engines.kubernetes.labels import Identity, selecting
 
 SCRIPT = Path(sys.executable).with_name("oarlock")
 # The cluster's two nodes have two processors each, for all of the tests together.
@@ -46,6 +46,14 @@ while others:
             raise
         time.sleep(0.05)
 """
+
+
+class Named(Identity):
+    """Whatever runs have that name: a test knows that all of them are its own."""
+
+    @property
+    def selector(self) -> str:
+        return selecting(self.name)
 
 
 class Started:
@@ -162,7 +170,7 @@ class Driver:
             self.api.delete(kind, name)
         for job in self.jobs:
             for claim in ending.claims_of(self.api, job):
-                self.api.delete("PersistentVolumeClaim", claim)
+                self.api.delete("PersistentVolumeClaim", claim["metadata"]["name"])
         problems = [text for text in told if "oarlock: " in text and "there is no run" not in text]
         assert not problems, problems
 

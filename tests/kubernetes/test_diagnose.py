@@ -25,7 +25,7 @@ from kubernetes.causes import (
     until,
     users_namespace,
 )
-from kubernetes.driving import all_gpus
+from kubernetes.driving import Named, all_gpus
 
 from oarlock.engines.kubernetes import diagnose, ending, labels
 from oarlock.engines.kubernetes.api import Api, ApiError
@@ -257,7 +257,7 @@ def test_preemption_and_then_waiting_for_room_are_told(place: Api, admin: Api, t
         assert problem.fix == ("wait until other work ends, or ask for less with --set roles.worker.gpu=...")
         place.delete("Pod", "urgent")
         until("no problem once there is room", lambda: not diagnose.look(place, run))
-        ending.delete(place, run, now=True, patience=60)
+        ending.delete(place, Named(run), now=True, patience=60)
 
 
 @contextmanager

@@ -26,6 +26,7 @@ import pytest
 import wheels
 import yaml
 from clusters import Cluster
+from kubernetes.driving import Named
 from waiting import eventually
 
 from oarlock.cli.group import VERBS
@@ -184,7 +185,7 @@ def test_every_command_does_what_the_page_says_in_its_order(reader: Reader, api:
             "exit"
         ):
             run = re.sub(r"-lead$", "", line.split()[-1].rpartition("=")[2])
-            eventually(lambda run=run: not ending.remaining(api, run), f"end of all that is {run}'s")
+            eventually(lambda run=run: not ending.remaining(api, Named(run)), f"end of all that is {run}'s")
         if "--volumes" in line or "delete pvc" in line:
             eventually(lambda: not ending.claims_of(api, reader.job), "end of the claim")
     assert not reader.unnamed

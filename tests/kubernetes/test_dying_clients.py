@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kubernetes.driving import written
+from kubernetes.driving import Named, written
 from waiting import eventually
 
 from oarlock import runs
@@ -55,7 +55,7 @@ def test_sending_a_run(oarlock: Command, home: Path, api: Api, program: Path, en
             outcomes.append("complete")
         else:
             outcomes.append("nothing")
-        assert ending.remaining(api, name) == [], calls
+        assert ending.remaining(api, Named(name)) == [], calls
         if code == 0:
             break
     else:
@@ -88,7 +88,7 @@ def test_deleting_a_run(oarlock: Command, home: Path, api: Api, program: Path, e
             assert done.returncode == 0, (name, done.stdout + done.stderr)
         else:
             eventually(
-                lambda name=name: not ending.remaining(api, name), f"end of {name}, left to Kubernetes"
+                lambda name=name: not ending.remaining(api, Named(name)), f"end of {name}, left to Kubernetes"
             )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from cli.small_programs import SCRIPT, write
 from cli.terminals import Terminal
+from kubernetes.driving import Named
 from waiting import eventually
 
 from oarlock import jobfile
@@ -54,8 +55,8 @@ def run(place: Path, api: Api, cluster: Any) -> Iterator[RunFolder]:
             eventually(lambda: _is_running(run.name), "two running tasks")
             yield run
         finally:
-            ending.delete(api, name, now=True, patience=60)
-            ending.delete_claims(api, [name], 60)
+            ending.delete(api, Named(name), now=True, patience=60)
+            ending.delete_claims(api, ending.claims_of(api, name), 60)
 
 
 def _is_running(name: str) -> bool:

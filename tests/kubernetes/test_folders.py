@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from kubernetes.driving import MEET
+from kubernetes.driving import MEET, Named
 
 from oarlock import bundle
 from oarlock.engines.kubernetes import ending
@@ -71,7 +71,7 @@ def test_a_folder_that_is_too_large_creates_nothing(
     assert done.returncode == 2
     assert "weights.bin" in done.stderr
     assert ".oarlockignore" in done.stderr
-    assert ending.remaining(api, "live-huge") == []
+    assert ending.remaining(api, Named("live-huge")) == []
     assert not list((home / "runs").glob("*"))
 
 

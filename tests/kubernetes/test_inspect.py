@@ -17,6 +17,7 @@ import pytest
 from cli.small_programs import SCRIPT, write
 from cli.terminals import Terminal
 from cli.test_verb_tensorboard import started
+from kubernetes.driving import Named
 from waiting import eventually
 
 from oarlock import jobfile
@@ -97,8 +98,8 @@ def _run(place: Path, api: Api, name: str, workers: int, wait: float, *more: str
         eventually(lambda: _have_begun(api, name, workers), "begin of all workers")
         yield run
     finally:
-        ending.delete(api, name, now=True, patience=60)
-        ending.delete_claims(api, [name], 60)
+        ending.delete(api, Named(name), now=True, patience=60)
+        ending.delete_claims(api, ending.claims_of(api, name), 60)
 
 
 def _have_begun(api: Api, run: str, workers: int) -> bool:
@@ -258,7 +259,7 @@ def test_after_the_end(oarlock: Any, over: RunFolder, api: Api) -> None:
 
 def test_delete_finds_an_open_one(over: RunFolder, api: Api) -> None:
     with inspecting.beside(api, over, SHELL):
-        ending.delete(api, over.name, now=True, patience=60)
+        ending.delete(api, Named(over.name), now=True, patience=60)
         _is_clean(api, over.name)
 
 

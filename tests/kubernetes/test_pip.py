@@ -17,10 +17,9 @@ from urllib.parse import urlsplit
 
 import pytest
 from clusters import Cluster
-from kubernetes.driving import MEET, SMALL, Driver, all_complete, driving, pods_of
+from kubernetes.driving import MEET, SMALL, Driver, Named, all_complete, driving, pods_of
 
 from oarlock.engines.kubernetes.api import Api
-from oarlock.engines.kubernetes.labels import members
 
 PAIR = {"worker": {"replicas": 2, **SMALL}}
 BLOCK = """\
@@ -144,4 +143,4 @@ def test_a_pod_that_is_still_installing_leaves_when_asked(driver: Driver, api: A
         with silent.accept()[0]:
             done = driver.call("stop", run.name)
             assert (done.returncode, done.stdout) == (0, f"{run.name} stopped\n"), done.stderr
-    assert not api.all("Pod", members(run.name))
+    assert not api.all("Pod", Named(run.name).members)

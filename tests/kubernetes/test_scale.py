@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 from clusters import Cluster
-from kubernetes.driving import SMALL, Driver, Started, driving, jobs_of, until_all_step, unused
+from kubernetes.driving import SMALL, Driver, Named, Started, driving, jobs_of, until_all_step, unused
 from waiting import eventually
 
 from oarlock import runs
 from oarlock.engines.kubernetes import ending
 from oarlock.engines.kubernetes.api import Api
-from oarlock.engines.kubernetes.labels import JOB, members
+from oarlock.engines.kubernetes.labels import JOB
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 SIZES = [2, 4, 1, 3]
@@ -187,13 +187,13 @@ def test_a_run_that_is_being_stopped_is_not_scaled(cluster: Cluster, api: Api, t
         folder = driver.job(STUBBORN, roles=roles, limits=limits, kubernetes={"claim": "none"})
         run = driver.start(folder, "-d").succeed()
         until_all_step(driver, run.name, 1, 2, PATIENCE)
-        ending.stop(api, run.name)
+        ending.stop(api, Named(run.name))
         resume = f"`oarlock run --resume {run.name}`"
         for told in (f"is being stopped; {resume} goes on with it then", "is not running: it was stopped"):
             done = driver.call("scale", run.name, "3")
             assert (done.returncode, done.stdout) == (2, "")
             assert done.stderr == f"oarlock: {run.name} {told}\n"
-            for pod in api.all("Pod", members(run.name)):  # it has been stubborn for long enough
+            for pod in api.all("Pod", Named(run.name).members):  # it has been stubborn for long enough
                 api.delete("Pod", pod["metadata"]["name"], grace=0)
             assert driver.call("stop", run.name).returncode == 0
 
@@ -277,7 +277,7 @@ def mortal(driver: Driver, calls: int, *words: str) -> int:
 
 def until_pods(api: Api, run: str, size: int) -> None:
     """As many as there are workers, and the Jobs of one each for the leader and all the others."""
-    eventually(lambda: len(api.all("Pod", members(run))) == size, f"{size} pods of {run}")
+    eventually(lambda: len(api.all("Pod", Named(run).members)) == size, f"{size} pods of {run}")
     assert parallelism(api, run) == {"lead": 1, "worker": size - 1}
 
 

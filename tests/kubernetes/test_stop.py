@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 from clusters import Cluster
-from kubernetes.driving import SMALL, Driver, Started, driving, until_all_step
+from kubernetes.driving import SMALL, Driver, Named, Started, driving, until_all_step
 from waiting import eventually
 
 from oarlock.engines.kubernetes.api import Api
-from oarlock.engines.kubernetes.labels import members
 
 # Longer than `stop --now` waits for the end.
 JOB = {
@@ -70,11 +69,13 @@ def test_stop_now_ends_what_a_stop_only_asked_to_leave(driver: Driver, api: Api,
     asking = Started(run.name, driver, ["stop", run.name], driver.kubeconfig)
     try:
         eventually(lambda: state_of(driver, run.name) == "stopping", "stop")
-        eventually(lambda: all(map(is_leaving, api.all("Pod", members(run.name)))), "pods on their way out")
+        eventually(
+            lambda: all(map(is_leaving, api.all("Pod", Named(run.name).members))), "pods on their way out"
+        )
         done = driver.call("stop", "--now", run.name)
         assert (done.returncode, done.stdout) == (0, f"{run.name} stopped\n"), done.stderr
         assert asking.succeed().out == f"{run.name} stopped\n"
-        assert not api.all("Pod", members(run.name))
+        assert not api.all("Pod", Named(run.name).members)
     finally:
         asking.process.kill()
         asking.end()
@@ -86,7 +87,7 @@ def test_stop_now_waits_for_nobody_and_the_run_can_go_on(driver: Driver, api: Ap
         until_all_step(driver, run.name, generation, 2)
         done = driver.call("stop", "--now", run.name)
         assert (done.returncode, done.stdout) == (0, f"{run.name} stopped\n"), done.stderr
-        assert not api.all("Pod", members(run.name))
+        assert not api.all("Pod", Named(run.name).members)
         assert driver.call("run", "--resume", run.name, "-d").returncode == 0
     until_all_step(driver, run.name, 3, 2)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from cli.small_programs import SCRIPT, write
 from cli.test_verb_tensorboard import event_file, started, tags_at
+from kubernetes.driving import Named
 from waiting import eventually
 
 from oarlock import jobfile
@@ -64,8 +65,8 @@ def run(place: Path, api: Api) -> Iterator[RunFolder]:
     try:
         yield run
     finally:
-        ending.delete(api, name, now=True, patience=60)
-        ending.delete_claims(api, [name], 60)
+        ending.delete(api, Named(name), now=True, patience=60)
+        ending.delete_claims(api, ending.claims_of(api, name), 60)
 
 
 def _left(api: Api, run: str) -> list[str]:

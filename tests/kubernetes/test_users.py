@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from clusters import Cluster
-from kubernetes.driving import written
+from kubernetes.driving import Named, written
 from waiting import eventually
 
 from oarlock import runs
@@ -49,7 +49,7 @@ def test_view_is_told_which_permission_is_missing(
     assert done.returncode == 1
     assert done.stderr.splitlines()[0].startswith("oarlock: you may not create pods in namespace team")
     assert "role edit" in done.stderr
-    assert ending.remaining(api, "live-viewed") == []
+    assert ending.remaining(api, Named("live-viewed")) == []
     assert not any((tmp_path / "viewer" / "runs").iterdir())
 
 

@@ -30,7 +30,7 @@ def look(context: str | None, namespace: str | None, image: str | None) -> Itera
 
 def _look(api: Api, image: str | None) -> Iterator[Finding]:
     greeting = checks.greet(api)
-    user = checks.who(api)  # asked before anything is called fine: the version is told to strangers too
+    user = api.known_user()  # asked before anything is called fine: the version is told to strangers too
     yield finding("cluster", "ok", f"{api.server}, context {api.context or '-'}, namespace {api.namespace}")
     yield _version(greeting)
     yield _user(user)

@@ -18,8 +18,11 @@ from oarlock.errors import OarlockError, UnknownRun
 @click.option("--finished", is_flag=True, help="Every run that has ended.")
 @click.option("--force", is_flag=True, help="Kill those that are running first.")
 @click.option("--volumes", is_flag=True, help="On Kubernetes: the claims that Oarlock made for its job, too.")
+@click.option("--record", is_flag=True, help="Only the record here; a cluster is not asked.")
 @json_option("a JSON array of run and freed, in bytes")
-def verb(names: tuple[str, ...], finished: bool, force: bool, volumes: bool, as_json: bool) -> None:
+def verb(
+    names: tuple[str, ...], finished: bool, force: bool, volumes: bool, record: bool, as_json: bool
+) -> None:
     """Delete runs and everything they kept.
 
     Records, logs, checkpoints and models in the run's own folder; never folders that the job names. On
@@ -27,21 +30,22 @@ def verb(names: tuple[str, ...], finished: bool, force: bool, volumes: bool, as_
     """
     if not names and not finished:
         raise click.UsageError("which run? Give its name, or --finished for all that have ended")
-    chosen = [_find(name) for name in names]
+    if record and volumes:
+        raise click.UsageError("--record leaves the cluster alone, and --volumes does not: give one of them")
+    chosen = [_find(name, record) for name in names]
     if finished:
         chosen += [run for run in runs.all_runs() if not run.is_running()]
     chosen = list(dict.fromkeys(chosen))
-    _end(chosen, force)
-    for run in chosen:
-        if run.is_remote:
-            from oarlock.engines.kubernetes import client
+    _end([run for run in chosen if not (record and run.is_remote)], force)
+    remote = [run for run in chosen if run.is_remote]
+    if remote and not record:
+        from oarlock.engines.kubernetes import client
 
-            together = [one.name for one in chosen]
-            kept = client.delete(run, now=force, volumes=volumes, together=together)
-            if kept and not as_json:
-                say(
-                    f"kept: {', '.join(kept)}; `kubectl delete pvc {kept[0].split()[1]}` deletes it", err=True
-                )
+        kept = client.delete(remote, now=force, volumes=volumes)
+        if kept and not as_json:
+            say(
+                f"kept: claim {', '.join(kept)}; `kubectl delete pvc {' '.join(kept)}` deletes it", err=True
+            )
     freed = {run.name: _delete(run) for run in chosen}
     if as_json:
         print_json([{"run": name, "freed": count} for name, count in freed.items()])
@@ -52,9 +56,9 @@ def verb(names: tuple[str, ...], finished: bool, force: bool, volumes: bool, as_
     hint("oarlock ps")
 
 
-def _find(name: str) -> runs.RunFolder:
+def _find(name: str, record: bool) -> runs.RunFolder:
     """The whole name: what is gone is gone."""
-    run = current.find(name)
+    run = runs.find(name) if record else current.find(name)
     if run.name != name:
         raise UnknownRun(f"there is no run called {name}; did you mean {run.name}?")
     return run

@@ -50,14 +50,14 @@ def verb(name: str | None, wanted: str | None, as_json: bool, words: tuple[str, 
 def _in_pod(
     run: runs.RunFolder, spec: Spec, wanted: str | None, as_json: bool, words: tuple[str, ...]
 ) -> int:
-    from oarlock.engines.kubernetes import client, seats
+    from oarlock.engines.kubernetes import client, identity, seats
 
     with leaving_in_order(), client.told():
         client.refresh(run)
         state = run.state()
         task = _task(state, wanted)
         api = client.api_of(run)
-        pod = seats.pod_of(api, spec, task.name)
+        pod = seats.pod_of(api, identity.of(run), spec, task.name)
         order = _order(state, spec, task, words)
         order["env"]["TERM"] = talking.term()
         inside = ["python3", "-c", _script(), json.dumps(order)]

@@ -6,12 +6,14 @@ lightkube reads the kubeconfig and signs in; requests are our own, because manif
 
 from __future__ import annotations
 
+import getpass
 import json
+import socket
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from functools import cached_property
 from typing import Any
 
@@ -59,14 +61,6 @@ class ApiError(OarlockError):
         return self.status in (0, 429) or self.status >= 500
 
 
-@dataclass(frozen=True)
-class Place:
-    """A cluster and a namespace in it, as a record remembers them."""
-
-    namespace: str
-    context: str | None = None
-
-
 class Api:
     """One user's view of one namespace. Safe to use from several threads."""
 
@@ -77,10 +71,6 @@ class Api:
         self.server = str(self._config.cluster.server)
         self._lock = threading.Lock()
 
-    @property
-    def place(self) -> Place:
-        return Place(self.namespace, self.context)
-
     @cached_property
     def http(self) -> httpx.Client:
         limits = httpx.Timeout(_TIMEOUT, connect=5.0)
@@ -88,6 +78,29 @@ class Api:
             return client_adapter.Client(self._config, client_adapter.ConnectionParams(timeout=limits))
         except (OSError, ValueError) as problem:
             raise OarlockError(f"the kubeconfig cannot be used: {problem}") from None
+
+    @cached_property
+    def user(self) -> str:
+        """Who we are to the cluster; by this machine where the cluster does not say."""
+        return self.known_user() or f"{getpass.getuser()}@{socket.gethostname()}"
+
+    def known_user(self) -> str | None:
+        """As the server calls us, None where it does not say. Raises ApiError for a stranger."""
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        try:
+            answer = self.send("POST", "apis/authentication.k8s.io/v1/selfsubjectreviews", body=body)
+        except ApiError as error:
+            if error.status in (403, 404):
+                return None
+            raise
+        return str(_object(answer)["status"]["userInfo"]["username"])
+
+    def time(self) -> float | None:
+        """The server's clock, in whole seconds; None where it does not say."""
+        try:
+            return parsedate_to_datetime(self.send("GET", "version").headers["Date"]).timestamp()
+        except (KeyError, ValueError, TypeError):
+            return None
 
     def close(self) -> None:
         if "http" in self.__dict__:
@@ -140,27 +153,37 @@ class Api:
                 return found, str(metadata["resourceVersion"])
             params = {**params, "continue": metadata["continue"]}
 
-    def patch(self, kind: str, name: str, change: Object) -> Object:
-        """A merge patch."""
+    def patch(self, kind: str, name: str, change: Object, patch: str = "merge") -> Object:
+        """A merge patch, or a `strategic-merge` one."""
         return _object(
             self.send(
                 "PATCH",
                 self._path(kind, name),
                 params={"fieldManager": _MANAGER},
                 body=change,
-                content_type="application/merge-patch+json",
+                content_type=f"application/{patch}-patch+json",
             )
         )
 
-    def delete(self, kind: str, name: str, *, grace: int | None = None) -> None:
-        """In the background, with all that it owns. What is gone already is fine."""
+    def change(self, kind: str, found: Object, change: Object, patch: str = "merge") -> Object:
+        """A patch of the very object that was found: the server refuses it for another of the same name."""
+        metadata = {**change.get("metadata", {}), **uid_of(found)}
+        return self.patch(kind, found["metadata"]["name"], {**change, "metadata": metadata}, patch)
+
+    def delete(
+        self, kind: str, name: str, *, grace: int | None = None, only: Mapping[str, str] | None = None
+    ) -> None:
+        """In the background, with all that it owns. What is gone already is fine, and so is another object
+        of the same name: `only` gives the uid or the resourceVersion of the one that is meant."""
         body: Object = {"propagationPolicy": "Background"}
         if grace is not None:
             body["gracePeriodSeconds"] = grace
+        if only:
+            body["preconditions"] = dict(only)
         try:
             self.send("DELETE", self._path(kind, name), body=body)
         except ApiError as error:
-            if error.status != 404:
+            if error.status != 404 and not (only and error.status == 409):
                 raise
 
     def evict(self, pod: str) -> None:
@@ -176,7 +199,7 @@ class Api:
         """All that carry the labels. Services know no such thing: they are deleted one by one."""
         if kind == "Service":
             for service in self.all(kind, labels):
-                self.delete(kind, service["metadata"]["name"])
+                self.delete(kind, service["metadata"]["name"], only=uid_of(service))
             return
         body = {"propagationPolicy": "Background"}
         self.send("DELETE", self._path(kind), params={"labelSelector": labels}, body=body)
@@ -314,6 +337,10 @@ def _check(answer: httpx.Response, doing: str) -> None:
 def _object(answer: httpx.Response) -> Object:
     told: Object = answer.json()
     return told
+
+
+def uid_of(found: Object) -> dict[str, str]:
+    return {"uid": found["metadata"]["uid"]}
 
 
 def _slim(found: Object) -> Object:

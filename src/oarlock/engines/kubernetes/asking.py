@@ -9,14 +9,14 @@ from oarlock.agent.control import UnreachableError
 from oarlock.agent.podpaths import AGENT
 from oarlock.engines.kubernetes import exec
 from oarlock.engines.kubernetes.api import Api, ApiError, Object
-from oarlock.engines.kubernetes.labels import LEAD, selecting
+from oarlock.engines.kubernetes.labels import Identity
 
 _ASK = f"import sys; sys.path.append('{AGENT}'); from oarlock.agent.ask import main; main()"
 
 
-def leading(api: Api, run: str) -> list[Object]:
+def leading(api: Api, run: Identity) -> list[Object]:
     """The pods in which it may be; one that is being replaced, or stopped, among them."""
-    found = api.all("Pod", f"{selecting(run)},{LEAD}=true")
+    found = api.all("Pod", run.leading)
     return [pod for pod in found if pod["status"].get("phase") == "Running"]
 
 
@@ -37,7 +37,7 @@ def ask(api: Api, pod: Object, question: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def hurry(api: Api, run: str) -> None:
+def hurry(api: Api, run: Identity) -> None:
     """Have all tasks of a run whose pods are being deleted killed. A kubelet goes on with the grace that it
     began with, whatever a later deletion says (kubernetes#83916), and a Job's own has all of it."""
     try:

@@ -94,12 +94,12 @@ class PodFolder:
 
     def _ask_somewhere(self, do: str, **more: Any) -> bytes:
         order = json.dumps({"folder": self._path, "do": do, **more})
-        leader = pull.leader(self._api, self._run.name) if self._beside is None else None
+        leader = pull.leader(self._api, self._run) if self._beside is None else None
         if leader is not None:
             try:
                 return self._ask_in(leader, order)
             except ApiError as error:
-                if error.status in (401, 403) or not pull.has_ended(self._api, self._run.name):
+                if error.status in (401, 403) or not pull.has_ended(self._api, self._run):
                     raise
         if self._beside is None:
             self._beside = self._pods.enter_context(storepod.mounted(self._api, self._run, self._purpose))

@@ -103,18 +103,6 @@ def greet(api: Api) -> Greeting:
     return Greeting(str(answer.json().get("gitVersion", "")), ahead)
 
 
-def who(api: Api) -> str | None:
-    """The user's name as the server has it, None where it does not tell. Raises ApiError for a stranger."""
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    try:
-        answer = api.send("POST", "apis/authentication.k8s.io/v1/selfsubjectreviews", body=body)
-    except ApiError as error:
-        if error.status in (403, 404):
-            return None
-        raise
-    return str(answer.json()["status"]["userInfo"]["username"])
-
-
 def lacking(api: Api, need: Need) -> list[str]:
     """Those of Kubernetes' verbs that this user may not use on it."""
     resource, _, below = need.resource.partition("/")

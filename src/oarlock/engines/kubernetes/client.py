@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from oarlock import runs
 from oarlock.agent.control import UnreachableError
 from oarlock.agent.spec import Spec
-from oarlock.engines.kubernetes import asking, diagnose, ending, repairing, submit
-from oarlock.engines.kubernetes.api import Api, ApiError
-from oarlock.engines.kubernetes.labels import LEAD, MANAGED, RUN, STOPPED, selecting
+from oarlock.engines.kubernetes import asking, diagnose, ending, identity, repairing, submit
+from oarlock.engines.kubernetes.api import Api, ApiError, Object
+from oarlock.engines.kubernetes.labels import ID, LEAD, MANAGED, RUN, STOPPED, selecting
 from oarlock.engines.kubernetes.ledger import Ledger
 from oarlock.engines.kubernetes.mirror import Mirror
 from oarlock.errors import JobError, OarlockError, UnknownRun
@@ -34,10 +33,11 @@ def api_for(job: Job, context: str | None = None, namespace: str | None = None) 
 
 
 def start(jobfile: JobFile, name: str | None, api: Api) -> RunFolder:
+    for known in runs.all_runs():
+        if known.is_remote and (known.path / submit.UNSENT).exists():
+            with suppress(OarlockError), told():  # its cluster may be away: it is tried again next time
+                repairing.settle(known, identity.reach(known))
     with told():
-        for known in runs.all_runs():
-            if known.is_remote and (known.path / submit.UNSENT).exists():
-                repairing.settle(known, api_of(known))
         return submit.start(jobfile, name, api)
 
 
@@ -51,10 +51,13 @@ def adopt(name: str) -> RunFolder | None:
         code = api.get("ConfigMap", f"{name}-code-0")["data"]
     except OarlockError:
         return None
-    created = submit.seconds(leads[0]["metadata"]["creationTimestamp"])
+    lead = leads[0]
+    created = submit.seconds(lead["metadata"]["creationTimestamp"])
 
     def fill(draft: RunFolder) -> None:
-        submit.fill(draft, code["job.yaml"], Spec.from_json(code["spec.json"]), api, created)
+        identity.write(draft, api, lead["metadata"]["labels"].get(ID, ""), is_adopted=True)
+        identity.note(draft, lead)
+        submit.fill(draft, code["job.yaml"], Spec.from_json(code["spec.json"]), created)
 
     return runs.create(Spec.from_json(code["spec.json"]).job, fill, name)
 
@@ -72,14 +75,16 @@ def resume(run: RunFolder) -> None:
         raise OarlockError(f"{run.name} has succeeded; there is nothing to go on with")
     if not state.is_over:
         raise OarlockError(f"{run.name} is running; `oarlock stop {run.name}` ends it")
+    api = api_of(run)
     with told():
-        ending.resume(api_of(run), run.name)
+        identity.note(run, ending.resume(api, identity.of(run)))
     reopen(run)
 
 
 def ask_to_stop(run: RunFolder) -> None:
+    api = api_of(run)
     with told():
-        ending.stop(api_of(run), run.name)
+        ending.stop(api, identity.of(run))
 
 
 def stop(run: RunFolder, *, now: bool, patience: float) -> None:
@@ -87,7 +92,7 @@ def stop(run: RunFolder, *, now: bool, patience: float) -> None:
     api = api_of(run)
     with watching(run) as goes_on:
         with told():
-            ending.stop(api, run.name, now=now)
+            ending.stop(api, identity.of(run), now=now)
         deadline = time.monotonic() + patience
         while goes_on():
             if time.monotonic() > deadline:
@@ -99,7 +104,8 @@ def ask(run: RunFolder, question: dict[str, Any]) -> dict[str, Any]:
     """The leading agent's answer. Raises UnreachableError while there is none."""
     api = api_of(run)
     with told():
-        found = [pod for pod in asking.leading(api, run.name) if "deletionTimestamp" not in pod["metadata"]]
+        leading = asking.leading(api, identity.of(run))
+        found = [pod for pod in leading if "deletionTimestamp" not in pod["metadata"]]
         if not found:
             problem = run.state().problem
             raise UnreachableError(f"its leading pod is not running{f': {problem}' if problem else ''}")
@@ -108,8 +114,9 @@ def ask(run: RunFolder, question: dict[str, Any]) -> dict[str, Any]:
 
 def check_scale(run: RunFolder, workers: int) -> None:
     """Raises JobError where a cluster's run cannot have that many."""
+    api = api_of(run)
     with told():
-        _worker_job(run, api_of(run), workers)
+        _worker_job(run, api, workers)
 
 
 def scale(run: RunFolder, workers: int) -> None:
@@ -121,9 +128,9 @@ def scale(run: RunFolder, workers: int) -> None:
             ending.scale(api, job, count)
 
 
-def _worker_job(run: RunFolder, api: Api, workers: int) -> tuple[str | None, int]:
+def _worker_job(run: RunFolder, api: Api, workers: int) -> tuple[Object | None, int]:
     """The Job of all workers but a leading one, and how many it is to have."""
-    found = submit.jobs_of(api, run.name)
+    found = submit.jobs_of(api, identity.of(run))
     if any(STOPPED in job["metadata"].get("annotations", {}) for job in found):
         raise JobError(f"{run.name} is being stopped; `oarlock run --resume {run.name}` goes on with it then")
     jobs = [job for job in found if job["metadata"]["name"].startswith(f"{run.name}-worker")]
@@ -137,22 +144,39 @@ def _worker_job(run: RunFolder, api: Api, workers: int) -> tuple[str | None, int
         )
     if not jobs:
         return None, 0
-    return jobs[0]["metadata"]["name"], count
+    return jobs[0], count
 
 
-def delete(run: RunFolder, *, now: bool, volumes: bool, together: Collection[str] = ()) -> list[str]:
-    """All its objects, until they are gone. The claims that were kept. `together` are runs that go too."""
-    api = api_of(run)
-    job = run.state().job
+def delete(chosen: Collection[RunFolder], *, now: bool, volumes: bool) -> list[str]:
+    """All their objects, until they are gone, then their claims. The names of claims that were kept: another
+    user's always are. Raises before anything is deleted where a name means another run by now, or a claim
+    has other users."""
+    reached = [(run, api_of(run)) for run in chosen]
+    claims: dict[str, tuple[Api, Object]] = {}  # by uid: runs of one job share them
     with told():
-        claims = ending.claims_of(api, job)
-        others = ending.users_of(api, job, but={run.name, *together}) if volumes and claims else []
-        if others:
-            raise OarlockError(f"claim {claims[0]} is also used by {', '.join(others)}: delete that first")
-        ending.delete(api, run.name, now=now, patience=_GOING + (0 if now else _grace(run)))
-        if volumes:
-            ending.delete_claims(api, claims, _GOING)
-    return [] if volumes else [f"claim {name}" for name in claims]
+        for run, api in reached:
+            for claim in ending.claims_of(api, run.state().job):
+                claims[claim["metadata"]["uid"]] = api, claim
+                if volumes and ending.is_mine(api, claim):
+                    _require_alone(api, run, claim, chosen)
+        for run, api in reached:
+            ending.delete(api, identity.of(run), now=now, patience=_GOING + (0 if now else _grace(run)))
+        going = [one for one in claims.values() if volumes and ending.is_mine(*one)]
+        for api, claim in going:
+            ending.delete_claims(api, [claim], _GOING)
+    return [claim["metadata"]["name"] for api, claim in claims.values() if (api, claim) not in going]
+
+
+def _require_alone(api: Api, run: RunFolder, claim: Object, chosen: Collection[RunFolder]) -> None:
+    """No other run of the job is on the cluster, but for those that are deleted with it."""
+    names = [one.name for one in chosen]
+    others = ending.users_of(api, run.state().job, but=names)
+    if others:
+        together = " ".join([*names, *others])
+        raise OarlockError(
+            f"claim {claim['metadata']['name']} is also used by {', '.join(others)}; "
+            f"`oarlock delete --volumes {together}` deletes them together"
+        )
 
 
 def _grace(run: RunFolder) -> float:
@@ -172,9 +196,18 @@ def reopen(run: RunFolder) -> None:
 
 
 def api_of(run: RunFolder) -> Api:
-    """Where it was sent to, whatever the kubeconfig's current context is by now."""
-    place = json.loads((run.path / "cluster.json").read_bytes())
-    return Api(place["context"], place["namespace"])
+    """To act on it, or to look into it: where it was sent to, and where no other run has its name now. Raises
+    OarlockError."""
+    with told():
+        api = identity.reach(run)
+        identity.require(run, api)
+    return api
+
+
+def _watched(run: RunFolder) -> Api:
+    """To keep its record: if another run has its name, then it is gone itself, which its id tells. Runs of
+    earlier versions have none."""
+    return identity.reach(run) if identity.of(run).id else api_of(run)
 
 
 @contextmanager
@@ -193,7 +226,7 @@ def refresh(run: RunFolder, *, with_logs: bool = False) -> None:
     if run.state().is_over:
         return
     with told():
-        if not repairing.settle(run, api_of(run)):
+        if not repairing.settle(run, identity.reach(run)):
             raise UnknownRun(f"{run.name} was never sent completely, and has been removed")
     try:
         held = run.hold(seconds=0)
@@ -201,7 +234,7 @@ def refresh(run: RunFolder, *, with_logs: bool = False) -> None:
         return
     try:
         with told():
-            Mirror(run, api_of(run)).catch_up(with_logs=with_logs)
+            Mirror(run, _watched(run)).catch_up(with_logs=with_logs)
     finally:
         os.close(held)
 
@@ -242,7 +275,7 @@ class _Watching(threading.Thread):
                 continue
             try:
                 with told():
-                    Mirror(self.run_folder, api_of(self.run_folder)).follow(self.stop)
+                    Mirror(self.run_folder, _watched(self.run_folder)).follow(self.stop)
             except OarlockError as error:
                 self.error = error
                 return

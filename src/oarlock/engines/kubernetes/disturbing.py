@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from oarlock.engines.kubernetes import storepod
+from oarlock.engines.kubernetes import identity, storepod
 from oarlock.engines.kubernetes.api import ApiError
 from oarlock.engines.kubernetes.client import api_of, told
-from oarlock.engines.kubernetes.labels import members
 from oarlock.runs import RunFolder
 
 _TOO_MANY = 429  # a disruption budget says no
@@ -16,7 +15,7 @@ _TOO_MANY = 429  # a disruption budget says no
 def pods(run: RunFolder) -> list[str]:
     """Those that train right now, by name."""
     with told(), closing(api_of(run)) as api:
-        found = api.all("Pod", members(run.name))
+        found = api.all("Pod", identity.of(run).members)
     return sorted(str(pod["metadata"]["name"]) for pod in found if storepod.is_up(pod))
 
 

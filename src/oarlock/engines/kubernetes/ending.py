@@ -12,17 +12,17 @@ import yaml
 
 from oarlock.agent.spec import Spec
 from oarlock.engines.kubernetes import asking, groups, submit
-from oarlock.engines.kubernetes.api import Api, Object
+from oarlock.engines.kubernetes.api import Api, Object, uid_of
 from oarlock.engines.kubernetes.labels import (
     JOB,
     LEAD,
     MANAGED,
+    OWNER,
     QUEUE,
     RESULT,
     RUN,
     STOPPED,
-    members,
-    selecting,
+    Identity,
 )
 from oarlock.engines.kubernetes.parcel import Parcel
 from oarlock.errors import OarlockError
@@ -34,48 +34,49 @@ _POLL = 0.1
 _GOING = 60.0  # seconds for objects to go
 
 
-def stop(api: Api, run: str, *, now: bool = False) -> None:
+def stop(api: Api, run: Identity, *, now: bool = False) -> None:
     """Suspend its Jobs: the pods get SIGTERM and the grace, and `resume` brings them back."""
     jobs = sorted(submit.jobs_of(api, run), key=lambda job: LEAD not in job["metadata"]["labels"])
     for job in jobs:
         change: Object = {"spec": {"suspend": True}}
         if LEAD in job["metadata"]["labels"]:
             change["metadata"] = {"annotations": {STOPPED: "stopped by the user"}}
-        api.patch("Job", job["metadata"]["name"], change)
+        api.change("Job", job, change)
     if now:
-        for pod in api.all("Pod", members(run)):
-            api.delete("Pod", pod["metadata"]["name"], grace=1)
+        for pod in api.all("Pod", run.members):
+            api.delete("Pod", pod["metadata"]["name"], grace=1, only=uid_of(pod))
         asking.hurry(api, run)
 
 
-def resume(api: Api, run: str) -> None:
-    """Go on with a run: its Jobs where they were only stopped, new ones where they have ended."""
+def resume(api: Api, run: Identity) -> Object:
+    """Go on with a run: its Jobs where they were only stopped, new ones where they have ended. The leading
+    one, as it is now."""
     jobs = sorted(submit.jobs_of(api, run), key=lambda job: LEAD not in job["metadata"]["labels"])
     if not jobs:
-        raise OarlockError(f"{run} is no longer on the cluster; `oarlock run` starts another")
+        raise OarlockError(f"{run.name} is no longer on the cluster; `oarlock run` starts another")
     if STOPPED not in jobs[0]["metadata"].get("annotations", {}):
         parcel = unpacked(api, run, jobs)
         delete(api, run, now=True, patience=_GOING)
-        submit.submit(api, parcel)
-        return
+        return submit.submit(api, parcel)
     for job in jobs:
         change: Object = {"metadata": {"annotations": {STOPPED: None, RESULT: None}}}
         if QUEUE not in job["metadata"]["labels"]:  # else it is for Kueue to resume
             change["spec"] = {"suspend": False}
-        api.patch("Job", job["metadata"]["name"], change)
+        api.change("Job", job, change)
+    return jobs[0]
 
 
-def unpacked(api: Api, run: str, jobs: list[Object]) -> Parcel:
+def unpacked(api: Api, run: Identity, jobs: list[Object]) -> Parcel:
     """The run as it was sent, but as large as it was made since, out of its own objects, to be sent again."""
-    maps = api.all("ConfigMap", selecting(run))
+    maps = api.all("ConfigMap", run.selector)
     binary = {name: data for one in maps for name, data in (one.get("binaryData") or {}).items()}
     data = {name: text for one in maps for name, text in (one.get("data") or {}).items()}
     spec = Spec.from_json(data["spec.json"])
     job = parse(yaml.safe_load(data["job.yaml"]))
-    specs = {one["metadata"]["name"].removeprefix(f"{run}-"): one["spec"] for one in jobs}
+    specs = {one["metadata"]["name"].removeprefix(f"{run.name}-"): one["spec"] for one in jobs}
     parts = sorted(name for name in binary if name.startswith("program.tar.gz."))
     return Parcel(
-        run=run,
+        run=run.name,
         job=job,
         groups=tuple(replace(group, count=specs[group.name]["parallelism"]) for group in groups.of(job)),
         images={name: one["template"]["spec"]["containers"][0]["image"] for name, one in specs.items()},
@@ -85,24 +86,25 @@ def unpacked(api: Api, run: str, jobs: list[Object]) -> Parcel:
         program=b"".join(base64.b64decode(binary[name]) for name in parts),
         token=secrets.token_hex(32),
         framework="torch" if "torch" in spec.modules else "none",
+        id=spec.id,
+        owner=(jobs[0]["metadata"].get("annotations") or {}).get(OWNER, ""),  # whose it was, it remains
     )
 
 
-def scale(api: Api, job: str, count: int) -> None:
+def scale(api: Api, job: Object, count: int) -> None:
     """With no completions left a Job is complete, and could never grow again."""
     change = {"parallelism": count, **({"completions": count} if count else {})}
-    api.patch("Job", job, {"spec": change})
+    api.change("Job", job, {"spec": change})
 
 
-def delete(api: Api, run: str, *, now: bool, patience: float) -> None:
+def delete(api: Api, run: Identity, *, now: bool, patience: float) -> None:
     """Everything but the claims, and wait until none of it is left. Raises OarlockError if some is."""
-    labels = selecting(run)
     for kind in KINDS:
-        api.delete_all(kind, labels)
+        api.delete_all(kind, run.selector)
     if now:
         asking.hurry(api, run)
-        for pod in api.all("Pod", labels):
-            api.delete("Pod", pod["metadata"]["name"], grace=0)
+        for pod in api.all("Pod", run.selector):
+            api.delete("Pod", pod["metadata"]["name"], grace=0, only=uid_of(pod))
     left: list[str] = []
 
     def is_gone() -> bool:
@@ -113,16 +115,20 @@ def delete(api: Api, run: str, *, now: bool, patience: float) -> None:
         raise OarlockError(f"after {patience:g} s there is still {', '.join(left[:5])}")
 
 
-def remaining(api: Api, run: str) -> list[str]:
+def remaining(api: Api, run: Identity) -> list[str]:
     """What there is of the run on the cluster, claims apart."""
-    found = [(kind, one) for kind in KINDS for one in api.all(kind, selecting(run))]
+    found = [(kind, one) for kind in KINDS for one in api.all(kind, run.selector)]
     return [f"{kind}/{one['metadata']['name']}" for kind, one in found]
 
 
-def claims_of(api: Api, job: str) -> list[str]:
+def claims_of(api: Api, job: str) -> list[Object]:
     """Those that Oarlock made for a job."""
-    found = api.all("PersistentVolumeClaim", f"{MANAGED}=oarlock,{JOB}={job}")
-    return [claim["metadata"]["name"] for claim in found]
+    return api.all("PersistentVolumeClaim", f"{MANAGED}=oarlock,{JOB}={job}")
+
+
+def is_mine(api: Api, found: Object) -> bool:
+    """Whether this user made it; those of earlier versions do not say."""
+    return bool(found["metadata"].get("annotations", {}).get(OWNER, api.user) == api.user)
 
 
 def users_of(api: Api, job: str, but: Collection[str]) -> list[str]:
@@ -131,15 +137,18 @@ def users_of(api: Api, job: str, but: Collection[str]) -> list[str]:
     return sorted({one[RUN] for one in labels if RUN in one} - set(but))
 
 
-def delete_claims(api: Api, names: list[str], patience: float) -> None:
-    for name in names:
-        api.delete("PersistentVolumeClaim", name)
+def delete_claims(api: Api, claims: Collection[Object], patience: float) -> None:
+    for claim in claims:
+        api.delete("PersistentVolumeClaim", claim["metadata"]["name"], only=uid_of(claim))
+    left = {claim["metadata"]["uid"] for claim in claims}
 
     def is_gone() -> bool:
-        return not any(api.find("PersistentVolumeClaim", name) for name in names)
+        found = api.all("PersistentVolumeClaim", f"{MANAGED}=oarlock") if left else []
+        return not any(one["metadata"]["uid"] in left for one in found)
 
     if not _wait(is_gone, patience):
-        raise OarlockError(f"after {patience:g} s there is still claim {', '.join(names)}")
+        names = ", ".join(claim["metadata"]["name"] for claim in claims)
+        raise OarlockError(f"after {patience:g} s there is still claim {names}")
 
 
 def _wait(done: Callable[[], bool], seconds: float) -> bool:

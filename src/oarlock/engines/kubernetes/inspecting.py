@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from oarlock.engines.kubernetes import diagnose, storepod
 from oarlock.engines.kubernetes.api import Api, ApiError, Object
-from oarlock.engines.kubernetes.labels import MANAGED
+from oarlock.engines.kubernetes.labels import MANAGED, Identity
 from oarlock.engines.kubernetes.storepod import HELPER, Purpose
 from oarlock.errors import OarlockError
 from oarlock.runs import RunFolder
@@ -107,7 +107,7 @@ def _is_hopeless(pod: Object) -> bool:
 
 def _reason(api: Api, pod: Object) -> str:
     """In words, where we know them; else the last of the pod's own."""
-    found = diagnose.look(api, pod["metadata"]["name"], [pod], [])
+    found = diagnose.look(api, Identity(pod["metadata"]["name"]), [pod], [])
     if found:
         return found[0].what.removeprefix(f"{found[0].who}: ")
     return storepod.why(pod).strip().rpartition("\n")[2]

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from oarlock.engines.kubernetes import diagnose, podlog, repairing, submit
+from oarlock.engines.kubernetes import diagnose, identity, podlog, repairing, submit
 from oarlock.engines.kubernetes.api import Api, ApiError, Object
-from oarlock.engines.kubernetes.labels import INDEX, LEAD, RESULT, STOPPED, members
+from oarlock.engines.kubernetes.labels import INDEX, LEAD, RESULT, STOPPED
 from oarlock.engines.kubernetes.ledger import Ledger
 from oarlock.engines.kubernetes.podlog import Position
 from oarlock.engines.kubernetes.pods import CONTAINER
@@ -43,7 +43,8 @@ class Mirror:
         self.run = run
         self.api = api
         self.ledger = Ledger(run)
-        self.watcher = Watcher(api, run.name)
+        self.identity = identity.of(run)
+        self.watcher = Watcher(api, self.identity)
         self.readers: dict[str, Reader] = {}
         self.lines: queue.Queue[Line] = queue.Queue(maxsize=4 * _BATCH)
         self.verdict_at: float | None = None
@@ -54,7 +55,7 @@ class Mirror:
     def catch_up(self, *, with_logs: bool) -> None:
         """What there is now, and no more: as many calls for 5,000 pods as for two. Raises ApiError."""
         jobs = self._jobs()
-        labels = members(self.run.name)
+        labels = self.identity.members
         pods = self._read_logs(labels if with_logs else f"{labels},{LEAD}=true")
         self._conclude(jobs, pods)
         repairing.match(self.api, jobs, self._wanted())
@@ -77,13 +78,13 @@ class Mirror:
         statuses = [job.get("status", {}) for job in jobs]
         if sum(one.get("ready", 0) for one in statuses) == wanted and not any(map(_is_leaving, statuses)):
             return []
-        labels = members(self.run.name)
+        labels = self.identity.members
         if wanted <= _MANY:
             pods = self.api.some("Pod", labels)
         else:
             pods = [*self.api.some("Pod", labels, "status.phase=Failed", _FEW)]
             pods += self.api.some("Pod", labels, "status.phase=Pending", _FEW)
-        return diagnose.look(self.api, self.run.name, pods, jobs)
+        return diagnose.look(self.api, self.identity, pods, jobs)
 
     def follow(self, stop: threading.Event) -> None:
         """Until the run is over, or nobody wants to see it. Raises OarlockError when it cannot go on."""
@@ -156,7 +157,7 @@ class Mirror:
     # What only the cluster knows
 
     def _jobs(self) -> list[Object]:
-        jobs = submit.jobs_of(self.api, self.run.name)
+        jobs = submit.jobs_of(self.api, self.identity)
         if not self._is_repaired:
             repairing.repair(self.api, jobs)
             self._is_repaired = True
@@ -246,7 +247,7 @@ class Mirror:
             self._tell([])
             return
         try:
-            self._tell(diagnose.look(self.api, self.run.name, list(pods.values())))
+            self._tell(diagnose.look(self.api, self.identity, list(pods.values())))
         except ApiError:
             pass
 
@@ -284,8 +285,8 @@ class Mirror:
         if not any(_has_company(pod) and _has_left(pod) for pod in self.watcher.pods.values()):
             return
         try:
-            for job in submit.jobs_of(self.api, self.run.name):
-                self.api.patch("Job", job["metadata"]["name"], {"spec": {"suspend": True}})
+            for job in submit.jobs_of(self.api, self.identity):
+                self.api.change("Job", job, {"spec": {"suspend": True}})
         except ApiError:
             pass  # not ours to do
 
@@ -294,7 +295,8 @@ class Mirror:
         make it Failed (backoffLimit: 0) would delete the leader's pod, with its log and its last words."""
         try:
             change = {"metadata": {"annotations": {RESULT: self.ledger.state.state}}}
-            self.api.patch("Job", f"{self.run.name}-lead", change)
+            for lead in self.api.all("Job", self.identity.leading):
+                self.api.change("Job", lead, change)
         except ApiError:
             pass  # gone, or not ours to change
 

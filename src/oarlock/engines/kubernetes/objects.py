@@ -16,9 +16,10 @@ from typing import Any
 
 from oarlock.engines.kubernetes import pods
 from oarlock.engines.kubernetes.groups import Group
-from oarlock.engines.kubernetes.labels import LEAD, QUEUE, RUN
+from oarlock.engines.kubernetes.labels import ID, JOB, LEAD, MANAGED, OWNER, QUEUE, RUN
 from oarlock.engines.kubernetes.parcel import Parcel
 from oarlock.engines.kubernetes.pods import PORT
+from oarlock.job import Job
 
 Object = dict[str, Any]
 
@@ -74,6 +75,30 @@ def claims(parcel: Parcel) -> list[Object]:
         if volume.size is not None and not volume.empty:
             found.append(_claim(parcel, pods.volume_claim(parcel.job, name), volume))
     return found
+
+
+def not_ours(claim: Object, parcel: Parcel) -> str | None:
+    """Why a claim on the cluster, called as one that is to be created, must not be mounted. Else None."""
+    metadata = claim["metadata"]
+    labels, owner = metadata.get("labels") or {}, (metadata.get("annotations") or {}).get(OWNER)
+    if labels.get(MANAGED) != "oarlock":
+        whose = "not Oarlock's"
+    elif labels.get(JOB) != parcel.job.name:
+        whose = f"that of job {labels.get(JOB)}"
+    elif owner is not None and parcel.owner and owner != parcel.owner:
+        whose = f"{owner}'s, and you are {parcel.owner}"
+    else:
+        return None
+    return f"claim {metadata['name']} exists and is {whose}; {_ways_out(metadata['name'], parcel.job)}"
+
+
+def _ways_out(claim: str, job: Job) -> str:
+    """How a job gets a claim of its own, and how it uses this one on purpose."""
+    if claim == pods.claim_name(job):
+        other, same = "kubernetes.claim.name=OTHER", f"kubernetes.claim={claim}"
+        return f"give the job another name, or --set {other}; --set {same} uses it in spite of that"
+    volume = next(name for name in job.kubernetes.volumes if pods.volume_claim(job, name) == claim)
+    return f"give the job another name; kubernetes.volumes.{volume}.claim: {claim} uses it in spite of that"
 
 
 def job(parcel: Parcel, group: Group, *, coordinator: str | None = None, suspend: bool = True) -> Object:
@@ -132,8 +157,9 @@ def standalone(parcel: Parcel) -> list[Object]:
 
 def _head(parcel: Parcel, version: str, kind: str, name: str) -> Object:
     metadata: Object = {"name": name, "labels": dict(parcel.labels)}
-    if parcel.job.kubernetes.annotations:
-        metadata["annotations"] = dict(parcel.job.kubernetes.annotations)
+    annotations = {**parcel.job.kubernetes.annotations, **({OWNER: parcel.owner} if parcel.owner else {})}
+    if annotations:
+        metadata["annotations"] = annotations
     return {"apiVersion": version, "kind": kind, "metadata": metadata}
 
 
@@ -145,7 +171,8 @@ def _claim(parcel: Parcel, name: str, asked: Any) -> Object:
     if asked.storage_class is not None:
         described["storageClassName"] = asked.storage_class
     head = _head(parcel, "v1", "PersistentVolumeClaim", name)
-    del head["metadata"]["labels"][RUN]
+    for name in (RUN, ID):
+        head["metadata"]["labels"].pop(name, None)
     return {**head, "spec": described}
 
 

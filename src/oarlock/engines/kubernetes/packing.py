@@ -22,7 +22,9 @@ from oarlock.jobfile import JobFile
 _RENDEZVOUS = 1800.0  # seconds, unless the job says otherwise
 
 
-def pack(jobfile: JobFile, run: str, part: int = PART, is_new: bool = False) -> Parcel:
+def pack(
+    jobfile: JobFile, run: str, part: int = PART, is_new: bool = False, id: str = "", owner: str = ""
+) -> Parcel:
     """Raises JobError for a folder that is too big to travel. `is_new`: the run's name was just made up."""
     job = jobfile.job
     packed = bundle.pack(jobfile.folder)
@@ -34,7 +36,7 @@ def pack(jobfile: JobFile, run: str, part: int = PART, is_new: bool = False) -> 
     found = groups.of(job)
     chosen = {group.name: images.choose(job, group.part, framework) for group in found}
     lacking = dict.fromkeys(package for image in chosen.values() for package in image.pip)
-    spec = spec_for(job, jobfile.folder, run, (*lacking, *job.pip))
+    spec = spec_for(job, jobfile.folder, run, (*lacking, *job.pip), id)
     # Without a claim every pod that leads looks like the first.
     spec = replace(spec, is_new=is_new and job.kubernetes.claim is not None)
     return Parcel(
@@ -50,10 +52,12 @@ def pack(jobfile: JobFile, run: str, part: int = PART, is_new: bool = False) -> 
         token=secrets.token_hex(32),
         framework=framework,
         part=part,
+        id=spec.id,
+        owner=owner,
     )
 
 
-def spec_for(job: Job, folder: Path, run: str, pip: tuple[str, ...] = ()) -> Spec:
+def spec_for(job: Job, folder: Path, run: str, pip: tuple[str, ...] = (), id: str = "") -> Spec:
     """The same for every pod; who it is, a pod learns from its variables."""
     record = f"{STORE}/runs/{run}"
     spec = specs.resolve(job, folder, run)
@@ -68,7 +72,7 @@ def spec_for(job: Job, folder: Path, run: str, pip: tuple[str, ...] = ()) -> Spe
         machines=sum(group.count for group in groups.of(job)),
         brings_crew=False,
         port=PORT,
-        id=secrets.token_hex(4),
+        id=id or secrets.token_hex(8),
         pip=list(pip),
         secret=f"{SECRET}/token",
         is_replaced=True,

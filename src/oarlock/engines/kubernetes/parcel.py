@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from oarlock.engines.kubernetes.groups import Group
-from oarlock.engines.kubernetes.labels import JOB, of_run
+from oarlock.engines.kubernetes.labels import JOB, Identity
 from oarlock.job import Job
 
 PART = 1024 * 1024  # bytes in a ConfigMap, by the API server's rule
@@ -26,6 +26,8 @@ class Parcel:
     framework: str = "none"
     withheld: tuple[str, ...] = ()  # of the program's folder, what may hold credentials
     part: int = PART
+    id: str = ""  # the spec's
+    owner: str = ""  # the user who sends it, as the cluster calls them; not known to a rendering
 
     @property
     def leader(self) -> Group:
@@ -33,7 +35,11 @@ class Parcel:
 
     @property
     def labels(self) -> dict[str, str]:
-        return {**self.job.kubernetes.labels, **of_run(self.run), JOB: self.job.name}
+        return {**self.job.kubernetes.labels, **self.identity.labels, JOB: self.job.name}
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.run, self.id)
 
     @property
     def code(self) -> dict[str, bytes]:

@@ -19,9 +19,8 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from oarlock.agent.spec import Spec
-from oarlock.engines.kubernetes import exec, sending, storepod, unpacking
+from oarlock.engines.kubernetes import exec, identity, sending, storepod, unpacking
 from oarlock.engines.kubernetes.api import Api, ApiError
-from oarlock.engines.kubernetes.labels import LEAD, selecting
 from oarlock.engines.pulled import Pulled, check_room, is_taken, put_all
 from oarlock.errors import OarlockError
 from oarlock.runs import RunFolder
@@ -117,26 +116,26 @@ _RECORD = ("events.jsonl", "result.json", "logs")
 def _receive_somehow(
     api: Api, run: RunFolder, wanted: list[tuple[str, str]], place: Path, show: Show
 ) -> Pulled:
-    pod = leader(api, run.name)
+    pod = leader(api, run)
     if pod is not None:
         try:
             return _receive(api, pod, wanted, place, show)
         except ApiError as error:
-            if error.status in (401, 403) or not has_ended(api, run.name):
+            if error.status in (401, 403) or not has_ended(api, run):
                 raise
             # It has ended in the middle: its claim is still there.
     with storepod.mounted(api, run) as pod:
         return _receive(api, pod, wanted, place, show)
 
 
-def leader(api: Api, run: str) -> str | None:
-    for pod in api.all("Pod", f"{selecting(run)},{LEAD}=true"):
+def leader(api: Api, run: RunFolder) -> str | None:
+    for pod in api.all("Pod", identity.of(run).leading):
         if storepod.is_up(pod):
             return str(pod["metadata"]["name"])
     return None
 
 
-def has_ended(api: Api, run: str) -> bool:
+def has_ended(api: Api, run: RunFolder) -> bool:
     deadline = time.monotonic() + _ENDING
     while leader(api, run) is not None:
         if time.monotonic() > deadline:

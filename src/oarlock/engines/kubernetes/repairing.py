@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from oarlock.engines.kubernetes import ending, submit
+from oarlock.engines.kubernetes import ending, identity, submit
 from oarlock.engines.kubernetes.api import Api, Object
-from oarlock.engines.kubernetes.labels import COMPLETE, LEAD, QUEUE, ROLE, STOPPED
+from oarlock.engines.kubernetes.labels import COMPLETE, LEAD, ROLE, STOPPED
 from oarlock.errors import OarlockError
 from oarlock.runs import RunFolder
 
@@ -21,11 +21,11 @@ def repair(api: Api, jobs: Sequence[Object]) -> None:
         return
     is_stopped = STOPPED in _notes(lead)
     for job in jobs:
-        name, is_suspended = job["metadata"]["name"], bool(job["spec"].get("suspend"))
+        is_suspended = bool(job["spec"].get("suspend"))
         if is_stopped and not is_suspended:
-            api.patch("Job", name, {"spec": {"suspend": True}})
+            api.change("Job", job, {"spec": {"suspend": True}})
         elif not is_stopped and is_suspended and not lead["spec"].get("suspend"):
-            submit.resume(api, name, is_queued=QUEUE in job["metadata"]["labels"])
+            submit.resume(api, job)
 
 
 def match(api: Api, jobs: Sequence[Object], workers: int | None) -> None:
@@ -37,7 +37,7 @@ def match(api: Api, jobs: Sequence[Object], workers: int | None) -> None:
     followers = [job for job in jobs if job is not lead and _role(job) == "worker"]
     count = workers - (_role(lead) == "worker")
     if len(followers) == 1 and followers[0]["spec"].get("parallelism") != count:
-        ending.scale(api, followers[0]["metadata"]["name"], count)
+        ending.scale(api, followers[0], count)
 
 
 def settle(run: RunFolder, api: Api) -> bool:
@@ -50,12 +50,13 @@ def settle(run: RunFolder, api: Api) -> bool:
     except OarlockError:
         return True  # it is being sent right now
     try:
-        jobs = submit.jobs_of(api, run.name)
+        who = identity.of(run)
+        jobs = submit.jobs_of(api, who)
         if _complete(jobs) is not None:
             repair(api, jobs)
             (run.path / submit.UNSENT).unlink()
             return True
-        ending.delete(api, run.name, now=True, patience=_GOING)
+        ending.delete(api, who, now=True, patience=_GOING)
         run.delete()
         return False
     finally:

@@ -11,11 +11,13 @@ given away only when nothing of it runs, or nobody could tell.
 
 from __future__ import annotations
 
-from oarlock.engines.kubernetes.api import Api, ApiError, Object
+from oarlock.engines.kubernetes.api import Api, ApiError, Object, uid_of
 from oarlock.engines.kubernetes.labels import LEAD, ROLE
 from oarlock.engines.kubernetes.pods import STORE_VOLUME
 
 _FINALIZER = "batch.kubernetes.io/job-tracking"
+# Others may have finalizers of their own on it, and reasons for them.
+_LET_GO = {"metadata": {"$deleteFromPrimitiveList/finalizers": [_FINALIZER]}}
 
 
 class Replacing:
@@ -33,9 +35,9 @@ class Replacing:
             return
         self._let_go.add(uid)
         try:
-            self._api.patch("Pod", pod["metadata"]["name"], {"metadata": {"finalizers": None}})
+            self._api.change("Pod", pod, _LET_GO, "strategic-merge")
             if is_lost:
-                self._api.delete("Pod", pod["metadata"]["name"], grace=0)
+                self._api.delete("Pod", pod["metadata"]["name"], grace=0, only=uid_of(pod))
         except ApiError as error:
             self._is_allowed = error.status != 403  # a viewer waits with everybody else
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from oarlock.agent.spec import Spec
 from oarlock.engines.kubernetes import pods, storepod
 from oarlock.engines.kubernetes.api import Api, Object
-from oarlock.engines.kubernetes.labels import INDEX, ROLE, selecting
+from oarlock.engines.kubernetes.labels import INDEX, ROLE, Identity
 from oarlock.errors import OarlockError
 
 
-def pod_of(api: Api, spec: Spec, task: str) -> str:
+def pod_of(api: Api, run: Identity, spec: Spec, task: str) -> str:
     """The name of the running pod that has the task, or would have it. Raises OarlockError."""
     role, _, number = task.rpartition("-")
     member = int(number) // spec.processes_of(role)
-    found = api.all("Pod", f"{selecting(spec.run)},{ROLE}={role}")
+    found = api.all("Pod", f"{run.selector},{ROLE}={role}")
     seats = {_seat(pod): str(pod["metadata"]["name"]) for pod in found if storepod.is_up(pod)}
     # A gang that may shrink closes ranks: tasks are given out in the order of the seats that are there.
     names = dict(enumerate(seats[seat] for seat in sorted(seats))) if spec.is_elastic(role) else seats

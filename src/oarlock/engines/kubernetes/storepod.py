@@ -16,9 +16,9 @@ from typing import Any
 
 import yaml
 
-from oarlock.engines.kubernetes import groups, images, objects, pods
+from oarlock.engines.kubernetes import groups, identity, images, objects, pods
 from oarlock.engines.kubernetes.api import Api, ApiError, Object
-from oarlock.engines.kubernetes.labels import JOB, LEAD, of_run, selecting
+from oarlock.engines.kubernetes.labels import JOB, Identity
 from oarlock.engines.kubernetes.parcel import Parcel
 from oarlock.errors import OarlockError
 from oarlock.job import Job, parse
@@ -83,15 +83,15 @@ def mounted(api: Api, run: RunFolder, purpose: Purpose = PULL) -> Iterator[str]:
 
 def prepare(api: Api, run: RunFolder, purpose: Purpose) -> Prepared:
     """The pod's manifest, for a node where the claims can be mounted. Creates nothing."""
-    lead = api.find("Job", f"{run.name}-lead")
-    job = _job(run)
+    lead = identity.require(run, api)
+    who, job = identity.of(run), _job(run)
     template = lead["spec"]["template"] if lead else _template(run.name, job)
-    pod = _manifest(run.name, job.name, template["spec"], purpose)
+    pod = _manifest(who, job.name, template["spec"], purpose)
     claims = claims_of(pod["spec"])
     if not claims:
         raise OarlockError(f"{run.name} keeps nothing that a pod could mount: its job has no claim")
     exclusive = _require(api, claims)
-    user = _user(api, claims, f"{selecting(run.name)},{LEAD}=true") or _user(api, claims)
+    user = _user(api, claims, who.leading) or _user(api, claims)
     if user and exclusive & claims_of(user["spec"]):
         name, owner = min(exclusive), user["metadata"]["name"]
         look = f"`oarlock exec {run.name}` looks from inside a run"
@@ -116,7 +116,7 @@ def _template(run: str, job: Job) -> Object:
     return pods.template(parcel, found[0], None)
 
 
-def _manifest(run: str, job: str, spec: Object, purpose: Purpose) -> Object:
+def _manifest(run: Identity, job: str, spec: Object, purpose: Purpose) -> Object:
     volumes = [one for one in spec["volumes"] if "persistentVolumeClaim" in one]
     names = [one["name"] for one in volumes]
     theirs = next(one for one in spec["containers"] if one["name"] == pods.CONTAINER)
@@ -138,11 +138,11 @@ def _manifest(run: str, job: str, spec: Object, purpose: Purpose) -> Object:
     if theirs.get("imagePullPolicy") and not purpose.image:
         container["imagePullPolicy"] = theirs["imagePullPolicy"]
     letters = "".join(random.SystemRandom().choices("bcdfghjkmnpqrstvwxz", k=4))
-    labels = {**of_run(run), JOB: job, HELPER: purpose.name}
+    labels = {**run.labels, JOB: job, HELPER: purpose.name}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": f"{run}-{purpose.name}-{letters}", "labels": labels},
+        "metadata": {"name": f"{run.name}-{purpose.name}-{letters}", "labels": labels},
         "spec": {
             **{key: spec[key] for key in _KEPT if spec.get(key)},
             "restartPolicy": "Never",

@@ -12,8 +12,8 @@ nobody does the leader gives up after limits.rendezvous.
 
 from __future__ import annotations
 
-import json
 import os
+import secrets
 import time
 from datetime import datetime
 
@@ -21,15 +21,15 @@ import yaml
 
 from oarlock import cluster, events, runs
 from oarlock.agent.spec import Spec
-from oarlock.engines.kubernetes import objects, packing, pods
-from oarlock.engines.kubernetes.api import Api, ApiError, Object
-from oarlock.engines.kubernetes.labels import COMPLETE, LEAD, MANAGED, selecting
+from oarlock.engines.kubernetes import identity, objects, packing, pods
+from oarlock.engines.kubernetes.api import Api, ApiError, Object, uid_of
+from oarlock.engines.kubernetes.labels import COMPLETE, LEAD, MANAGED, OWNER, QUEUE, Identity
 from oarlock.engines.kubernetes.parcel import Parcel
 from oarlock.errors import JobError
 from oarlock.job import to_data
 from oarlock.jobfile import JobFile
 
-_STALE = 300.0  # seconds; a submission takes less than one
+_STALE = 300.0  # seconds, of the server's; a submission takes less than one
 _TRIES = 5
 UNSENT = "unsent"  # a file in the record, until all of the run has been created
 
@@ -38,15 +38,17 @@ def start(jobfile: JobFile, name: str | None, api: Api) -> runs.RunFolder:
     """The record, then the objects; without the objects there is no record."""
     clear_stale(api)
     held: list[int] = []
+    id = secrets.token_hex(8)
 
     def fill(draft: runs.RunFolder) -> None:
-        _fill(draft, jobfile, api)
+        _fill(draft, jobfile, api, id)
         held.append(draft.hold())  # a record that is half sent and held by nobody is a dead client's
 
     for _ in range(_TRIES):
         run = runs.create(jobfile.job.name, fill, name)
         try:
-            submit(api, packing.pack(jobfile, run.name, is_new=name is None))
+            parcel = packing.pack(jobfile, run.name, is_new=name is None, id=id, owner=api.user)
+            identity.note(run, submit(api, parcel))
             (run.path / UNSENT).unlink()
             return run
         except ApiError as error:
@@ -65,43 +67,52 @@ def start(jobfile: JobFile, name: str | None, api: Api) -> runs.RunFolder:
     raise JobError(f"no free name for a run of {jobfile.job.name} in namespace {api.namespace}")
 
 
-def submit(api: Api, parcel: Parcel) -> None:
-    """Raises ApiError or JobError, and then leaves nothing of this run behind."""
+def submit(api: Api, parcel: Parcel) -> Object:
+    """The leading Job. Raises ApiError or JobError, and then leaves nothing of this run behind."""
     for group in parcel.groups:
         api.create(_pod(parcel, pods.template(parcel, group, "203.0.113.1:1")), dry_run=True)
     lead = api.create(objects.job(parcel, parcel.leader))
     try:
-        _create_rest(api, parcel, lead)
+        made = {parcel.leader.name: lead, **_create_rest(api, parcel, lead)}
         for group in parcel.groups:
-            resume(api, parcel.name_of(group), is_queued=parcel.job.kubernetes.queue is not None)
+            resume(api, made[group.name])
     except BaseException:
-        api.delete("Job", lead["metadata"]["name"])
+        api.delete("Job", lead["metadata"]["name"], only=uid_of(lead))
         raise
+    return lead
 
 
-def resume(api: Api, job: str, is_queued: bool = False) -> None:
+def resume(api: Api, job: Object) -> None:
     """A Job in a Kueue queue is for Kueue to resume."""
     marks = {"metadata": {"annotations": {COMPLETE: "true"}}}
-    api.patch("Job", job, marks if is_queued else {**marks, "spec": {"suspend": False}})
+    is_queued = QUEUE in job["metadata"]["labels"]
+    api.change("Job", job, marks if is_queued else {**marks, "spec": {"suspend": False}})
 
 
 def clear_stale(api: Api) -> None:
-    """What a client left that died before its run was complete."""
-    for job in api.all("Job", f"{MANAGED}=oarlock,{LEAD}=true"):
+    """What a client of this user left that died before its run was complete. Nobody else's: theirs may be
+    under way, and by the server's clock, since ours may be wrong."""
+    left = [job for job in api.all("Job", f"{MANAGED}=oarlock,{LEAD}=true") if _is_half_sent(job)]
+    now = api.time() if left else None
+    for job in left:
         metadata = job["metadata"]
-        if (
-            job["spec"].get("suspend")
-            and COMPLETE not in metadata.get("annotations", {})
-            and time.time() - seconds(metadata["creationTimestamp"]) > _STALE
-        ):
-            api.delete("Job", metadata["name"])
+        is_mine = metadata.get("annotations", {}).get(OWNER) == api.user
+        if is_mine and now is not None and now - seconds(metadata["creationTimestamp"]) > _STALE:
+            # As we saw it: somebody may resume it at this moment.
+            seen = {"resourceVersion": metadata["resourceVersion"], **uid_of(job)}
+            api.delete("Job", metadata["name"], only=seen)
 
 
-def jobs_of(api: Api, run: str) -> list[Object]:
-    return api.all("Job", selecting(run))
+def _is_half_sent(job: Object) -> bool:
+    return bool(job["spec"].get("suspend")) and COMPLETE not in job["metadata"].get("annotations", {})
 
 
-def _create_rest(api: Api, parcel: Parcel, lead: Object) -> None:
+def jobs_of(api: Api, run: Identity) -> list[Object]:
+    return api.all("Job", run.selector)
+
+
+def _create_rest(api: Api, parcel: Parcel, lead: Object) -> dict[str, Object]:
+    """The other Jobs, by their groups."""
     for manifest in (*objects.config_maps(parcel), objects.secret(parcel)):
         api.create(objects.owned(manifest, lead))
     service = api.create(objects.owned(objects.service(parcel), lead))
@@ -112,17 +123,22 @@ def _create_rest(api: Api, parcel: Parcel, lead: Object) -> None:
         except ApiError as error:
             if error.status != 409:
                 raise
-            _check_stays(api, claim["metadata"]["name"])  # an earlier run of the job has made it
+            found = api.find("PersistentVolumeClaim", claim["metadata"]["name"])
+            _check_claim(found, claim, parcel)  # an earlier run of the job has made it
     # The address, not the name: a cluster's DNS may remember for 30 s that there was none.
     coordinator = f"{service['spec']['clusterIP']}:{pods.PORT}"
-    for group in parcel.groups[1:]:
-        api.create(objects.owned(objects.job(parcel, group, coordinator=coordinator), lead))
+    return {
+        group.name: api.create(objects.owned(objects.job(parcel, group, coordinator=coordinator), lead))
+        for group in parcel.groups[1:]
+    }
 
 
-def _check_stays(api: Api, claim: str) -> None:
-    found = api.find("PersistentVolumeClaim", claim)
+def _check_claim(found: Object | None, wanted: Object, parcel: Parcel) -> None:
+    name = wanted["metadata"]["name"]
     if found is None or "deletionTimestamp" in found["metadata"]:
-        raise JobError(f"the claim {claim} of earlier runs is being deleted: run it again once it is gone")
+        raise JobError(f"the claim {name} of earlier runs is being deleted: run it again once it is gone")
+    if why := objects.not_ours(found, parcel):
+        raise JobError(why)
 
 
 def _pod(parcel: Parcel, template: Object) -> Object:
@@ -130,24 +146,23 @@ def _pod(parcel: Parcel, template: Object) -> Object:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
 
 
-def fill(draft: runs.RunFolder, written: str, spec: Spec, api: Api, created: float) -> None:
+def fill(draft: runs.RunFolder, written: str, spec: Spec, created: float) -> None:
     """The record of a run on a cluster, before anything is known of it."""
     job = draft.path / "job.yaml"
     job.write_text(written)
     os.utime(job, (created, created))
     (draft.path / "agent.json").write_text(spec.to_json())
-    place = {"namespace": api.namespace, "context": api.context, "server": api.server}
-    (draft.path / "cluster.json").write_text(json.dumps(place))
     tasks = [task.name for task in cluster.form(spec.sizes)]
     event = {"t": created, "kind": "run", "job": spec.job, "engine": "kubernetes", "tasks": tasks}
     (draft.path / "events.jsonl").write_text(events.encode(event) + "\n")
 
 
-def _fill(draft: runs.RunFolder, jobfile: JobFile, api: Api) -> None:
+def _fill(draft: runs.RunFolder, jobfile: JobFile, api: Api, id: str) -> None:
     header = f"# {jobfile.source or jobfile.job.name}, as it was sent from {jobfile.folder}\n"
     (draft.path / UNSENT).touch()
     written = header + yaml.safe_dump(to_data(jobfile.job), sort_keys=False)
-    fill(draft, written, packing.spec_for(jobfile.job, jobfile.folder, draft.name), api, time.time())
+    identity.write(draft, api, id)
+    fill(draft, written, packing.spec_for(jobfile.job, jobfile.folder, draft.name, id=id), time.time())
 
 
 def seconds(stamp: str) -> float:

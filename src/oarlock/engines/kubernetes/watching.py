@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from oarlock.engines.kubernetes import podlog
 from oarlock.engines.kubernetes.api import Api, ApiError, Object
-from oarlock.engines.kubernetes.labels import members
+from oarlock.engines.kubernetes.labels import Identity
 from oarlock.engines.kubernetes.podlog import Position
 from oarlock.engines.kubernetes.replacing import Replacing
 
@@ -24,10 +24,10 @@ Line = tuple[str, str, str, str]  # uid, pod, stamp, text
 class Watcher(threading.Thread):
     """The run's pods, as the cluster says."""
 
-    def __init__(self, api: Api, run: str) -> None:
-        super().__init__(name=f"pods of {run}", daemon=True)
+    def __init__(self, api: Api, run: Identity) -> None:
+        super().__init__(name=f"pods of {run.name}", daemon=True)
         self.api = api
-        self.labels = members(run)
+        self.labels = run.members
         self.replacing = Replacing(api)
         self._pods: dict[str, Object] = {}  # by uid
         self._lock = threading.Lock()

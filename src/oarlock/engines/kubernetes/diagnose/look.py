@@ -10,20 +10,20 @@ from oarlock.engines.kubernetes.diagnose import claims, containers
 from oarlock.engines.kubernetes.diagnose.evidence import claim_names, condition, job_name
 from oarlock.engines.kubernetes.diagnose.judge import judge
 from oarlock.engines.kubernetes.diagnose.problem import Problem
-from oarlock.engines.kubernetes.labels import members, selecting
+from oarlock.engines.kubernetes.labels import Identity
 
 _PODS = 3  # whose events are asked for
 _CLAIMS = 3
 
 
 def look(
-    api: Api, run: str, pods: Sequence[Object] | None = None, jobs: Sequence[Object] | None = None
+    api: Api, run: Identity, pods: Sequence[Object] | None = None, jobs: Sequence[Object] | None = None
 ) -> list[Problem]:
     """Raises ApiError where the cluster does not answer: `explain` knows what that means."""
     if jobs is None:
-        jobs = api.all("Job", selecting(run))
+        jobs = api.all("Job", run.selector)
     if pods is None:
-        pods = api.all("Pod", members(run))
+        pods = api.all("Pod", run.members)
     wanting = _claims(api, pods)
     happenings: list[Object] = []
     for thing in (*jobs, *_troubled(pods), *wanting):
