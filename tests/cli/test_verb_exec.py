@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,25 @@ def test_as_json_with_the_commands_code(oarlock: Any, living: Path) -> None:
     done = oarlock("exec", "living", "--json", "--", "sh", "-c", "pwd; echo oh >&2; exit 7")
     assert json.loads(done.stdout) == {"code": 7, "stdout": f"{living}\n", "stderr": "oh\n"}
     assert done.returncode == 7
+
+
+# Every Python that is started says with which words.
+WITNESS = "open({!r}, 'ab').write(open('/proc/self/cmdline', 'rb').read() + b'\\n')\n"
+
+
+@pytest.mark.parametrize("living", ["warm"], indirect=True)
+def test_the_jobs_env_is_on_no_command_line(oarlock: Any, living: Path) -> None:
+    """Where every user of the machine could read it."""
+    (living / "site").mkdir()
+    (living / "site" / "sitecustomize.py").write_text(WITNESS.format(str(living / "seen")))
+    env = {**os.environ, "PYTHONPATH": str(living / "site")}
+    show = ("python3", "-c", "import os; print(os.environ['MINE'])")
+    for words in ((), ("--json",)):
+        done = oarlock("exec", *words, "--", *show, env=env)
+        assert "yes" in done.stdout, done.stderr
+    seen = (living / "seen").read_bytes()
+    assert seen.count(b"os.environ['MINE']") >= 3  # the client, who becomes the command, and the command
+    assert b"yes" not in seen
 
 
 def test_a_task_that_does_not_run_is_told(oarlock: Any, records: Path) -> None:

@@ -17,7 +17,8 @@ from waiting import eventually
 
 from oarlock import jobfile
 from oarlock.agent.spec import Spec
-from oarlock.engines.kubernetes import ending, seats, submit
+from oarlock.cli.group import Verbs
+from oarlock.engines.kubernetes import ending, seats, submit, websocket
 from oarlock.engines.kubernetes.api import Api
 from oarlock.engines.kubernetes.labels import INDEX, ROLE
 from oarlock.runs import RunFolder
@@ -74,6 +75,25 @@ def test_each_task_has_its_own_pod_and_variables(oarlock: Any, run: RunFolder) -
     ):
         done = oarlock("exec", run.name, *words, "--", "python3", "-c", show)
         assert (done.returncode, done.stdout) == (0, expected + "\n"), done.stderr
+
+
+def test_the_jobs_env_is_in_no_address(run: RunFolder, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+    """An API server writes those into its audit log. The call is real, and looked at on its way."""
+    asked: list[object] = []
+    connected = websocket.connected
+
+    def looked_at(*given: Any) -> Any:
+        asked.extend(given[1:])
+        return connected(*given)
+
+    monkeypatch.setattr(websocket, "connected", looked_at)
+    monkeypatch.setattr("sys.stdin", None)
+    assert (
+        Verbs().main(["exec", "--json", run.name, "--", "sh", "-c", "echo $MINE"], standalone_mode=False) == 0
+    )
+    assert json.loads(capfd.readouterr().out)["stdout"] == "yes\n"
+    assert "echo $MINE" in repr(asked)
+    assert "yes" not in repr(asked)
 
 
 def test_it_is_in_the_programs_folder_and_its_exit_code_is_ours(oarlock: Any, run: RunFolder) -> None:
@@ -177,6 +197,6 @@ def test_which_pod_has_which_task(
     )
     if expected is None:
         with pytest.raises(Exception, match="no pod of worker-1 is running"):
-            seats.pod_of(Pods(*present), spec, task)  # type: ignore[arg-type]
+            seats.pod_of(Pods(*present), Named("r"), spec, task)  # type: ignore[arg-type]
     else:
-        assert seats.pod_of(Pods(*present), spec, task) == expected  # type: ignore[arg-type]
+        assert seats.pod_of(Pods(*present), Named("r"), spec, task) == expected  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from oarlock import cluster, contract, runs
+from oarlock.agent.podpaths import CODE
 from oarlock.agent.spec import Spec
 from oarlock.cli import known, talking
 from oarlock.cli.leaving import leaving_in_order
@@ -41,7 +42,7 @@ def verb(name: str | None, wanted: str | None, as_json: bool, words: tuple[str, 
     task = _task(run.state(), wanted)
     if not Path(spec.cwd).is_dir():
         raise OarlockError(f"the program's folder {spec.cwd} is gone")
-    order = _order(run.state(), spec, task, words)
+    order = _order(run.state(), spec, task, words, str(run.path / "agent.json"))
     if as_json:
         return talking.here_as_json([sys.executable, "-c", _script(), json.dumps(order)])
     return entering.enter(order)
@@ -58,7 +59,7 @@ def _in_pod(
         task = _task(state, wanted)
         api = client.api_of(run)
         pod = seats.pod_of(api, identity.of(run), spec, task.name)
-        order = _order(state, spec, task, words)
+        order = _order(state, spec, task, words, f"{CODE}/spec.json")
         order["env"]["TERM"] = talking.term()
         inside = ["python3", "-c", _script(), json.dumps(order)]
         return talking.in_pod(api, pod, inside, as_json=as_json, types=False)
@@ -77,13 +78,14 @@ def _task(state: RunState, wanted: str | None) -> TaskState:
     return found
 
 
-def _order(state: RunState, spec: Spec, task: TaskState, words: tuple[str, ...]) -> dict[str, Any]:
+def _order(state: RunState, spec: Spec, task: TaskState, words: tuple[str, ...], file: str) -> dict[str, Any]:
+    """`file` is where the spec lies on the task's machine."""
     order: dict[str, Any] = {"words": list(words), "cwd": spec.cwd, "env": {}, "pid": None}
     if task.state != "running" or state.is_over:
         is_how = state.state if state.is_over else task.state
         complain(f"{task.name} is not running ({is_how}): without its variables")
         return order
-    return {**order, "env": _variables(state, spec, task.name), "pid": task.pid}
+    return {**order, "env": _variables(state, spec, task.name), "pid": task.pid, "spec": file}
 
 
 def _variables(state: RunState, spec: Spec, name: str) -> dict[str, str]:
@@ -111,4 +113,4 @@ def _variables(state: RunState, spec: Spec, name: str) -> dict[str, str]:
         return contract.environment(gang, task, folders)
 
     one, other = guess("one:1", [names]), guess("other:2", [[single] for single in names])
-    return {**spec.env, **{key: value for key, value in one.items() if other.get(key) == value}}
+    return {key: value for key, value in one.items() if other.get(key) == value}

@@ -1,7 +1,8 @@
 """Becoming a command that runs as a task does: in the program's folder, with the task's variables.
 
 On this machine it is called; into a pod it travels as text (`python3 -c`). So it imports nothing of ours, and
-any Python 3.7 runs it.
+any Python 3.7 runs it. The values of the job's `env` do not travel with it: other users see the words of a
+process, and an API server writes them into its audit log. They are read where the task had them from.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ _ITS_OWN = ("OARLOCK_FD",)
 
 
 def enter(order: dict[str, Any]) -> NoReturn:
-    """`words`, `cwd`, `env` and `pid`, whose environment it starts from; None is this process's own."""
-    env = {**variables_of(order["pid"]), **order["env"]}
+    """`words`, `cwd` and `env`; `pid`, whose environment it starts from, None is this process's own; `spec`,
+    the file with the job's `env`, if that is wanted."""
+    env = {**variables_of(order["pid"]), **env_of(order.get("spec")), **order["env"]}
     for name in _ITS_OWN:
         env.pop(name, None)
     words, doing = order["words"], order["cwd"]
@@ -59,6 +61,17 @@ def variables_of(pid: int | None) -> dict[str, str]:
         return dict(os.environ)
     pairs = [os.fsdecode(entry).partition("=") for entry in entries if b"=" in entry]
     return {name: value for name, _, value in pairs}
+
+
+def env_of(spec: str | None) -> dict[str, str]:
+    if spec is None:
+        return {}
+    try:
+        found: dict[str, str] = json.loads(Path(spec).read_text())["env"]
+    except OSError as problem:
+        print(f"oarlock: without the job's variables: {problem}", file=sys.stderr, flush=True)
+        return {}
+    return found
 
 
 if __name__ == "__main__":

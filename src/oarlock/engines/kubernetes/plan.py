@@ -10,6 +10,7 @@ import json
 import math
 import tarfile
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -42,9 +43,9 @@ def describe(parcel: Parcel, folder: Path) -> dict[str, Any]:
 
 def ask(api: Api, parcel: Parcel, told: dict[str, Any]) -> dict[str, Any]:
     """What the cluster says, and `told` without what is there already. Raises ApiError if nobody answers."""
-    claims = told["claims"]
+    parcel, claims = replace(parcel, owner=api.user), told["claims"]
     answered = [_try_pod(api, parcel, group) for group in parcel.groups]
-    _look_up(api, claims)
+    foreign = _look_up(api, parcel, claims)
     there = {f"PersistentVolumeClaim/{claim['name']}" for claim in claims if claim["state"] == "exists"}
     told["objects"] = [name for name in told["objects"] if name not in there]
     new = [claim for claim in objects.claims(parcel) if _is_new(claim, claims)]
@@ -54,6 +55,7 @@ def ask(api: Api, parcel: Parcel, told: dict[str, Any]) -> dict[str, Any]:
     admission = [one for _, one in answered] + [
         one for _, one in others if one["refusal"] is not None and one["refusal"] not in refused
     ]
+    admission += foreign
     samples = [(pod, group.count) for (pod, _), group in zip(answered, parcel.groups, strict=True)]
     quotas, why = _quotas(api, parcel, samples, new)
     missing = [claim["name"] for claim in claims if claim["state"] == "missing"]
@@ -148,7 +150,9 @@ def _try(api: Api, manifest: Object) -> tuple[Object, dict[str, Any]]:
         return manifest, {**answer, "refusal": problem.what, "fix": problem.fix or None}
 
 
-def _look_up(api: Api, claims: list[dict[str, Any]]) -> None:
+def _look_up(api: Api, parcel: Parcel, claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What each claim is like. Those that somebody else made are refused."""
+    foreign: list[dict[str, Any]] = []
     for claim in claims:
         try:
             found = api.find("PersistentVolumeClaim", claim["name"])
@@ -157,6 +161,10 @@ def _look_up(api: Api, claims: list[dict[str, Any]]) -> None:
                 raise
             continue  # not for us to see
         if found is not None:
+            if claim["state"] == "to be created" and (why := objects.not_ours(found, parcel)):
+                foreign.append(
+                    {"what": f"PersistentVolumeClaim {claim['name']}", "refusal": why, "fix": None}
+                )
             spec = found["spec"]
             claim["state"] = "exists"
             claim["size"] = int(amounts.parse(spec["resources"]["requests"]["storage"]))
@@ -164,6 +172,7 @@ def _look_up(api: Api, claims: list[dict[str, Any]]) -> None:
             claim["class"] = spec.get("storageClassName")
         elif claim["state"] == "existing":
             claim["state"] = "missing"
+    return foreign
 
 
 def _is_new(manifest: Object, claims: list[dict[str, Any]]) -> bool:
