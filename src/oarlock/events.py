@@ -19,6 +19,7 @@ RunState is the one thing that every view of a run shows: `ps`, `status`, the li
     snapshot    name, bytes                 a checkpoint, or the model, is where snapshots are kept
     note        text                        something worth a line
     problem     text?, fix?                 what keeps a cluster run from going on; neither: no longer
+    image       image, digest               what a pod's image is, exactly: once for each digest
     stop        reason                      the run was asked to end
     end         state, code, reason, task?  the verdict
 """
@@ -190,6 +191,7 @@ class RunState:
     problem: str | None = None  # of the cluster's, now, with what to do about it
     tasks: dict[str, TaskState] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    images: dict[str, list[str]] = field(default_factory=dict)  # digests of each; one, if all went well
     accounts: Accounts = field(default_factory=Accounts)  # where the time went
 
     @property
@@ -258,6 +260,9 @@ class RunState:
         self.state = "starting"
         self.agent = event.get("pid")
         self.code = self.reason = self.failure = self.ended = None
+
+    def _on_image(self, event: Event) -> None:
+        self.images.setdefault(str(event.get("image")), []).append(str(event.get("digest")))
 
     def _on_generation(self, event: Event) -> None:
         self.generation = event["generation"]

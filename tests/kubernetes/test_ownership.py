@@ -131,7 +131,7 @@ def test_a_later_run_of_the_same_name_is_somebody_elses(
     assert oarlock("delete", "--record", "live-nightly").returncode == 0
     assert [run.name for run in runs.all_runs()] == []
     assert running(api, "live-nightly") == theirs[0]
-    # Without a record here the name means what is on the cluster, and the record says that it was not sent here.
+    # Without a record here the name means what is on the cluster; its record says that it was not sent here.
     assert oarlock("status", "live-nightly").stdout.startswith("live-nightly running")
     place = json.loads((runs.find("live-nightly").path / "cluster.json").read_bytes())
     assert place["adopted"] is True
@@ -139,7 +139,7 @@ def test_a_later_run_of_the_same_name_is_somebody_elses(
 
 
 def running(api: Api, run: str) -> list[object]:
-    """The uids of its Jobs and pods, once it runs: suspended, deleted or replaced it would be another list."""
+    """The uids of its Jobs and pods, once it runs. Had somebody replaced one, it would be another list."""
     pods = eventually(
         lambda: [pod for pod in api.all("Pod", selecting(run)) if pod["status"].get("phase") == "Running"],
         f"a running pod of {run}",
@@ -216,12 +216,44 @@ def test_what_is_sent_again_is_the_same_run(
     oarlock("run", "--on", "kubernetes", "--name", "live-resent", *words)
     assert oarlock("status", "live-resent", env=other).stdout.startswith("live-resent failed")
     before = lead_of(api, "live-resent")["metadata"]
+    digest = as_if_pulled_before(runs.find("live-resent"))
     oarlock("run", "--resume", "live-resent")
+    state = runs.find("live-resent").state()
+    assert [digests[1:] for digests in state.images.values()] == [[digest]]
+    assert any(f"than before: {digest}, and not sha256:000" in note for note in state.notes), state.notes
     after = lead_of(api, "live-resent")["metadata"]
     assert after["uid"] != before["uid"]
     assert after["labels"][ID] == before["labels"][ID]
     assert identity._read(runs.find("live-resent"))["lead"] == after["uid"]
     assert oarlock("delete", "live-resent", env=other).returncode == 0
+
+
+def as_if_pulled_before(run: runs.RunFolder) -> str:
+    """The digest of its image, which the record then has as another one."""
+    [[digest]] = run.state().images.values()
+    assert digest.startswith("sha256:")
+    events = run.path / "events.jsonl"
+    events.write_text(events.read_text().replace(digest, f"sha256:{'0' * 64}"))
+    return digest
+
+
+def test_one_command_deletes_all_runs_of_a_job_with_their_claim(
+    oarlock: Command, api: Api, tmp_path: Path
+) -> None:
+    program = written(tmp_path / "short", "print('done')\n")
+    for name in ("live-one", "live-two"):
+        done = oarlock("run", "--on", "kubernetes", "--name", name, *SMALL, str(program))
+        assert done.returncode == 0, done.stderr
+    refused = oarlock("delete", "--volumes", "live-one")
+    assert refused.returncode == 1
+    assert "is also used by live-two" in refused.stderr
+    assert lead_of(api, "live-one")
+    command = refused.stderr.split("`")[1].split()
+    assert command == ["oarlock", "delete", "--volumes", "live-one", "live-two"]
+    done = oarlock(*command[1:])
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert api.find("PersistentVolumeClaim", program.stem) is None
+    assert runs.all_runs() == []
 
 
 def test_only_my_own_half_sent_runs_are_cleared_away(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from decimal import Decimal
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +90,21 @@ def test_it_tells_where_an_image_comes_from(oarlock: Any, program: None) -> None
         return [(one["image"], one["image_from"]) for one in told["groups"]]
 
     assert images("--set", "kubernetes.image=busybox") == [("busybox", "job")]
-    assert images("--framework", "torch") == [("pytorch/pytorch:latest", "default for torch")]
+    [(image, told)] = images("--framework", "torch")
+    assert re.fullmatch(r"pytorch/pytorch:2\.\d+\.\d-cuda[\d.]+-cudnn\d-runtime", image)
+    version = metadata.version("torch").partition("+")[0]
+    assert told == "default for torch" + ("" if f":{version}-" in image else f" (here: {version})")
     assert images()[0][1] == "default"
+
+
+def test_it_says_what_the_network_of_a_node_means(oarlock: Any, program: None, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("program: train.py\nkubernetes: {pod: {hostNetwork: true}}\n")
+    shown = oarlock("plan", *SMALL, "job.yaml").stdout
+    assert "pods of lead listen on their nodes' own addresses: port 7077" in shown
+    assert "NetworkPolicy does not apply" in shown
+    told = json.loads(oarlock("plan", *SMALL, "--json", "job.yaml").stdout)
+    assert [group["host_network"] for group in told["groups"]] == [True]
+    assert "hostNetwork" not in oarlock("plan", *SMALL, "train.py").stdout
 
 
 def test_a_quota_that_is_too_small_is_told_resource_by_resource(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from clusters import Cluster
-from kubernetes.driving import Started, all_complete, driving, nodes_of, pods_of
+from kubernetes.driving import TORCH, Started, all_complete, driving, nodes_of, pods_of
 
 from oarlock.engines.kubernetes.api import Api
 
@@ -36,7 +36,8 @@ def runs(
             name = f"prog-{path.stem.replace('_', '-')}"
             # Servers never end by themselves; the others are given the time to say what they have to say.
             limits = {"restarts": 0, "grace": "3s" if roles is SERVED else "60s"}
-            folder = driver.job(path.read_text(), name=name, roles=roles, limits=limits)
+            image = {"kubernetes": {"image": TORCH}} if path.stem.startswith("torch") else {}
+            folder = driver.job(path.read_text(), name=name, roles=roles, limits=limits, **image)
             started[path.stem] = driver.start(folder)
         yield started
 
@@ -44,7 +45,7 @@ def runs(
 @pytest.mark.parametrize(
     ("program", "image"),
     [
-        ("torch_all_reduce", "pytorch/pytorch:latest"),
+        ("torch_all_reduce", TORCH),
         ("jax_psum", PYTHON),
         ("tf_config", TENSORFLOW),
     ],

@@ -173,11 +173,12 @@ def test_pods_are_what_restricted_takes(guarded: Guarded) -> None:
 def test_runs_of_one_job_and_of_two_users_live_side_by_side(
     driver: Driver, cluster: Cluster, api: Api
 ) -> None:
-    """Two of one user, one of another, all of one job, and each meets only its own."""
+    """Two of one user, one of another with a claim of its own, all of one job, and each meets only its own."""
     folder = driver.job(TWIN, roles=PAIR)
     other = cluster.folder / "edit2.kubeconfig"
     runs = [driver.start(folder), driver.start(folder)]
-    runs.append(driver.start(folder, kubeconfig=other if other.exists() else cluster.user))
+    claim = ("--set", f"kubernetes.claim.name={folder.name}-2")
+    runs.append(driver.start(folder, *claim, kubeconfig=other if other.exists() else cluster.user))
     for run in runs:
         met = f"answered: {run.name}/worker-0 {run.name}/worker-1"
         assert run.succeed().lines == {"worker-0": [met], "worker-1": [met]}

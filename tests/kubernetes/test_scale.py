@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from clusters import Cluster
-from kubernetes.driving import SMALL, Driver, Named, Started, driving, jobs_of, until_all_step, unused
+from kubernetes.driving import SMALL, TORCH, Driver, Named, Started, driving, jobs_of, until_all_step, unused
 from waiting import eventually
 
 from oarlock import runs
@@ -119,7 +119,9 @@ def test_scaled_from_2_to_4_to_1_to_3_the_losses_stay_those_of_two_workers(
 ) -> None:
     roles = {"worker": {"replicas": 2, **SMALL, "memory": "1000Mi"}}
     with driving(tmp_path, cluster.user, api) as driver:
-        folder = driver.job(TRAINING, framework="torch", roles=roles, limits={"restarts": 0})
+        folder = driver.job(
+            TRAINING, framework="torch", roles=roles, limits={"restarts": 0}, kubernetes={"image": TORCH}
+        )
         run = driver.start(folder)
         for generation, size in enumerate(SIZES, start=1):
             if generation > 1:

@@ -27,7 +27,7 @@ from kubernetes.driving import (
 from waiting import eventually
 
 from oarlock import job as jobs
-from oarlock.engines.kubernetes import groups, objects, packing
+from oarlock.engines.kubernetes import groups, images, objects, packing
 from oarlock.engines.kubernetes.api import Api, Object
 from oarlock.engines.kubernetes.ending import KINDS
 from oarlock.engines.kubernetes.labels import JOB, RUN, selecting
@@ -355,15 +355,23 @@ def test_user_image_leaves_the_user_to_the_image(tmp_path: Path) -> None:
     assert modes == {0o444}, "nobody knows its group"
 
 
-def test_an_image_of_ours_is_not_pulled_again_at_every_start(tmp_path: Path) -> None:
-    for settings, policy in (
-        ({}, "IfNotPresent"),
-        ({"image": "mine:latest"}, None),
-        ({"pull_policy": "Always"}, "Always"),
-    ):
-        made = manifests(tmp_path, framework="torch", kubernetes=settings)
-        pod = next(found for found in made if found["kind"] == "Job")["spec"]["template"]["spec"]
-        assert pod["containers"][0].get("imagePullPolicy") == policy
+def test_an_image_of_ours_has_a_version_whatever_is_installed_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So nodes keep it, and all have the same; when to pull is then for Kubernetes to decide."""
+    for framework in ("tensorflow", "torch", "jax", "none"):
+        for here in (None, "2.5.0", "2.99.0"):
+            monkeypatch.setattr(images, "installed", lambda _, here=here: here)
+            made = manifests(tmp_path, framework=framework)
+            pod = next(found for found in made if found["kind"] == "Job")["spec"]["template"]["spec"]
+            image, tag = pod["containers"][0]["image"].split(":")
+            assert tag[0].isdigit(), (image, tag)
+            if here == "2.5.0" and framework in ("tensorflow", "torch"):
+                assert tag.startswith("2.5."), (image, tag)
+            assert "imagePullPolicy" not in pod["containers"][0]
+    made = manifests(tmp_path, kubernetes={"pull_policy": "Always"})
+    pod = next(found for found in made if found["kind"] == "Job")["spec"]["template"]["spec"]
+    assert pod["containers"][0]["imagePullPolicy"] == "Always"
 
 
 def test_imports_are_not_kept_in_pods(tmp_path: Path) -> None:

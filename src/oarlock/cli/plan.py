@@ -15,6 +15,9 @@ if TYPE_CHECKING:  # loaded only when the verb is called
     from oarlock.engines.kubernetes.parcel import Parcel
 
 _GROUPS = ("GROUP", "ROLE", "MACHINES", "CPU", "MEMORY", "GPU", "IMAGE", "FROM")
+_HOST_NETWORK = """\
+pods of {} listen on their nodes' own addresses: port {} and the framework's ports
+can be reached from the nodes' network, and the run's NetworkPolicy does not apply to them"""
 _QUOTAS = ("QUOTA", "RESOURCE", "USED", "HARD", "AFTER", "")
 
 
@@ -64,6 +67,8 @@ def _ask(parcel: Parcel, told: dict[str, Any]) -> tuple[dict[str, Any] | None, s
 
 
 def _print_job(told: dict[str, Any]) -> None:
+    from oarlock.engines.kubernetes.pods import PORT
+
     total = told["total"]
     rows = [
         (
@@ -95,6 +100,8 @@ def _print_job(told: dict[str, Any]) -> None:
         print_block("pip", told["pip"])
     if told["network"] == "private":
         print_block("network", ["private changes nothing here: a pod has a network of its own anyway"])
+    if exposed := [group["group"] for group in told["groups"] if group["host_network"]]:
+        print_block("hostNetwork", _HOST_NETWORK.format(", ".join(exposed), PORT).splitlines())
 
 
 def _print_cluster(cluster: dict[str, Any]) -> None:

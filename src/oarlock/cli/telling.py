@@ -162,6 +162,7 @@ _TELLERS: dict[str, Callable[[Event], str]] = {
     "snapshot": lambda event: f"snapshot {event.get('name')} is uploaded",
     "note": lambda event: first_line(str(event.get("text"))),
     "problem": _problem,
+    "image": lambda event: f"image {event.get('image')} is {event.get('digest')}",
     "stop": lambda event: f"stopping: {event.get('reason')}",
     "end": _end,
 }

@@ -22,6 +22,7 @@ from lightkube.config import client_adapter
 from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from lightkube.core.exceptions import ConfigError
 
+from oarlock.engines.kubernetes.login import ExecLogin, LoginError
 from oarlock.errors import OarlockError
 
 Object = dict[str, Any]
@@ -73,9 +74,12 @@ class Api:
 
     @cached_property
     def http(self) -> httpx.Client:
-        limits = httpx.Timeout(_TIMEOUT, connect=5.0)
+        limits = client_adapter.ConnectionParams(timeout=httpx.Timeout(_TIMEOUT, connect=5.0))
         try:
-            return client_adapter.Client(self._config, client_adapter.ConnectionParams(timeout=limits))
+            params = limits.httpx_params(self._config)
+            if isinstance(params["auth"], client_adapter.ExecAuth):
+                params["auth"] = ExecLogin(self._config, params["verify"])
+            return httpx.Client(**params)
         except (OSError, ValueError) as problem:
             raise OarlockError(f"the kubeconfig cannot be used: {problem}") from None
 
@@ -319,7 +323,7 @@ def _translated(doing: str) -> Iterator[None]:
     except httpx.HTTPError as problem:
         told = str(problem) or type(problem).__name__
         raise ApiError(0, "Unreachable", f"the API server does not answer ({told})", doing) from None
-    except ConfigError as problem:  # a login program that fails
+    except LoginError as problem:
         raise ApiError(401, "Unauthorized", str(problem), doing) from None
 
 

@@ -57,6 +57,7 @@ class Mirror:
         jobs = self._jobs()
         labels = self.identity.members
         pods = self._read_logs(labels if with_logs else f"{labels},{LEAD}=true")
+        self._tell_images(pods)
         self._conclude(jobs, pods)
         repairing.match(self.api, jobs, self._wanted())
         if not self.ledger.state.is_over:
@@ -100,6 +101,7 @@ class Mirror:
                     self._check()
                 if now - self._looked >= _LOOK:
                     self._looked = now
+                    self._tell_images(self.watcher.pods)
                     self._look()
                 self.ledger.commit()
                 if self._is_over():
@@ -258,6 +260,18 @@ class Mirror:
         if told != known:
             self.ledger.emit("problem", **({} if first is None else {"text": first.what, "fix": first.fix}))
 
+    def _tell_images(self, pods: Mapping[str, Object]) -> None:
+        """What a tag means may change, from node to node and from day to day."""
+        for pod in pods.values():
+            image, digest = _image(pod)
+            known = self.ledger.state.images.get(image, [])
+            if digest and digest not in known:
+                self.ledger.emit("image", image=image, digest=digest)
+                if known:
+                    name = pod["metadata"]["name"]
+                    told = f"{name} runs another {image} than before: {digest}, and not {known[-1]}"
+                    self.ledger.emit("note", text=told)
+
     # The end
 
     def _is_over(self) -> bool:
@@ -324,6 +338,14 @@ def _has_left(pod: Object) -> bool:
     statuses = pod.get("status", {}).get("containerStatuses") or []
     ours = [one.get("state", {}).get("terminated") for one in statuses if one["name"] == CONTAINER]
     return bool(ours) and all(ended is not None and ended.get("exitCode") == 0 for ended in ours)
+
+
+def _image(pod: Object) -> tuple[str, str]:
+    """As the job named it, and the digest of what that was on the pod's node; '' while it is not known."""
+    image = next((one["image"] for one in pod["spec"]["containers"] if one["name"] == CONTAINER), "")
+    statuses = pod.get("status", {}).get("containerStatuses") or []
+    pulled = next((str(one.get("imageID", "")) for one in statuses if one["name"] == CONTAINER), "")
+    return image, pulled.rpartition("@")[2].rpartition("//")[2]
 
 
 def _is_leaving(status: Object) -> bool:

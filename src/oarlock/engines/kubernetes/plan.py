@@ -15,7 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from oarlock.engines.kubernetes import amounts, diagnose, headroom, objects, pods
+from oarlock.engines.kubernetes import amounts, diagnose, headroom, images, objects, pods
 from oarlock.engines.kubernetes.api import Api, ApiError, Object
 from oarlock.engines.kubernetes.groups import Group
 from oarlock.engines.kubernetes.parcel import Parcel
@@ -77,19 +77,30 @@ def ask(api: Api, parcel: Parcel, told: dict[str, Any]) -> dict[str, Any]:
 
 def _group(parcel: Parcel, group: Group) -> dict[str, Any]:
     settings = parcel.job.kubernetes
-    framework = "" if parcel.framework == "none" else f" for {parcel.framework}"
-    image_from = "role" if group.part.image else "job" if settings.image else f"default{framework}"
-    usage = headroom.of_pod({"spec": pods.template(parcel, group, None)["spec"]})
+    image = parcel.images[group.name]
+    image_from = "role" if group.part.image else "job" if settings.image else _default(parcel, image)
+    spec = pods.template(parcel, group, None)["spec"]
+    usage = headroom.of_pod({"spec": spec})
     return {
         "group": group.name,
         "role": group.role,
         "machines": group.count,
-        "image": parcel.images[group.name],
+        "image": image,
         "image_from": image_from,
         "cpu": float(usage.get("requests.cpu", 0)),
         "memory": int(usage.get("requests.memory", 0)),
         "gpu": int(usage.get(f"requests.{_GPU}", 0)),
+        "host_network": bool(spec.get("hostNetwork")),
     }
+
+
+def _default(parcel: Parcel, image: str) -> str:
+    """Not every version has an image that we know of."""
+    if parcel.framework == "none":
+        return "default"
+    here = images.installed(parcel.framework)
+    differs = parcel.framework == "torch" and here is not None and f":{here}-" not in image
+    return f"default for {parcel.framework}" + (f" (here: {here})" if differs else "")
 
 
 def _claims(parcel: Parcel) -> list[dict[str, Any]]:

@@ -102,11 +102,8 @@ def _container(parcel: Parcel, group: Group, coordinator: str | None) -> Object:
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
-    # An image that we chose may be a `latest`, which nodes would pull again at every start.
-    is_ours = not (group.part.image or settings.image)
-    policy = settings.pull_policy or ("IfNotPresent" if is_ours else None)
-    if policy:
-        described["imagePullPolicy"] = policy
+    if settings.pull_policy:
+        described["imagePullPolicy"] = settings.pull_policy
     whole = [
         {"secretRef": {"name": name}}
         for name, use in settings.secrets.items()

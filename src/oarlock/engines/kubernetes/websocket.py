@@ -22,6 +22,7 @@ from wsproto.events import BytesMessage, CloseConnection, Ping
 from wsproto.utilities import ProtocolError
 
 from oarlock.engines.kubernetes.api import Api, ApiError
+from oarlock.engines.kubernetes.login import LoginError
 
 PIECE = 1 << 15  # bytes in a message of ours
 _READ = 1 << 16
@@ -47,6 +48,8 @@ def connected(
             yield Line(answer.extensions["network_stream"], protocol, doing)
     except (httpx.HTTPError, httpcore2.NetworkError, httpcore2.TimeoutException) as problem:
         raise cut(problem, doing) from None
+    except LoginError as problem:
+        raise ApiError(401, "Unauthorized", str(problem), doing) from None
 
 
 class Line:
