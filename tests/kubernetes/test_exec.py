@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,7 @@ from waiting import eventually
 
 from oarlock import jobfile
 from oarlock.agent.spec import Spec
-from oarlock.cli.group import Verbs
-from oarlock.engines.kubernetes import ending, seats, submit, websocket
+from oarlock.engines.kubernetes import ending, seats, submit
 from oarlock.engines.kubernetes.api import Api
 from oarlock.engines.kubernetes.labels import INDEX, ROLE
 from oarlock.runs import RunFolder
@@ -77,23 +77,32 @@ def test_each_task_has_its_own_pod_and_variables(oarlock: Any, run: RunFolder) -
         assert (done.returncode, done.stdout) == (0, expected + "\n"), done.stderr
 
 
-def test_the_jobs_env_is_in_no_address(run: RunFolder, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
-    """An API server writes those into its audit log. The call is real, and looked at on its way."""
-    asked: list[object] = []
-    connected = websocket.connected
+# The command line, whose requests for a websocket are written down on their way.
+WITNESS = """
+import sys
+from oarlock.cli import main
+from oarlock.engines.kubernetes import websocket
+connected = websocket.connected
 
-    def looked_at(*given: Any) -> Any:
-        asked.extend(given[1:])
-        return connected(*given)
+def looked_at(*given):
+    open(sys.argv.pop(), "a").write(repr(given[1:]))
+    return connected(*given)
 
-    monkeypatch.setattr(websocket, "connected", looked_at)
-    monkeypatch.setattr("sys.stdin", None)
-    assert (
-        Verbs().main(["exec", "--json", run.name, "--", "sh", "-c", "echo $MINE"], standalone_mode=False) == 0
+websocket.connected = looked_at
+main()
+"""
+
+
+def test_the_jobs_env_is_in_no_address(run: RunFolder, tmp_path: Path) -> None:
+    """An API server writes those into its audit log."""
+    words = ["exec", run.name, "--", "sh", "-c", "echo $MINE", str(tmp_path / "asked")]
+    done = subprocess.run(
+        [sys.executable, "-c", WITNESS, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
-    assert json.loads(capfd.readouterr().out)["stdout"] == "yes\n"
-    assert "echo $MINE" in repr(asked)
-    assert "yes" not in repr(asked)
+    assert (done.returncode, done.stdout) == (0, "yes\n"), done.stderr
+    asked = (tmp_path / "asked").read_text()
+    assert "echo $MINE" in asked
+    assert "yes" not in asked
 
 
 def test_it_is_in_the_programs_folder_and_its_exit_code_is_ours(oarlock: Any, run: RunFolder) -> None:

@@ -173,7 +173,7 @@ def test_pods_are_what_restricted_takes(guarded: Guarded) -> None:
 def test_runs_of_one_job_and_of_two_users_live_side_by_side(
     driver: Driver, cluster: Cluster, api: Api
 ) -> None:
-    """Two of one user, one of another with a claim of its own, all of one job, and each meets only its own."""
+    """Two of one user, one of another with its own claim, all of one job: each meets only its own."""
     folder = driver.job(TWIN, roles=PAIR)
     other = cluster.folder / "edit2.kubeconfig"
     runs = [driver.start(folder), driver.start(folder)]

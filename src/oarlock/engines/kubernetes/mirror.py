@@ -266,11 +266,11 @@ class Mirror:
             image, digest = _image(pod)
             known = self.ledger.state.images.get(image, [])
             if digest and digest not in known:
-                self.ledger.emit("image", image=image, digest=digest)
                 if known:
                     name = pod["metadata"]["name"]
                     told = f"{name} runs another {image} than before: {digest}, and not {known[-1]}"
                     self.ledger.emit("note", text=told)
+                self.ledger.emit("image", image=image, digest=digest)
 
     # The end
 
