@@ -114,6 +114,7 @@ class Peer(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"  # connections are used again
 
     def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
         subject = dict(pair for [pair] in self.connection.getpeercert()["subject"])  # type: ignore[attr-defined]
         said = json.dumps({"status": {"userInfo": {"username": subject["commonName"]}}}).encode()
         self.send_response(201)
