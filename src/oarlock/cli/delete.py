@@ -43,9 +43,7 @@ def verb(
 
         kept = client.delete(remote, now=force, volumes=volumes)
         if kept and not as_json:
-            say(
-                f"kept: claim {', '.join(kept)}; `kubectl delete pvc {' '.join(kept)}` deletes it", err=True
-            )
+            say(f"kept: claim {', '.join(kept)}; `kubectl delete pvc {' '.join(kept)}` deletes it", err=True)
     freed = {run.name: _delete(run) for run in chosen}
     if as_json:
         print_json([{"run": name, "freed": count} for name, count in freed.items()])
