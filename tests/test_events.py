@@ -6,6 +6,7 @@ from typing import Any
 
 import odd
 import pytest
+from soaking import moments
 
 from oarlock.accounting import PARTS
 from oarlock.events import RunState, decode, encode, fold, read
@@ -193,7 +194,7 @@ def test_a_state_takes_whatever_is_read() -> None:
     print(f"seed {seed}")
     source = random.Random(seed)
     state, taken = RunState("mnist-abcd"), 0
-    for number in range(1000 * odd.ROUNDS):
+    for number in range(1000 * moments(1)):
         if number % 50 == 0:
             state = RunState("mnist-abcd")
         told: Any = {"t": source.choice([1.0, 2.0, float(number)]), **source.choice(KNOWN)}

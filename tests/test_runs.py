@@ -1,13 +1,23 @@
 from __future__ import annotations
 
+import errno
 import fcntl
+import json
 import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from waiting import eventually
 
 from oarlock import runs
+from oarlock.engines import local
 from oarlock.errors import OarlockError, UnknownRun
 
 
@@ -88,6 +98,122 @@ def test_somebodys_look_does_not_refuse_the_hold(home: Path) -> None:
         fcntl.flock(looking, fcntl.LOCK_SH)
         assert run.is_held() is False
     os.close(run.hold())
+
+
+def test_a_held_run_is_not_deleted(home: Path) -> None:
+    run = runs.create("x", fill)
+    held = run.hold()
+    with pytest.raises(OarlockError, match="is running"):
+        run.delete()
+    assert runs.all_runs() == [run]
+    os.close(held)
+
+
+def test_who_waits_for_the_lock_of_a_run_that_is_deleted_learns_it(home: Path) -> None:
+    """Else it would have the lock of a file that is gone, and start an agent that nobody sees."""
+    run = runs.create("x", fill)
+    held = run.hold()
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(run.hold, 60)
+        _until_waited_for(run)
+        run.path.rename(run.path.with_name(".x.deleted"))
+        os.close(held)
+        with pytest.raises(UnknownRun, match="was deleted"):
+            os.close(waiting.result(60))
+    with pytest.raises(UnknownRun, match="was deleted"):
+        run.hold()
+
+
+def _until_waited_for(run: runs.RunFolder) -> None:
+    """This process has opened the lock twice."""
+    lock = str(run.path / "lock")
+
+    def opened() -> int:
+        links = list(Path("/proc/self/fd").iterdir())
+        return sum(os.path.realpath(link) == lock for link in links)
+
+    eventually(lambda: opened() == 2, "the lock to be waited for")
+
+
+def test_of_a_delete_and_a_hold_one_wins(home: Path) -> None:
+    """From the same moment on, often: whoever has the lock finds the run in its place."""
+    for _ in range(50):
+        run = runs.create("x", fill)
+        barrier = threading.Barrier(2)
+
+        def hold(run: runs.RunFolder = run, barrier: threading.Barrier = barrier) -> int | None:
+            barrier.wait()
+            try:
+                return run.hold(seconds=60)
+            except UnknownRun:
+                return None
+
+        def delete(run: runs.RunFolder = run, barrier: threading.Barrier = barrier) -> None:
+            barrier.wait()
+            try:
+                run.delete()
+            except OarlockError:
+                assert run.path.exists()
+
+        with ThreadPoolExecutor() as threads:
+            deleting, holding = threads.submit(delete), threads.submit(hold)
+            held = holding.result(120)
+            assert run.path.exists() == (held is not None)
+            if held is not None:
+                os.close(held)
+            deleting.result(120)
+
+
+class TestOnANetworkFileSystem:
+    """Which cannot be mounted here: what the kernel says there is put in its mouth."""
+
+    @pytest.fixture
+    def run(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> runs.RunFolder:
+        def announced(draft: runs.RunFolder) -> None:
+            fill(draft)
+            event = {"t": time.time(), "kind": "agent", "pid": os.getpid(), "host": "node7"}
+            with (draft.path / "events.jsonl").open("a") as file:
+                file.write(json.dumps(event) + "\n")
+            (draft.path / "lock").touch()
+
+        monkeypatch.setattr(runs.hosts, "is_shared", lambda path: True)
+        return runs.create("x", announced, name="theirs")
+
+    def test_a_run_of_another_machine_is_not_lost_and_not_ours(self, run: runs.RunFolder) -> None:
+        assert run.state().state == "starting"
+        assert run.is_running()
+        for act in (run.hold, run.delete, lambda: local.stop(run), lambda: local.resume(run)):
+            with pytest.raises(OarlockError, match="theirs runs on node7"):
+                act()
+        shutil.rmtree(run.path)
+
+    def test_its_place_can_be_taken_where_it_is_gone(
+        self, run: runs.RunFolder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("OARLOCK_HOST", "node7")
+        assert run.state().state == "lost"
+        run.delete()
+
+    @pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS])
+    def test_without_locks_the_agents_process_tells(
+        self, run: runs.RunFolder, monkeypatch: pytest.MonkeyPatch, code: int
+    ) -> None:
+        def refuse(*_: object) -> None:
+            raise OSError(code, os.strerror(code))
+
+        monkeypatch.setenv("OARLOCK_HOST", "node7")
+        monkeypatch.setattr(fcntl, "flock", refuse)
+        assert run.state().state == "lost", "this process is no agent"
+        words = [sys.executable, "-c", "input()", "oarlock.agent", str(run.path)]
+        with subprocess.Popen(words, stdin=subprocess.PIPE) as agent:
+            event = {"t": time.time(), "kind": "agent", "pid": agent.pid, "host": "node7"}
+            with (run.path / "events.jsonl").open("a") as file:
+                file.write(json.dumps(event) + "\n")
+            eventually(run.is_held, "the agent to be known")
+            with pytest.raises(OarlockError, match="is running"):
+                run.delete()
+            agent.communicate(b"\n")
+        run.delete()
 
 
 def test_a_deleted_run_is_gone(home: Path) -> None:

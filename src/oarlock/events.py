@@ -3,8 +3,8 @@
 An event is one flat JSON object: `t` (seconds since the epoch), `kind`, and the fields below.
 RunState is the one thing that every view of a run shows: `ps`, `status`, the live display, `--json`.
 
-    run         job, engine, tasks, version  the run was created
-    agent       pid, host                   an agent took it up (again, after --resume)
+    run         job, engine, tasks          the run was created (by `version` of records, on `host`)
+    agent       pid, host, version          an agent took it up (again, after --resume)
     ready       seconds, warm, modules      the zygote has imported what the tasks will need (keeper: the
                                             process that had it, or has it for `keep` seconds after the run)
     generation  generation, tasks           a gang forms
@@ -69,9 +69,10 @@ _MOST_METRICS = 256  # of a task: a program that names a new one at each step mu
 _COUNT, _SECONDS, _CODE = whole(0), number(0), whole(-(2**31), 2**31)
 _ALWAYS: dict[str, Check] = {"task": word, "generation": _COUNT}
 _WHY: dict[str, Check] = {"reason": text, "type": text, "message": text, "where": text, "refusal": text}
+_WRITER: dict[str, Check] = {"host": text, "version": whole(1)}
 _CHECKS: dict[str, dict[str, Check]] = {
-    "run": {"job": text, "engine": text, "tasks": several(word), "version": whole(1)},
-    "agent": {"pid": _COUNT, "host": text},
+    "run": {"job": text, "engine": text, "tasks": several(word), **_WRITER},
+    "agent": {"pid": _COUNT, **_WRITER},
     "ready": {
         "seconds": _SECONDS,
         "warm": flag,
@@ -193,6 +194,8 @@ class RunState:
     notes: list[str] = field(default_factory=list)
     images: dict[str, list[str]] = field(default_factory=dict)  # digests of each; one, if all went well
     accounts: Accounts = field(default_factory=Accounts)  # where the time went
+    host: str | None = None  # the machine its agent is on
+    version: int = VERSION  # of what wrote its events
 
     @property
     def is_final(self) -> bool:
@@ -231,7 +234,6 @@ class RunState:
             data["tasks"][name]["eta"] = task.eta
             del data["tasks"][name]["measured"]
         data["tasks"] = list(data["tasks"].values())
-        data["version"] = VERSION
         data["straggler"] = self.straggler.name if self.straggler else None
         return data
 
@@ -254,11 +256,17 @@ class RunState:
         self.job = event.get("job", "")
         self.engine = event.get("engine", self.engine)
         self.created = event["t"]
+        self._note_writer(event)
         self.tasks = {name: TaskState(name) for name in event.get("tasks", [])}
+
+    def _note_writer(self, event: Event) -> None:
+        self.host = event.get("host", self.host)
+        self.version = max(self.version, event.get("version", VERSION))
 
     def _on_agent(self, event: Event) -> None:
         self.state = "starting"
         self.agent = event.get("pid")
+        self._note_writer(event)
         self.code = self.reason = self.failure = self.ended = None
 
     def _on_image(self, event: Event) -> None:

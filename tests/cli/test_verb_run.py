@@ -31,6 +31,31 @@ def test_options_before_the_program_are_ours_and_those_behind_it_its_own(
         assert [f"worker-{index} | {expected}" in done.stdout for index in (0, 1, 2)] == [True, True, False]
 
 
+@pytest.mark.parametrize(
+    ("args", "text", "told"),
+    [
+        (["--workers", "4"], "", "--workers 4"),
+        (["--epochs", "3", "--workers=4", "--ps", "1"], "", "--workers=4"),
+        (["-d", "--epochs", "3"], "# detached --d", "-d"),
+        (["--workers", "4"], "parser.add_argument('--workers', type=int)", None),
+        (["--workers", "4"], "# shared out to the workers", "--workers 4"),
+        (["--workers", "4"], "class Args:\n    workers: int = 1", None),
+        (["-n", "4"], 'parser.add_argument("-n")', None),
+        (["--epochs", "3"], "", None),
+        (["a", "--", "--workers", "4"], "", None),
+    ],
+)
+def test_an_option_of_ours_behind_the_program_is_said(
+    oarlock: Any, tmp_path: Path, args: list[str], text: str, told: str | None
+) -> None:
+    (tmp_path / "train.py").write_text(f"{text}\n")
+    done = oarlock("run", "--dry-run", "--json", "train.py", *args)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["job"]["args"] == args, "it is the program's all the same"
+    rule = f"{told} goes to train.py; for Oarlock write it before: oarlock run {told} train.py"
+    assert done.stderr == ("" if told is None else f"oarlock: {rule}\n")
+
+
 def test_without_a_target_the_job_file_here_runs_and_dashes_give_arguments(
     oarlock: Any, tmp_path: Path
 ) -> None:

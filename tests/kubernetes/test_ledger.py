@@ -13,6 +13,7 @@ from oarlock.agent import lines, segments
 from oarlock.agent.spec import Program, Spec
 from oarlock.engines.kubernetes.ledger import Ledger
 from oarlock.engines.kubernetes.podlog import Position
+from oarlock.errors import LaterRun
 from oarlock.watch import Tail
 
 EVENT = {"t": 11.0, "kind": "agent", "pid": 1}
@@ -78,6 +79,64 @@ def test_a_client_killed_before_its_first_commit_loses_nothing(run: runs.RunFold
     with (run.path / "events.jsonl").open("a") as file:
         file.write(said(1, EVENT).partition(" ")[2] + "\n")
     assert len(list(Ledger(run).run.events())) == 1
+
+
+@pytest.mark.parametrize(
+    "torn", [b"", b"{", b"null", b'{"positions": 3}', b'{"version": 1, "positions": {}}', None]
+)
+def test_a_commit_that_is_lost_costs_no_line_and_doubles_none(
+    run: runs.RunFolder, torn: bytes | None
+) -> None:
+    def tell(ledger: Ledger) -> None:
+        """All that the pod has said so far, as a reader without a position meets it."""
+        ledger.take("uid", "pod", "2026-01-01T00:00:00.1Z", said(1, EVENT))
+        ledger.take("uid", "pod", "2026-01-01T00:00:00.2Z", "worker-0/3 | hello")
+        ledger.take("uid", "pod", "2026-01-01T00:00:00.3Z", "the agent itself")
+
+    ledger = Ledger(run)
+    tell(ledger)
+    ledger.commit()
+    with (run.path / "logs/3/worker-0.log").open("a") as file:
+        file.write("2026-01-01T00:00:00.4Z half a li")
+    before = (run.path / "events.jsonl").read_text()
+    watched = run.path / "watched.json"
+    watched.unlink() if torn is None else watched.write_bytes(torn)
+    again = Ledger(run)
+    tell(again)
+    again.take("uid", "pod", "2026-01-01T00:00:00.4Z", "worker-0/3 | half a line, and the rest")
+    again.take("uid", "pod", "2026-01-01T00:00:00.5Z", said(2, {**EVENT, "t": 12.0}))
+    again.commit()
+    assert (run.path / "logs/3/worker-0.log").read_text().splitlines() == [
+        "2026-01-01T00:00:00.2Z hello",
+        "2026-01-01T00:00:00.4Z half a line, and the rest",
+    ]
+    assert (run.path / "agent.log").read_text() == "2026-01-01T00:00:00.3Z pod: the agent itself\n"
+    assert (run.path / "events.jsonl").read_text().startswith(before)
+    assert [event["t"] for event in run.events()] == [10.0, 11.0, 12.0]
+
+
+def test_lines_that_the_commit_tells_of_and_the_disk_lost_are_read_again(run: runs.RunFolder) -> None:
+    ledger = Ledger(run)
+    for second in range(3):
+        ledger.take("uid", "pod", f"2026-01-01T00:00:0{second}Z", f"worker-0/1 | line {second}")
+    ledger.positions["uid"] = Position("2026-01-01T00:00:02Z", 1)
+    ledger.commit()
+    log = run.path / "logs/1/worker-0.log"
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:1]))  # the power went
+    again = Ledger(run)
+    assert again.positions == {}
+    for second in range(3):
+        again.take("uid", "pod", f"2026-01-01T00:00:0{second}Z", f"worker-0/1 | line {second}")
+    again.commit()
+    assert [line.split(" ", 1)[1] for line in log.read_text().splitlines()] == ["line 0", "line 1", "line 2"]
+
+
+def test_what_a_later_version_wrote_is_left_alone(run: runs.RunFolder) -> None:
+    Ledger(run)
+    watched = run.path / "watched.json"
+    watched.write_text(json.dumps({**json.loads(watched.read_text()), "version": 9}))
+    with pytest.raises(LaterRun, match="record version 9, this one reads up to 1"):
+        Ledger(run)
 
 
 def test_lines_with_one_stamp_are_told_apart() -> None:

@@ -18,6 +18,7 @@ from oarlock import events
 from oarlock.agent import life, processes
 from oarlock.agent.record import Record
 from oarlock.agent.spec import Spec
+from oarlock.typed import VERSION
 
 
 def main() -> int:
@@ -29,8 +30,8 @@ def main() -> int:
     spec = Spec.from_json((call.folder / "agent.json").read_text())
     processes.raise_limits()
     processes.adopt_orphans()
-    life.make_folders(spec)
     if call.machine:
+        life.make_folders(spec)
         return _follow(call, spec)
     return _lead(spec)
 
@@ -43,14 +44,20 @@ def _lead(spec: Spec) -> int:
     )
     # Whoever reads this may send us a signal at once; it waits until there is somebody to hear it.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
-    record.emit("agent", pid=os.getpid(), host=socket.gethostname())
+    record.emit("agent", pid=os.getpid(), host=_host(), version=VERSION)
     try:
+        life.make_folders(spec)
         return life.lead(spec, record, spec.seat(0))
     except BaseException as error:
-        traceback.print_exc()
+        told = traceback.format_exc()
         record.end("failed", 1, reason=f"the agent failed: {type(error).__name__}: {error}; see agent.log")
+        record.complain(told)  # after the verdict, which frees some room on a full disk
         processes.end_orphans()
         return 1
+
+
+def _host() -> str:
+    return os.environ.get("OARLOCK_HOST") or socket.gethostname()
 
 
 def _follow(call: argparse.Namespace, spec: Spec) -> int:

@@ -35,6 +35,7 @@ from oarlock.agent.spec import Seat, Spec
 from oarlock.agent.tenure import Tenure
 from oarlock.cluster import form
 from oarlock.contract import PREEMPTED
+from oarlock.typed import VERSION
 
 CODE = Path(podpaths.CODE)
 WORK = Path(podpaths.WORK)
@@ -89,10 +90,11 @@ def _lead(spec: Spec, role: str, index: int) -> int:
     echo.replay(past)
     if not past:
         tasks = [task.name for task in form(spec.sizes)]
-        record.emit("run", job=spec.job, engine="kubernetes", tasks=tasks)
+        record.emit("run", job=spec.job, engine="kubernetes", tasks=tasks, version=VERSION)
     is_over = record.state.is_final and not is_resumed
     if not is_over:
-        record.emit("agent", pid=os.getpid(), host=os.environ.get("HOSTNAME") or socket.gethostname())
+        host = os.environ.get("HOSTNAME") or socket.gethostname()
+        record.emit("agent", pid=os.getpid(), host=host, version=VERSION)
     failed = None if is_over else packages.install(spec, WORK)
     code = life.lead(spec, record, spec.seat_of(role, index), failed, tenure)
     if tenure.is_over:

@@ -20,6 +20,7 @@ from typing import Any
 
 from oarlock import events
 from oarlock.agent import lines
+from oarlock.agent.durable import write_durably
 from oarlock.agent.outlet import Outlet
 from oarlock.agent.segments import LogFile, Logs
 
@@ -164,7 +165,8 @@ class Record:
     def _do_keep_room(self) -> None:
         """For the last words, should the disk be full by then. Given back at the end."""
         try:
-            (self.folder / "room").write_bytes(os.urandom(_ROOM))
+            if not (self.folder / "room").exists():  # a local client has made it
+                (self.folder / "room").write_bytes(os.urandom(_ROOM))
         except OSError as error:
             self._do_give_up(error)
 
@@ -173,15 +175,8 @@ class Record:
         (self.folder / "room").unlink(missing_ok=True)
 
     def _do_result(self, text: str) -> None:
-        """On the disk before it has its name: after a power loss it is there, or it is not."""
-        result = self.folder / "result.json"
-        draft = result.with_suffix(".part")
         try:
-            with draft.open("w") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(result)
+            write_durably(self.folder / "result.json", text.encode())
         except OSError as error:
             self._do_give_up(error)
 

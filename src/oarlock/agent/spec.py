@@ -6,6 +6,8 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from oarlock.typed import VERSION, build, check_version
+
 _MOST_WORKERS = 64  # of a run whose job gives a fixed number: more is a slip of the finger
 
 
@@ -113,11 +115,17 @@ class Spec:
         return None if least <= workers <= most else f"it can have {least} to {most} workers{why}"
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=1)
+        return json.dumps({"version": VERSION, **asdict(self)}, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> Spec:
-        data = json.loads(text)
-        data["program"] = Program(**data["program"])
-        data["limits"] = Limits(**data["limits"])
-        return cls(**data)
+        """Raises ValueError: LaterVersion for one that a later Oarlock wrote."""
+        try:
+            data = json.loads(text)
+        except RecursionError:
+            raise ValueError("it is nested too deep") from None
+        if not isinstance(data, dict):
+            raise ValueError("it is no JSON object")
+        check_version(data)
+        program = build(Program, data.get("program"))
+        return build(cls, data, program=program, limits=build(Limits, data.get("limits", {})))

@@ -32,6 +32,11 @@ def main() -> NoReturn:
     except OSError as problem:  # a full disk, a folder that is not ours
         complain(f"{problem.filename or 'the system'}: {problem.strerror or problem}")
         code = 1
+    except Exception as problem:  # of ours: nobody thought of it
+        from oarlock.cli import crashes
+
+        complain(crashes.keep(problem))
+        code = crashes.EXIT_CODE
     sys.exit(code)
 
 

@@ -65,8 +65,8 @@ def subject(name: str | None) -> Found:
     if is_path:
         raise UnknownRun(f"there is no folder {name}")
     run = current.find(name)
-    spec = Spec.from_json((run.path / "agent.json").read_text())
-    return Found(run.name, spec.folders["checkpoints"], run, spec)
+    spec = run.spec()
+    return Found(run.name, run.folder("checkpoints"), run, spec)
 
 
 def look(found: Found, opened: ExitStack, *, verifies: bool, reads_snapshots: bool, writes: bool) -> None:

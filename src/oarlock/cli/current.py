@@ -16,7 +16,11 @@ def find(name: str | None, *, with_logs: bool = False) -> runs.RunFolder:
         run = runs.find(name)
     except UnknownRun:
         run = _sent_from_elsewhere(name)
-    _refresh(run, with_logs)
+    later = run.later()
+    if later:
+        complain(f"{later}; it is shown as far as this one can")
+    else:
+        _refresh(run, with_logs)
     return run
 
 

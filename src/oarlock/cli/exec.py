@@ -36,7 +36,7 @@ def verb(name: str | None, wanted: str | None, as_json: bool, words: tuple[str, 
     run = known.find(name)
     if not words:
         raise click.UsageError(f"no command; `oarlock exec {run.name} -- nvidia-smi` runs one")
-    spec = Spec.from_json((run.path / "agent.json").read_text())
+    spec = run.spec()
     if run.is_remote:
         return _in_pod(run, spec, wanted, as_json, words)
     task = _task(run.state(), wanted)

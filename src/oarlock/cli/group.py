@@ -42,7 +42,7 @@ VERBS = {
     "doctor": "Say what works on this machine, and why something would not.",
     "version": "Print the version.",
 }
-_HELP = """One job file: distributed training on this machine.
+_HELP = """One job file: distributed training on this machine or on a Kubernetes cluster.
 
 Where a verb takes a RUN and none is given, it is the latest one.
 """

@@ -52,11 +52,10 @@ def _here(run: runs.RunFolder, as_json: bool, words: tuple[str, ...]) -> int:
 def _on_cluster(
     run: runs.RunFolder, write: bool, image: str | None, as_json: bool, words: tuple[str, ...]
 ) -> int:
-    from oarlock.agent.spec import Spec
     from oarlock.engines.kubernetes import client, inspecting
     from oarlock.engines.kubernetes.storepod import Purpose
 
-    folder = Spec.from_json((run.path / "agent.json").read_text()).folder
+    folder = run.spec().folder
     purpose = Purpose("inspect", inspecting.IDLE, is_writable=write, image=image, memory=("64Mi", "1Gi"))
     entering = ["/bin/sh", "-c", _ENTER, folder, talking.term(), *(words or _SHELL)]
     with leaving_in_order(), client.told():

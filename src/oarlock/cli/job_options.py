@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -62,6 +63,41 @@ def load(given: Mapping[str, Any], *, is_here: bool = True) -> jobfile.JobFile:
         **dict(map(_variable, given["variables"])),
     }
     return jobfile.load(target, overrides=overrides, sets=given["sets"], cwd=Path.cwd(), is_here=is_here)
+
+
+def misplaced(command: click.Command, given: Mapping[str, Any], program: Path) -> str | None:
+    """What to say where an option of ours went to the program, unless the program's text names it too. Only
+    of the first one: it tells the rule."""
+    ours = {
+        name: option for option in command.params if isinstance(option, click.Option) for name in option.opts
+    }
+    words: list[str] = list(given["args"])
+    for number, word in enumerate(words):
+        name, equals, _ = word.partition("=")
+        if word == "--":
+            return None
+        if name not in ours or _names(program, name):
+            continue
+        takes_next = not ours[name].is_flag and not equals
+        written = " ".join(words[number : number + 1 + takes_next])
+        target = given["target"]
+        return f"{written} goes to {target}; for Oarlock write it before: oarlock run {written} {target}"
+    return None
+
+
+def _names(program: Path, option: str) -> bool:
+    """Whether its text has the option, or a field from which a parser makes it."""
+    try:
+        text = program.read_text(errors="replace")
+    except OSError:
+        return True  # nothing can be said of it
+    field = re.escape(option.lstrip("-").replace("-", "_"))
+    if option.startswith("--"):
+        return (
+            option in text
+            or re.search(rf"""["']{field}["']|^\s*{field}\s*:""", text, re.MULTILINE) is not None
+        )
+    return re.search(rf"""["']{option}["']""", text) is not None
 
 
 def run_name(job: str, name: str | None) -> str:

@@ -9,7 +9,7 @@ import click
 from oarlock import runs
 from oarlock.cli import shape, telling
 from oarlock.cli.options import json_option
-from oarlock.cli.output import duration, hint, number, plural, print_json, print_table, say
+from oarlock.cli.output import complain, duration, hint, number, plural, print_json, print_table, say
 from oarlock.events import RunState
 
 _LATEST = 20
@@ -32,6 +32,9 @@ def verb(everything: bool, refresh: bool, as_json: bool) -> None:
     found = runs.all_runs()
     shown = found if everything else found[:_LATEST]
     known = [(run, state) for run in shown if (state := _state(run))]
+    for run, _ in known:
+        if later := run.later():
+            complain(later)
     if as_json:
         print_json([shape.of_run(run, state) for run, state in known])
         return
@@ -49,6 +52,8 @@ def _state(run: runs.RunFolder) -> RunState | None:
         return run.state()
     except OSError:
         return None  # deleted between the listing and the look
+    except Exception:  # of one record: the others are shown
+        return RunState(run.name, state="unreadable")
 
 
 def _row(run: runs.RunFolder, state: RunState) -> tuple[str, ...]:

@@ -84,7 +84,6 @@ def _from_cluster(
 def _from_snapshots(
     run: runs.RunFolder, what: str | None, step: int | None, to: Path, progress: _Progress, replaces: bool
 ) -> Pulled:
-    from oarlock.agent.spec import Spec
     from oarlock.engines import bringing
 
     if what not in (None, "all", *bringing.KINDS):
@@ -92,7 +91,7 @@ def _from_snapshots(
     names = bringing.KINDS if what == "all" else (what or ("model" if step is None else "checkpoints"),)
     if step is not None and "checkpoints" not in names:
         raise click.UsageError("--step is for --what checkpoints")
-    spec = Spec.from_json((run.path / "agent.json").read_text())
+    spec = run.spec()
     return bringing.bring(spec, names, step, to, progress.show, replaces=replaces)
 
 

@@ -9,10 +9,11 @@ import click
 from oarlock import runs
 from oarlock.cli import attached, shape
 from oarlock.cli.following import Interrupts
-from oarlock.cli.job_options import SETTINGS, JobCommand, cluster_options, job_options, load
+from oarlock.cli.job_options import SETTINGS, JobCommand, cluster_options, job_options, load, misplaced
 from oarlock.cli.options import json_option, run_names
-from oarlock.cli.output import hint, print_json_line, say
+from oarlock.cli.output import complain, hint, print_json_line, say
 from oarlock.engines import local
+from oarlock.jobfile import JobFile
 from oarlock.watch import Watch
 
 
@@ -54,7 +55,7 @@ def verb(
     if dry_run:
         from oarlock.cli import dry_run as showing
 
-        showing.show(load(job, is_here=on == "local"), job["name"], job["machines"] or 1, as_json)
+        showing.show(_load(job, on), job["name"], job["machines"] or 1, as_json)
         return 0
     with Interrupts() as interrupts:
         watch = _start(job, on) if resume is None else _resume(resume)
@@ -67,12 +68,21 @@ def verb(
 
 
 def _start(job: dict[str, Any], on: str) -> Watch:
+    jobfile = _load(job, on)
     if on == "local":
-        return Watch(local.start(load(job), job["name"], machines=job["machines"] or 1))
+        return Watch(local.start(jobfile, job["name"], machines=job["machines"] or 1))
     from oarlock.engines.kubernetes import client
 
-    jobfile = load(job, is_here=False)
     return Watch(client.start(jobfile, job["name"], client.api_for(jobfile.job)))
+
+
+def _load(job: dict[str, Any], on: str) -> JobFile:
+    jobfile = load(job, is_here=on == "local")
+    if job["target"] and jobfile.job.program:
+        mistake = misplaced(verb, job, jobfile.folder / jobfile.job.program)
+        if mistake:
+            complain(mistake)
+    return jobfile
 
 
 def _resume(name: str) -> Watch:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
+from oarlock.errors import OarlockError
 from oarlock.events import RunState
 from oarlock.runs import RunFolder
 
@@ -25,7 +25,7 @@ def spent(state: RunState) -> dict[str, float | None]:
 def folders(run: RunFolder) -> dict[str, str]:
     """`record`, `program`, `data`, `checkpoints`, `model` and `logs`, as the agent was told."""
     try:
-        told = json.loads((run.path / "agent.json").read_bytes())
-        return {"record": str(run.path), "program": told["cwd"], **told["folders"]}
-    except (OSError, ValueError, KeyError):
+        spec = run.spec()
+        return {"record": str(run.path), "program": spec.cwd, **spec.folders}
+    except (OSError, OarlockError):
         return {"record": str(run.path)}

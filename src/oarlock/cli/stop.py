@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 import click
@@ -61,6 +60,6 @@ def end(run: runs.RunFolder, *, now: bool) -> bool:
 
 def _grace(run: runs.RunFolder) -> float:
     try:
-        return float(json.loads((run.path / "agent.json").read_bytes())["limits"]["grace"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return run.spec().limits.grace
+    except (OSError, OarlockError):
         return 30.0

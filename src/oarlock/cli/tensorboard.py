@@ -13,7 +13,6 @@ from contextlib import contextmanager
 import click
 
 from oarlock import runs
-from oarlock.agent.spec import Spec
 from oarlock.cli import known
 from oarlock.cli.leaving import leaving_in_order
 from oarlock.cli.options import json_option, run_argument
@@ -43,7 +42,7 @@ def verb(name: str | None, port: int | None, image: str | None, as_json: bool) -
     run = known.find(name)
     if image and not run.is_remote:
         raise click.UsageError(f"{run.name} ran on this machine; --image is for a run on a cluster")
-    folder = Spec.from_json((run.path / "agent.json").read_text()).folders["logs"]
+    folder = run.folder("logs")
     showing = _on_cluster(run, folder, port, image) if run.is_remote else _here(folder, port)
     with leaving_in_order():
         try:

@@ -17,13 +17,15 @@ from pathlib import Path
 
 import yaml
 
-from oarlock import cluster, events, runs
+from oarlock import cluster, events, hosts, runs
 from oarlock.agent import bucket, private_network
+from oarlock.agent.durable import write_durably
 from oarlock.agent.spec import Spec
 from oarlock.engines import specs
 from oarlock.errors import JobError, OarlockError
-from oarlock.job import Duration, Job, parse, to_data
+from oarlock.job import Duration, Job, to_data
 from oarlock.jobfile import JobFile
+from oarlock.typed import VERSION
 
 
 def start(jobfile: JobFile, name: str | None = None, machines: int = 1) -> runs.RunFolder:
@@ -34,35 +36,46 @@ def start(jobfile: JobFile, name: str | None = None, machines: int = 1) -> runs.
     _check_network(jobfile.job)
 
     def fill(draft: runs.RunFolder) -> None:
+        held.append(draft.hold())  # from its first moment: never seen as lost
         job = to_data(jobfile.job)
         header = f"# {jobfile.source or jobfile.job.name}, as it ran in {jobfile.folder}\n"
-        (draft.path / "job.yaml").write_text(header + yaml.safe_dump(job, sort_keys=False))
+        _write(draft.path / "job.yaml", header + yaml.safe_dump(job, sort_keys=False))
         _write_spec(jobfile.job, jobfile.folder, draft, machines, is_new=name is None)
         _announce(jobfile.job, draft)
-        _write_token(draft)
-        held.append(draft.hold())  # from its first moment: never seen as lost
+        _write(draft.path / "token", secrets.token_hex(32))  # what agents and clients of this run share
+        draft.keep_room()
 
-    run = runs.create(jobfile.job.name, fill, name)
-    _start_agent(run, held[-1])
+    try:
+        run = runs.create(jobfile.job.name, fill, name)
+        _start_agent(run, held[-1])
+    finally:
+        for fd in held:
+            os.close(fd)  # the agent has its own
     return run
 
 
 def resume(run: runs.RunFolder) -> None:
     """Go on with a run whose agent is gone, in the next generation, with the job as it was."""
-    state = run.state()
-    if state.state == "succeeded":
-        raise OarlockError(f"{run.name} has succeeded; there is nothing to go on with")
-    job = parse(yaml.safe_load((run.path / "job.yaml").read_text()))
-    _check_network(job)
     held = run.hold()
-    before = Spec.from_json((run.path / "agent.json").read_text())
-    _write_spec(job, Path(before.cwd), run, before.machines)
-    (run.path / "result.json").unlink(missing_ok=True)
-    _start_agent(run, held)
+    try:
+        if run.state().state == "succeeded":
+            raise OarlockError(f"{run.name} has succeeded; there is nothing to go on with")
+        before = run.spec()
+        job = specs.job_of((run.path / "job.yaml").read_text(), str(run.path / "job.yaml"))
+        _check_network(job)
+        run.keep_room()
+        _write_spec(job, Path(before.cwd), run, before.machines)
+        (run.path / "result.json").unlink(missing_ok=True)
+        _start_agent(run, held)
+    finally:
+        os.close(held)  # the agent has its own
 
 
 def stop(run: runs.RunFolder, *, now: bool = False) -> None:
     """SIGINT to the agent: once for a graceful end, twice to kill."""
+    host = run.elsewhere()
+    if host is not None:
+        raise OarlockError(f"{run.name} runs on {host}; `oarlock stop {run.name}` there ends it")
     pid = _agent_pid(run)
     if pid is None:
         return
@@ -100,19 +113,11 @@ def _agent_pid(run: runs.RunFolder) -> int | None:
 
     def announced() -> bool:
         pid = events.fold(run.name, run.events()).agent
-        found[:] = [pid] if pid and _is_agent(pid, run) else []
+        found[:] = [pid] if pid and hosts.is_agent(pid, run.path) else []
         return bool(found) or not run.is_held()
 
     _wait_for(announced, 10)
     return found[0] if found and run.is_held() else None
-
-
-def _is_agent(pid: int, run: runs.RunFolder) -> bool:
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-    except OSError:
-        return not Path("/proc/self").exists()  # no Linux: nothing to look at
-    return "oarlock.agent" in words and str(run.path) in words
 
 
 def _wait_for(done: Callable[[], bool], seconds: float) -> None:
@@ -137,26 +142,24 @@ def _start_agent(run: runs.RunFolder, held: int) -> None:
             start_new_session=True,
         )
     _agents.append(agent)
-    os.close(held)
 
 
 def _announce(job: Job, draft: runs.RunFolder) -> None:
     tasks = [task.name for task in cluster.form(specs.sizes(job))]
     event = {"t": time.time(), "kind": "run", "job": job.name, "engine": "local", "tasks": tasks}
-    (draft.path / "events.jsonl").write_text(events.encode(event) + "\n")
+    event.update(host=hosts.name(), version=VERSION)
+    _write(draft.path / "events.jsonl", events.encode(event) + "\n")
 
 
-def _write_token(draft: runs.RunFolder) -> None:
-    """What agents and clients of this run show each other; nobody else may read it."""
-    path = draft.path / "token"
-    path.touch(mode=0o600)
-    path.write_text(secrets.token_hex(32))
+def _write(path: Path, text: str) -> None:
+    """For nobody else to read."""
+    write_durably(path, text.encode())
 
 
 def _write_spec(job: Job, folder: Path, run: runs.RunFolder, machines: int, is_new: bool = False) -> None:
     record = runs.home() / "runs" / run.name  # where the draft will be
     spec = replace(spec_for(job, folder, record, machines), is_new=is_new)
-    (run.path / "agent.json").write_text(spec.to_json())
+    _write(run.path / "agent.json", spec.to_json())
 
 
 def _check_machines(job: Job, machines: int) -> None:

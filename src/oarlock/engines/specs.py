@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import yaml
+
 from oarlock import cluster, frameworks, imports
 from oarlock.agent.spec import Limits, Program, Spec
-from oarlock.job import Duration, Job, Role
+from oarlock.errors import JobError, OarlockError
+from oarlock.job import Duration, Job, Role, parse
 
 
 def resolve(job: Job, folder: Path, run: str) -> Spec:
@@ -28,6 +31,19 @@ def resolve(job: Job, folder: Path, run: str) -> Spec:
         seed=job.seed,
         snapshots=job.storage.snapshots or "",
     )
+
+
+def job_of(text: str, where: str) -> Job:
+    """A job as it was stored, with the version of the spec beside it. Raises OarlockError."""
+    try:
+        data = yaml.safe_load(text)
+        if not isinstance(data, dict):
+            raise JobError("it is no mapping")
+        return parse(data)
+    except yaml.YAMLError:
+        raise OarlockError(f"{where} is damaged: it is no YAML") from None
+    except JobError as problem:
+        raise OarlockError(f"{where} is damaged, or of a later Oarlock: {problem}") from None
 
 
 def _program(job: Job) -> Program:

@@ -11,7 +11,6 @@ from typing import Any
 
 from oarlock import runs
 from oarlock.agent.control import UnreachableError
-from oarlock.agent.spec import Spec
 from oarlock.engines.kubernetes import asking, diagnose, ending, identity, repairing, submit
 from oarlock.engines.kubernetes.api import Api, ApiError, Object
 from oarlock.engines.kubernetes.labels import ID, LEAD, MANAGED, RUN, STOPPED, selecting
@@ -53,13 +52,14 @@ def adopt(name: str) -> RunFolder | None:
         return None
     lead = leads[0]
     created = submit.seconds(lead["metadata"]["creationTimestamp"])
+    spec = ending.spec_in(code, name)
 
     def fill(draft: RunFolder) -> None:
         identity.write(draft, api, lead["metadata"]["labels"].get(ID, ""), is_adopted=True)
         identity.note(draft, lead)
-        submit.fill(draft, code["job.yaml"], Spec.from_json(code["spec.json"]), created)
+        submit.fill(draft, code["job.yaml"], spec, created)
 
-    return runs.create(Spec.from_json(code["spec.json"]).job, fill, name)
+    return runs.create(spec.job, fill, name)
 
 
 def others(known: Collection[str]) -> list[str]:
@@ -136,7 +136,7 @@ def _worker_job(run: RunFolder, api: Api, workers: int) -> tuple[Object | None, 
     jobs = [job for job in found if job["metadata"]["name"].startswith(f"{run.name}-worker")]
     if len(jobs) > 1:
         raise JobError(f"{run.name} has workers of several kinds: which of them is not for `scale` to choose")
-    leads = not Spec.from_json((run.path / "agent.json").read_text()).sizes.get("chief")
+    leads = not run.spec().sizes.get("chief")
     count = workers - leads
     if not jobs and count:
         raise JobError(
@@ -180,7 +180,7 @@ def _require_alone(api: Api, run: RunFolder, claim: Object, chosen: Collection[R
 
 
 def _grace(run: RunFolder) -> float:
-    return Spec.from_json((run.path / "agent.json").read_text()).limits.grace
+    return run.spec().limits.grace
 
 
 def reopen(run: RunFolder) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import base64
 import secrets
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-import yaml
-
 from oarlock.agent.spec import Spec
+from oarlock.engines import specs
 from oarlock.engines.kubernetes import asking, groups, submit
 from oarlock.engines.kubernetes.api import Api, Object, uid_of
 from oarlock.engines.kubernetes.labels import (
@@ -25,8 +24,8 @@ from oarlock.engines.kubernetes.labels import (
     Identity,
 )
 from oarlock.engines.kubernetes.parcel import Parcel
-from oarlock.errors import OarlockError
-from oarlock.job import parse
+from oarlock.errors import LaterRun, OarlockError
+from oarlock.typed import LaterVersion
 
 # All that a run may have made, in the order in which it is deleted: first what makes other things.
 KINDS = ("Job", "Pod", "Service", "ConfigMap", "Secret", "NetworkPolicy")
@@ -71,15 +70,15 @@ def unpacked(api: Api, run: Identity, jobs: list[Object]) -> Parcel:
     maps = api.all("ConfigMap", run.selector)
     binary = {name: data for one in maps for name, data in (one.get("binaryData") or {}).items()}
     data = {name: text for one in maps for name, text in (one.get("data") or {}).items()}
-    spec = Spec.from_json(data["spec.json"])
-    job = parse(yaml.safe_load(data["job.yaml"]))
-    specs = {one["metadata"]["name"].removeprefix(f"{run.name}-"): one["spec"] for one in jobs}
+    spec = spec_in(data, run.name)
+    job = specs.job_of(data["job.yaml"], f"job.yaml of {run.name}")
+    known = {one["metadata"]["name"].removeprefix(f"{run.name}-"): one["spec"] for one in jobs}
     parts = sorted(name for name in binary if name.startswith("program.tar.gz."))
     return Parcel(
         run=run.name,
         job=job,
-        groups=tuple(replace(group, count=specs[group.name]["parallelism"]) for group in groups.of(job)),
-        images={name: one["template"]["spec"]["containers"][0]["image"] for name, one in specs.items()},
+        groups=tuple(replace(group, count=known[group.name]["parallelism"]) for group in groups.of(job)),
+        images={name: one["template"]["spec"]["containers"][0]["image"] for name, one in known.items()},
         spec=replace(spec, resumed=spec.resumed + 1).to_json(),
         written=data["job.yaml"],
         agent=base64.b64decode(binary["agent.zip"]),
@@ -89,6 +88,16 @@ def unpacked(api: Api, run: Identity, jobs: list[Object]) -> Parcel:
         id=spec.id,
         owner=(jobs[0]["metadata"].get("annotations") or {}).get(OWNER, ""),  # whose it was, it remains
     )
+
+
+def spec_in(data: Mapping[str, str], run: str) -> Spec:
+    """Out of a run's ConfigMap, which another version may have written. Raises OarlockError."""
+    try:
+        return Spec.from_json(data["spec.json"])
+    except LaterVersion as later:
+        raise LaterRun(run, later) from None
+    except (ValueError, KeyError) as problem:
+        raise OarlockError(f"the ConfigMap of {run} is damaged: {problem}") from None
 
 
 def scale(api: Api, job: Object, count: int) -> None:

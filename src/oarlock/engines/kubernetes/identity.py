@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
+from oarlock.agent.durable import write_durably
 from oarlock.agent.spec import Spec
 from oarlock.engines.kubernetes.api import Api, Object
 from oarlock.engines.kubernetes.labels import ID, MANAGED, OWNER, Identity
 from oarlock.errors import OarlockError
 from oarlock.runs import RunFolder
+from oarlock.typed import VERSION
 
 _FILE = "cluster.json"
 _SENDING = 120.0  # seconds between the record of an earlier version and its leading Job, two clocks apart
@@ -39,7 +40,7 @@ def of(run: RunFolder) -> Identity:
 def reach(run: RunFolder) -> Api:
     """Where it was sent to, whatever the current context is by now. Raises if that context has moved."""
     place = _read(run)
-    api = Api(place["context"], place["namespace"])
+    api = Api(place.get("context"), place["namespace"])
     sent_to = place.get("server", api.server)
     if api.server.rstrip("/") != sent_to.rstrip("/"):
         raise OarlockError(
@@ -89,7 +90,7 @@ def _looks_same(run: RunFolder, api: Api, lead: Object) -> bool:
         return True
     try:
         read = json.loads((run.path / "watched.json").read_bytes())["positions"]
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
     return any(pod["metadata"]["uid"] in read for pod in api.all("Pod", Identity(run.name).members))
 
@@ -104,15 +105,12 @@ def _another(run: RunFolder, api: Api, lead: Object) -> str:
 
 
 def _spec(run: RunFolder) -> Spec:
-    return Spec.from_json((run.path / "agent.json").read_text())
+    return run.spec()
 
 
 def _read(run: RunFolder) -> dict[str, Any]:
-    place: dict[str, Any] = json.loads((run.path / _FILE).read_bytes())
-    return place
+    return run.place()
 
 
 def _replace(run: RunFolder, place: dict[str, Any]) -> None:
-    draft: Path = run.path / f"{_FILE}.part"
-    draft.write_text(json.dumps(place))
-    draft.replace(run.path / _FILE)
+    write_durably(run.path / _FILE, json.dumps({"version": VERSION, **place}).encode())

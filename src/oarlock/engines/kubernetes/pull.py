@@ -18,7 +18,6 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-from oarlock.agent.spec import Spec
 from oarlock.engines.kubernetes import exec, identity, sending, storepod, unpacking
 from oarlock.engines.kubernetes.api import Api, ApiError
 from oarlock.engines.pulled import Pulled, check_room, is_taken, put_all
@@ -96,7 +95,7 @@ def _fetch(
 
 def _sources(run: RunFolder, names: Sequence[str]) -> tuple[list[tuple[str, str]], dict[str, str]]:
     """Name here and path there; and what is not in the cluster at all."""
-    spec = Spec.from_json((run.path / "agent.json").read_text())
+    spec = run.spec()
     places = {**spec.folders, "tensorboard": spec.folders["logs"]}
     wanted: list[tuple[str, str]] = []
     elsewhere: dict[str, str] = {}

@@ -14,14 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
+from oarlock.engines import specs
 from oarlock.engines.kubernetes import groups, identity, images, objects, pods
 from oarlock.engines.kubernetes.api import Api, ApiError, Object
 from oarlock.engines.kubernetes.labels import JOB, Identity
 from oarlock.engines.kubernetes.parcel import Parcel
 from oarlock.errors import OarlockError
-from oarlock.job import Job, parse
+from oarlock.job import Job
 from oarlock.runs import RunFolder
 
 HELPER = "oarlock.dev/helper"  # a pod that is no task: what it is there for
@@ -104,7 +103,7 @@ def prepare(api: Api, run: RunFolder, purpose: Purpose) -> Prepared:
 
 
 def _job(run: RunFolder) -> Job:
-    return parse(yaml.safe_load((run.path / "job.yaml").read_text()))
+    return specs.job_of((run.path / "job.yaml").read_text(), str(run.path / "job.yaml"))
 
 
 def _template(run: str, job: Job) -> Object:

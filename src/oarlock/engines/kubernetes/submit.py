@@ -20,6 +20,7 @@ from datetime import datetime
 import yaml
 
 from oarlock import cluster, events, runs
+from oarlock.agent.durable import write_durably
 from oarlock.agent.spec import Spec
 from oarlock.engines.kubernetes import identity, objects, packing, pods
 from oarlock.engines.kubernetes.api import Api, ApiError, Object, uid_of
@@ -28,6 +29,7 @@ from oarlock.engines.kubernetes.parcel import Parcel
 from oarlock.errors import JobError
 from oarlock.job import to_data
 from oarlock.jobfile import JobFile
+from oarlock.typed import VERSION
 
 _STALE = 300.0  # seconds, of the server's; a submission takes less than one
 _TRIES = 5
@@ -149,12 +151,12 @@ def _pod(parcel: Parcel, template: Object) -> Object:
 def fill(draft: runs.RunFolder, written: str, spec: Spec, created: float) -> None:
     """The record of a run on a cluster, before anything is known of it."""
     job = draft.path / "job.yaml"
-    job.write_text(written)
+    write_durably(job, written.encode())
     os.utime(job, (created, created))
-    (draft.path / "agent.json").write_text(spec.to_json())
+    write_durably(draft.path / "agent.json", spec.to_json().encode())
     tasks = [task.name for task in cluster.form(spec.sizes)]
     event = {"t": created, "kind": "run", "job": spec.job, "engine": "kubernetes", "tasks": tasks}
-    (draft.path / "events.jsonl").write_text(events.encode(event) + "\n")
+    write_durably(draft.path / "events.jsonl", events.encode({**event, "version": VERSION}).encode() + b"\n")
 
 
 def _fill(draft: runs.RunFolder, jobfile: JobFile, api: Api, id: str) -> None:

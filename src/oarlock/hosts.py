@@ -1,0 +1,53 @@
+"""Which machine this is: records may lie on a file system that several machines share."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+from pathlib import Path
+
+# Where a lock may be each machine's own. On any other a lock that is free means that nobody has the run.
+_SHARED = (
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "afs",
+    "9p",
+    "ceph",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "glusterfs",
+)
+
+_LOCAL = ("fuse.fuse-overlayfs",)  # of containers without root
+
+
+def name() -> str:
+    """OARLOCK_HOST for a container that gets another name at each start."""
+    return os.environ.get("OARLOCK_HOST") or socket.gethostname()
+
+
+@functools.cache
+def is_shared(folder: Path) -> bool:
+    """Whether it is on a network file system."""
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
+        device = folder.stat().st_dev
+    except OSError:
+        return False
+    number = f"{os.major(device)}:{os.minor(device)}"
+    kinds = [line.partition(" - ")[2].split(" ")[0] for line in mounts if line.split(" ")[2] == number]
+    return any(kind in _SHARED or (kind.startswith("fuse.") and kind not in _LOCAL) for kind in kinds)
+
+
+def is_agent(pid: int, folder: Path) -> bool:
+    """Whether that process is the agent of the run whose record is there: its number may be anybody's."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return not Path("/proc/self").exists()  # no Linux: nothing to look at
+    return "oarlock.agent" in words and str(folder) in words
