@@ -82,6 +82,7 @@ _CHECKS: dict[str, dict[str, Check]] = {
         "on": text,
     },
     "never_ready": {"text": text},
+    "image": {"image": text, "digest": text},
     "generation": {"tasks": several(word)},
     "task": {"state": word, "pid": _COUNT, "code": _CODE, "ours": flag},
     "report": {"step": whole(), "total": whole(), "busy": number(0, 1)},
@@ -97,6 +98,7 @@ _CHECKS: dict[str, dict[str, Check]] = {
 }
 _REQUIRED: dict[str, tuple[str, ...]] = {
     "never_ready": ("text",),
+    "image": ("image", "digest"),
     "generation": ("generation",),
     "task": ("task", "state"),
     "report": ("task",),
@@ -270,7 +272,9 @@ class RunState:
         self.code = self.reason = self.failure = self.ended = None
 
     def _on_image(self, event: Event) -> None:
-        self.images.setdefault(str(event.get("image")), []).append(str(event.get("digest")))
+        digests = self.images.setdefault(event["image"], [])
+        if event["digest"] not in digests:
+            digests.append(event["digest"])
 
     def _on_generation(self, event: Event) -> None:
         self.generation = event["generation"]

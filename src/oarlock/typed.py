@@ -149,6 +149,7 @@ _KINDS: dict[str, Check] = {
     "list[list[int]]": several(several(whole())),
     "dict[str, str]": _mapping(_any_text),
     "dict[str, int]": _mapping(whole()),
+    "dict[str, list[str]]": _mapping(several(_any_text)),
     "dict[str, Any]": _any_mapping,
     "Any": lambda value: value,
 }

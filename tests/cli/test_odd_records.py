@@ -14,7 +14,6 @@ import odd
 import pytest
 from click import ClickException
 from click.testing import CliRunner
-from soaking import moments
 
 from oarlock import runs
 from oarlock.agent.spec import Program, Spec
@@ -164,7 +163,7 @@ def test_a_thousand_mutated_records(home: Path, finished: Path) -> None:
     seed = int(os.environ.get("OARLOCK_SEED") or random.SystemRandom().randrange(2**32))
     print(f"OARLOCK_SEED={seed}")
     source = random.Random(seed)
-    (run, other), count = copied(finished, home, "bad-run", "good-run"), 1000 * moments(1)
+    (run, other), count = copied(finished, home, "bad-run", "good-run"), 1000 * odd.ROUNDS
     originals = {name: (run.path / name).read_text() for name in FILES}
     for number in range(count):
         changed = source.sample(FILES, source.randrange(1, 3))
