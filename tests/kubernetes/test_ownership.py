@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import socketserver
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -163,11 +167,42 @@ def test_a_context_that_leads_elsewhere_is_refused(
     before = running(api, "live-moved")
     config = json.loads(cluster.user.read_text())
     server = config["clusters"][0]["cluster"]["server"]
+    with forwarded(server) as elsewhere:
+        config["clusters"][0]["cluster"]["server"] = elsewhere
+        (tmp_path / "moved").write_text(json.dumps(config))
+        env = {**os.environ, "KUBECONFIG": str(tmp_path / "moved")}
+        assert "live-moved" in oarlock("ps", "--refresh", env={**env, "OARLOCK_HOME": str(tmp_path)}).stderr
+        refuses_all(oarlock, server, elsewhere, env)
+    assert running(api, "live-moved") == before
+    assert oarlock("delete", "--force", "live-moved").returncode == 0
+
+
+@contextmanager
+def forwarded(server: str) -> Iterator[str]:
+    """Another address of the same server; its certificate is for 127.0.0.1, too."""
     host, port = server.removeprefix("https://").rsplit(":", 1)
-    elsewhere = f"https://{'localhost' if host == '127.0.0.1' else '127.0.0.1'}:{port}"
-    config["clusters"][0]["cluster"]["server"] = elsewhere
-    (tmp_path / "moved").write_text(json.dumps(config))
-    env = {**os.environ, "KUBECONFIG": str(tmp_path / "moved")}
+
+    class Forward(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.create_connection((host, int(port))) as there:
+                threading.Thread(target=pour, args=(there, self.request), daemon=True).start()
+                pour(self.request, there)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Forward) as door:
+        door.daemon_threads = True
+        threading.Thread(target=door.serve_forever, daemon=True).start()
+        yield f"https://127.0.0.1:{door.server_address[1]}"
+        door.shutdown()
+
+
+def pour(source: socket.socket, into: socket.socket) -> None:
+    with suppress(OSError):
+        while piece := source.recv(1 << 16):
+            into.sendall(piece)
+        into.shutdown(socket.SHUT_WR)
+
+
+def refuses_all(oarlock: Command, server: str, elsewhere: str, env: dict[str, str]) -> None:
     seen = oarlock("status", "live-moved", env=env)
     assert f"was sent to {server}, and context" in seen.stderr
     assert f"leads to {elsewhere} now: nothing was done" in seen.stderr
@@ -177,8 +212,6 @@ def test_a_context_that_leads_elsewhere_is_refused(
         refused = oarlock(*verb, "live-moved", *count, env=env)
         assert refused.returncode != 0, verb
         assert f"leads to {elsewhere} now" in refused.stderr, (verb, refused.stderr)
-    assert running(api, "live-moved") == before
-    assert oarlock("delete", "--force", "live-moved").returncode == 0
 
 
 def test_a_record_of_an_earlier_version_is_known_by_when_it_was_made(

@@ -6,8 +6,8 @@ lightkube reads the kubeconfig and signs in; requests are our own, because manif
 
 from __future__ import annotations
 
-import getpass
 import json
+import os
 import socket
 import threading
 import warnings
@@ -86,7 +86,7 @@ class Api:
     @cached_property
     def user(self) -> str:
         """Who we are to the cluster; by this machine where the cluster does not say."""
-        return self.known_user() or f"{getpass.getuser()}@{socket.gethostname()}"
+        return self.known_user() or f"uid {os.getuid()} on {socket.gethostname()}"
 
     def known_user(self) -> str | None:
         """As the server calls us, None where it does not say. Raises ApiError for a stranger."""
