@@ -19,11 +19,11 @@ TESTS = [
     "test_jobfile.py",
     "test_job_kubernetes.py",
     "test_ignored.py",
-    "test_readme.py",
+    "test_readme.py::test_the_job_file_is_valid",
     "cli/test_group.py",
     "cli/test_live.py",
     "cli/test_screens.py",
-    "kubernetes/test_render.py",
+    "kubernetes/test_diagnose_pure.py",
 ]
 # Build backend and tools included, so that nothing is looked up but what the file names.
 INSTALL = ["install", "-q", "--no-deps", "--disable-pip-version-check"]
@@ -36,7 +36,7 @@ def main(words: list[str]) -> int:
         pip = [sys.executable, "-m", "pip", "--python", python, *INSTALL]
         subprocess.run([*pip, "--require-hashes", "-r", "requirements/lowest.txt"], cwd=ROOT, check=True)
         subprocess.run([*pip, "--no-build-isolation", "--editable", "."], cwd=ROOT, check=True)
-        pytest = [python, "-m", "pytest", "-p", "no:cacheprovider", *words]
+        pytest = [python, "-m", "pytest", "-p", "no:cacheprovider", "-k", "not whatever_is_changed", *words]
         tests = [Path("tests", name) for name in TESTS]
         return subprocess.run([*pytest, *tests], cwd=ROOT, check=False).returncode
 
