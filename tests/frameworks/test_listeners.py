@@ -15,13 +15,14 @@ from oarlock.agent import private_network
 
 TORCH = """
 import torch, torch.distributed as dist
-for _ in range(2):  # in one process, on one port
-    dist.init_process_group("gloo")
-    total = torch.ones(1)
-    dist.all_reduce(total)
-    assert total == dist.get_world_size()
-    if not _:
-        dist.destroy_process_group()
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+assert total == dist.get_world_size()
+if me.rank == 0:  # another one in this process shares the server
+    port = int(os.environ["MASTER_PORT"])
+    again = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, multi_tenant=True)
+    again.set("key", "value")
 """
 TORCH_BY_HAND = """
 import torch, torch.distributed as dist
