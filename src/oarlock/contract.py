@@ -25,7 +25,7 @@ class Gang:
     addresses: Mapping[str, str]  # task name -> host:port, for this generation only
     restarts: int = 0
     max_restarts: int = 0
-    seed: int = 0
+    seed: int | None = None
     machines: Sequence[Sequence[str]] = field(default_factory=list)  # task names, machine by machine
     checkpoints: Sequence[str] = ()  # those that it may go on from, newest first
 
@@ -49,7 +49,7 @@ def _oarlock(gang: Gang, task: Task) -> dict[str, str]:
         "OARLOCK_INDEX": str(task.index),
         "OARLOCK_WORLD": str(world(gang.tasks)),
         "OARLOCK_GENERATION": str(gang.generation),
-        "OARLOCK_SEED": str(gang.seed),
+        "OARLOCK_SEED": str(gang.seed or 0),
         "OARLOCK_LEADER": gang.addresses[leader(gang.tasks).name],
         "OARLOCK_CHECKPOINTS": " ".join(gang.checkpoints),
     }

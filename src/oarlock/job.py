@@ -305,7 +305,9 @@ class Job(Section, frozen=True, kw_only=True):
         kinds.choice("shared", "private"),
         "private: tasks on this machine reach only each other, and nobody else reaches them.",
     ] = "shared"
-    seed: Annotated[int, kinds.whole(0, 2**32 - 1), "For the order of examples and random numbers."] = 0
+    seed: Annotated[
+        int | None, kinds.whole(0, 2**32 - 1), "For the order of examples and all random numbers."
+    ] = None
     kubernetes: Annotated[Kubernetes, "Settings that only Kubernetes has."] = Kubernetes()
 
     def check(self) -> None:

@@ -207,6 +207,8 @@ class Host:
             "parent": self.zygote.pid,
             "cwd": self.spec.cwd,
             "program": asdict(self.spec.program),
+            "seed": self.wish["seed"],
+            "identity": f"{task.name} rank {task.rank} generation {self.generation} launch {launch}",
             "env": {**self.spec.env, **environment(_gang(self.wish), task, self._folders(task))},
         }
         self.zygote.send({"launch": order}, member.ends)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from oarlock.agent import processes, stacks
-from oarlock.training import channel, jax_cluster, keras_correction, loopback
+from oarlock.training import channel, jax_cluster, keras_correction, loopback, randomness
 
 _OURS = str(Path(__file__).parent)
 
@@ -39,9 +39,6 @@ def run(launch: dict[str, Any], output: int, events: int) -> NoReturn:
     settle(launch, output, events)
     adopt_environment(launch, events)
     os.set_inheritable(events, False)
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed()  # its state was copied: every task would draw the same numbers
     _run_program(launch)
 
 
@@ -77,6 +74,7 @@ def _run_program(launch: dict[str, Any]) -> NoReturn:
     keras_correction.install()
     jax_cluster.install()
     loopback.install()
+    randomness.begin(launch["seed"], launch["identity"])
     program = launch["program"]
     code = 1
     try:

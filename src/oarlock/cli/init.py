@@ -82,10 +82,8 @@ def write(program: Path) -> str:
             f"# kubernetes:  # {_about(Job, 'kubernetes')}",
             *(f"#   {name}: {value}  # {_about(Kubernetes, name)}" for name, value in _KUBERNETES.items()),
             "",
-            *(
-                f"# {name}: {_default(Job, name)}  # {_about(Job, name)}"
-                for name in ("warm", "network", "seed")
-            ),
+            *(f"# {name}: {_default(Job, name)}  # {_about(Job, name)}" for name in ("warm", "network")),
+            f"# seed: 0  # {_about(Job, 'seed')}",
             "",
         ]
     )

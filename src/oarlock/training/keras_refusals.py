@@ -10,6 +10,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from oarlock.training import randomness
+
 
 class Refused(ValueError):
     """Keras would train something else than what was written: says what, and what to write instead."""
@@ -122,7 +124,8 @@ def unseeded_shuffle(x: Any, shuffle: Any) -> None:
     from tensorflow.python.eager import context
 
     keras_shuffles = isinstance(x, (dict, list, tuple, PyDataset)) or hasattr(x, "shape")
-    if shuffle and keras_shuffles and context.global_seed() is None:
+    seed = context.global_seed()
+    if shuffle and keras_shuffles and (seed is None or randomness.is_ours(seed)):
         say_once(
             "without a seed every worker shuffles in its own order, so an epoch repeats some rows and"
             " misses others: call keras.utils.set_random_seed(n) with the same n on all workers"
