@@ -99,7 +99,7 @@ def test_a_program_alone_is_a_job_with_sensible_defaults() -> None:
         ),
         warm=True,
         network="shared",
-        seed=0,
+        seed=None,
     )
 
 

@@ -50,4 +50,4 @@ def is_agent(pid: int, folder: Path) -> bool:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return not Path("/proc/self").exists()  # no Linux: nothing to look at
-    return "oarlock.agent" in words and str(folder) in words
+    return any("oarlock.agent" in word for word in words) and str(folder) in words

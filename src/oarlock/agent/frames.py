@@ -1,31 +1,41 @@
-"""Messages between agent and zygote: a length, then JSON; file descriptors ride on the length."""
+"""Messages between agent and zygote: a head, then JSON; file descriptors ride on the head.
+
+`send` and `receive` wait for the other side. A `Line` never does: two sides that both wait for room to send
+would do so forever, as a gang of 128 did.
+"""
 
 from __future__ import annotations
 
+import array
 import json
+import os
 import socket
 import struct
+from collections import deque
+from contextlib import suppress
 from typing import Any
 
-_LENGTH = struct.Struct("!I")
+_HEAD = struct.Struct("!IH")  # the length of the JSON, how many descriptors come with it
+_MOST = 8  # descriptors of one message
+_PIECE = 1 << 16
+_CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # not everywhere
+
+Message = dict[str, Any]
 
 
-def send(sock: socket.socket, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
-    body = json.dumps(message).encode()
-    if fds:
-        socket.send_fds(sock, [_LENGTH.pack(len(body))], list(fds))
-    else:
-        sock.sendall(_LENGTH.pack(len(body)))
-    sock.sendall(body)
+def send(sock: socket.socket, message: Message, fds: tuple[int, ...] = ()) -> None:
+    data = _encode(message, fds)
+    sent = _send_some(sock, data, fds)
+    sock.sendall(data[sent:])
 
 
-def receive(sock: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
+def receive(sock: socket.socket) -> tuple[Message | None, list[int]]:
     """The next message and its descriptors; (None, []) when the other side is gone."""
     try:
-        head, fds, _, _ = socket.recv_fds(sock, _LENGTH.size, 8)
-        if len(head) < _LENGTH.size:
+        head, fds = _receive_some(sock, _HEAD.size)
+        if len(head) < _HEAD.size:
             return None, []
-        (length,) = _LENGTH.unpack(head)
+        length, _ = _HEAD.unpack(head)
         body = b""
         while len(body) < length:
             piece = sock.recv(length - len(body))
@@ -34,5 +44,99 @@ def receive(sock: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
             body += piece
     except ConnectionError:
         return None, []
-    message: dict[str, Any] = json.loads(body)
-    return message, list(fds)
+    message: Message = json.loads(body)
+    return message, fds
+
+
+class Line:
+    """One end of a socket that is watched for reading, and for writing while it `is_behind`."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        sock.setblocking(False)
+        self._in = bytearray()
+        self._fds: deque[int] = deque()  # that have come, in the order of their messages
+        self._out: deque[tuple[bytes, tuple[int, ...]]] = deque()
+
+    @property
+    def is_behind(self) -> bool:
+        return bool(self._out)
+
+    def send(self, message: Message, fds: tuple[int, ...] = ()) -> None:
+        """Now or as soon as there is room. The descriptors stay the caller's, to close at once."""
+        self._out.append((_encode(message, fds), tuple(os.dup(fd) for fd in fds)))
+        self.flush()
+
+    def flush(self) -> None:
+        """What there is room for. Where the other side is gone, the reading side notices it."""
+        while self._out:
+            data, fds = self._out[0]
+            try:
+                sent = _send_some(self.sock, data, fds)
+            except BlockingIOError:
+                return
+            except OSError:
+                sent = len(data)
+            _close(fds)
+            self._out.popleft()
+            if sent < len(data):
+                self._out.appendleft((data[sent:], ()))
+
+    def fill(self) -> bool:
+        """Take what has come; False once the other side is gone. `take` gives the messages."""
+        try:
+            piece, fds = _receive_some(self.sock, _PIECE)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        self._in += piece
+        self._fds += fds
+        return bool(piece)
+
+    def take(self) -> tuple[Message, tuple[int, ...]] | None:
+        """The next message that is complete, and its descriptors."""
+        if len(self._in) < _HEAD.size:
+            return None
+        length, count = _HEAD.unpack_from(self._in)
+        end = _HEAD.size + length
+        if len(self._in) < end:
+            return None
+        message: Message = json.loads(self._in[_HEAD.size : end])
+        del self._in[:end]
+        return message, tuple(self._fds.popleft() for _ in range(count))
+
+    def close(self) -> None:
+        """With all descriptors under way: in a fork they are other tasks'."""
+        _close(self._fds)
+        for _, fds in self._out:
+            _close(fds)
+        self._fds.clear()
+        self._out.clear()
+        self.sock.close()
+
+
+def _encode(message: Message, fds: tuple[int, ...]) -> bytes:
+    body = json.dumps(message).encode()
+    return _HEAD.pack(len(body), len(fds)) + body
+
+
+def _send_some(sock: socket.socket, data: bytes, fds: tuple[int, ...]) -> int:
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+    return sock.sendmsg([data], rights)
+
+
+def _receive_some(sock: socket.socket, most: int) -> tuple[bytes, list[int]]:
+    """The kernel ends a piece behind the first one that carries descriptors, so there is room for them."""
+    data, rights, _, _ = sock.recvmsg(most, socket.CMSG_SPACE(_MOST * struct.calcsize("i")), _CLOEXEC)
+    fds = array.array("i")
+    for level, kind, held in rights:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(held[: len(held) - len(held) % fds.itemsize])
+    return data, list(fds)
+
+
+def _close(fds: Any) -> None:
+    for fd in fds:
+        with suppress(OSError):
+            os.close(fd)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from oarlock.agent import defaults, memory, messages, metrics, ports
+from oarlock.agent import defaults, memory, messages, metrics, ports, processes
 from oarlock.agent.faults import Faults
 from oarlock.agent.handing import Getting
 from oarlock.agent.loop import Loop
@@ -42,6 +42,8 @@ _LAST_WORDS = 5.0  # seconds for a task that reported its error to end by itself
 _SERVING = 3.0  # seconds for workers that may only serve to end by themselves
 _READS = 16  # of a task's line at one go: one that talks without end must not keep the loop to itself
 _LAST_READS = 256
+_AGAIN = 1.0  # seconds until a process that could not be made is tried again
+_NO_PROCESS = 71  # the exit code of one that never could be: EX_OSERR
 _DUMP = 2.0  # seconds for stacks to arrive in the log before the tasks are killed
 
 Wish = dict[str, Any]
@@ -82,7 +84,7 @@ class Host:
 
     def start(self) -> None:
         self.zygote.start(defaults.import_time(self.spec, sum(self.slots.values())))
-        self.loop.watch(self.zygote.sock, self._on_zygote)
+        self._watch_zygote()
         self.loop.after("zygote", self.spec.limits.rendezvous, self._on_never_ready)
 
     def close(self) -> None:
@@ -211,7 +213,7 @@ class Host:
             "identity": f"{task.name} rank {task.rank} generation {self.generation} launch {launch}",
             "env": {**self.spec.env, **environment(_gang(self.wish), task, self._folders(task))},
         }
-        self.zygote.send({"launch": order}, member.ends)
+        self._ask_zygote({"launch": order}, member.ends)
         member.handed_over()
         self.loop.watch(member.output, lambda: self._on_output(member))
         self.loop.watch(member.line, lambda: self._on_events(member))
@@ -226,20 +228,34 @@ class Host:
 
     # The zygote
 
+    def _ask_zygote(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
+        self.zygote.send(message, fds)
+        self._watch_zygote()
+
+    def _watch_zygote(self) -> None:
+        self.loop.watch(self.zygote.sock, self._on_zygote, self._on_room if self.zygote.is_behind else None)
+
+    def _on_room(self) -> None:
+        self.zygote.flush()
+        self._watch_zygote()
+
     def _on_zygote(self) -> None:
-        message = self.zygote.receive()
-        if message is None:
+        said, is_there = self.zygote.receive()
+        for message in said:
+            if "ready" in message:
+                self._on_ready(message["ready"])
+            elif "launched" in message:
+                self._on_launched(message["launched"], message["pid"])
+            elif "failed" in message:
+                self._on_no_process(message["failed"], message["errno"])
+            elif "exited" in message:
+                self._on_exits(message["exited"])
+            elif "refused" in message:
+                self.tell({"kind": "never_ready", "text": message["refused"]})
+            elif "swept" in message:
+                self._on_swept()
+        if not is_there:
             self._on_zygote_lost()
-        elif "ready" in message:
-            self._on_ready(message["ready"])
-        elif "launched" in message:
-            self._on_launched(message["launched"], message["pid"])
-        elif "exited" in message:
-            self._on_exits(message["exited"])
-        elif "refused" in message:
-            self.tell({"kind": "never_ready", "text": message["refused"]})
-        elif "swept" in message:
-            self._on_swept()
 
     def _on_ready(self, ready: dict[str, Any]) -> None:
         self.loop.cancel("zygote")
@@ -286,6 +302,38 @@ class Host:
             self._signal([member], signal.SIGKILL)
         elif self.ending == "finish" and member.task.role == "ps":
             self._signal([member], signal.SIGTERM)
+
+    def _on_no_process(self, name: str, errno: int) -> None:
+        """The system refuses another process. That passes when others end, so it tries again, for as
+        long as a gang may take to come together."""
+        member = self.members[name]
+        why = f"{name} cannot start: {processes.why_no_fork(errno)}"
+        if member.began + self.spec.limits.rendezvous < time.time():
+            member.error = {"type": "OSError", "message": why, "where": None, "t": time.time()}
+            self.tell({"kind": "error", **member.error, "task": name})
+            self._never_started(member)
+            return
+        if not self.loop.expects("silence about forks"):
+            self.tell({"kind": "note", "text": f"{why}; trying again"})
+            self.loop.after("silence about forks", self.spec.limits.rendezvous, lambda: None)
+        self.loop.after(f"start of {name}", _AGAIN, lambda: self._start_again(member))
+
+    def _start_again(self, member: Member) -> None:
+        if self.members.get(member.name) is not member or not member.is_alive:
+            return
+        if self.wish["do"] != "run":
+            member.ours = True
+            self._never_started(member)
+            return
+        self._retire(member)
+        self._launch(member.task, member.launch)
+        self.members[member.name].began = member.began
+
+    def _never_started(self, member: Member) -> None:
+        member.status = _NO_PROCESS << 8
+        self._tell_exit(member)
+        self.tell(None)
+        self._finish_clearing()
 
     def _on_output(self, member: Member) -> None:
         if not member.read_output():
@@ -421,7 +469,7 @@ class Host:
     def _signal(self, members: Sequence[Member], sig: int, ours: bool = True) -> None:
         pids = [member.pid for member in members if member.pid is not None]
         if pids:
-            self.zygote.send({"signal": int(sig), "pids": pids, "ours": ours})
+            self._ask_zygote({"signal": int(sig), "pids": pids, "ours": ours})
 
     def _finish_clearing(self) -> None:
         """Once nobody asked to end is left alive: sweep what they left behind."""
@@ -431,7 +479,7 @@ class Host:
         self.loop.cancel("stacks")
         if self.cleared < self.generation and self.is_ready:
             self.is_sweeping = True
-            self.zygote.send({"sweep": True})
+            self._ask_zygote({"sweep": True})
         else:
             self._on_swept()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import resource
 import signal
@@ -13,12 +14,16 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PF_EXITING = 0x4
+BARE_PATH = "import sys; sys.path[:] = [place for place in sys.path if place]"
 
 
 def entry(module: str) -> str:
-    """`python -c` of this: run main() of a module of ours, installed, in a checkout or in a zip."""
+    """`python -c` of this: run main() of a module of ours, installed, in a checkout or in a zip.
+
+    The current folder is not looked at: it is often the program's, and its `secrets.py` is not ours.
+    """
     root = str(Path(__file__).parents[2])
-    return f"import sys; sys.path.append({root!r}); from {module} import main; sys.exit(main())"
+    return f"{BARE_PATH}; sys.path.append({root!r}); from {module} import main; sys.exit(main())"
 
 
 def raise_limits() -> None:
@@ -96,6 +101,27 @@ def send_group(pid: int, sig: int) -> None:
         os.killpg(pid, sig)
     except (ProcessLookupError, PermissionError):
         pass
+
+
+def why_no_fork(number: int) -> str:
+    """In words, with the limits that there are."""
+    told = os.strerror(number)
+    if number != errno.EAGAIN:
+        return told
+    most = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    user = f"this user may have {most} (ulimit -u)" if most != resource.RLIM_INFINITY else ""
+    group = _pids_limit()
+    limits = [user, f"this control group {group} (pids.max)" if group else ""]
+    return f"{told}: too many processes and threads; {', '.join(filter(None, limits)) or 'no limit is set'}"
+
+
+def _pids_limit() -> str | None:
+    try:
+        _, _, own = Path("/proc/self/cgroup").read_text().strip().splitlines()[-1].split(":", 2)
+        found = Path(f"/sys/fs/cgroup{own}/pids.max").read_text().strip()
+    except (OSError, ValueError, IndexError):
+        return None
+    return None if found == "max" else found
 
 
 def exit_code(status: int) -> int:

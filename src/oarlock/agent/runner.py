@@ -21,7 +21,25 @@ from typing import Any, NoReturn
 from oarlock.agent import processes, stacks
 from oarlock.training import channel, jax_cluster, keras_correction, loopback, randomness
 
+# What programs get from us: imported before a module beside the program can be taken for one that it needs.
+from oarlock.training import data as _data  # noqa: F401
+from oarlock.training import state as _state  # noqa: F401
+
 _OURS = str(Path(__file__).parent)
+# What Python has imported before any program, so that no folder's own can take its place; and we ourselves.
+_ALWAYS_THERE = {
+    "__main__",
+    "abc",
+    "codecs",
+    "encodings",
+    "genericpath",
+    "io",
+    "os",
+    "posixpath",
+    "site",
+    "stat",
+}
+_ALWAYS_THERE |= {"_collections_abc", "_sitebuiltins", "oarlock"}
 
 
 def main() -> NoReturn:
@@ -92,7 +110,7 @@ def _run_program(launch: dict[str, Any]) -> NoReturn:
 
 def _run_file(path: str, args: list[str]) -> None:
     sys.argv = [path, *args]
-    sys.path[0] = str(Path(path).parent)
+    _look_first_in(Path(path).parent)
     # A real __main__: pickling, multiprocessing's spawn and `if __name__` all look there.
     module = types.ModuleType("__main__")
     module.__dict__.update(__file__=path, __builtins__=__builtins__, __cached__=None)
@@ -103,8 +121,26 @@ def _run_file(path: str, args: list[str]) -> None:
 
 def _run_module(name: str, args: list[str]) -> None:
     sys.argv = [name, *args]
-    sys.path[0] = str(Path.cwd())
+    _look_first_in(Path.cwd())
     runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def _look_first_in(folder: Path) -> None:
+    """As Python does. A `secrets.py` there is what the program means by `secrets`, though we have another."""
+    if getattr(sys.flags, "safe_path", False):
+        return
+    sys.path.insert(0, str(folder))
+    beside = {file.name.partition(".")[0] for file in folder.glob("*.py")}
+    beside |= {package.parent.name for package in folder.glob("*/__init__.py")}
+    for name in list(sys.modules):
+        if name.partition(".")[0] in beside - _ALWAYS_THERE and not _is_in(sys.modules[name], folder):
+            del sys.modules[name]
+
+
+def _is_in(module: types.ModuleType, folder: Path) -> bool:
+    """Or has no file at all: what is built into the interpreter comes before any folder."""
+    file = getattr(module, "__file__", None)
+    return file is None or folder in Path(file).parents
 
 
 def _exit_code(leaving: SystemExit) -> int:

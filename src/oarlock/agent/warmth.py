@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import subprocess
 import sys
-from contextlib import suppress
+import time
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,11 @@ class ZygoteProcess:
             self._place = keeping.place(home, self.spec.cwd, self.spec.modules, env, self.spec.network)
             found = keeping.adopt(self._place, self.spec.cwd, env, self.spec.network)
             if found is not None:
-                self._process, self.sock = found
+                self._process, sock = found
+                self._line = frames.Line(sock)
                 return
-        self.sock, theirs = socket.socketpair()
+        ours, theirs = socket.socketpair()
+        self._line = frames.Line(ours)
         with theirs:
             self._process = subprocess.Popen(
                 [
@@ -71,20 +74,34 @@ class ZygoteProcess:
         prepare = {"cwd": self.spec.cwd, "modules": self.spec.modules, "warm": self.warm}
         self.send({**prepare, "network": self.spec.network})
 
-    def send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
-        with suppress(ConnectionError):  # its end is noticed on the reading side
-            frames.send(self.sock, message, fds)
+    @property
+    def sock(self) -> socket.socket:
+        return self._line.sock
 
-    def receive(self) -> dict[str, Any] | None:
-        message, _ = frames.receive(self.sock)
-        if message is not None and "ready" in message:
-            self._can_stay = message["ready"]["warm"] and bool(message["ready"]["modules"])
-        return message
+    @property
+    def is_behind(self) -> bool:
+        """Whether something waits for room to be sent."""
+        return self._line.is_behind
+
+    def send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
+        self._line.send(message, fds)
+
+    def flush(self) -> None:
+        self._line.flush()
+
+    def receive(self) -> tuple[list[dict[str, Any]], bool]:
+        """(what it says, whether it is still there)."""
+        is_there = self._line.fill()
+        messages = [message for message, _ in iter(self._line.take, None)]
+        for message in messages:
+            if "ready" in message:
+                self._can_stay = message["ready"]["warm"] and bool(message["ready"]["modules"])
+        return messages, is_there
 
     def bury(self) -> str:
         """After it died: end the orphans that are now ours, say how it ended. The next one is not kept."""
         assert self._process is not None
-        self.sock.close()
+        self._line.close()
         code = self._process.wait()
         told = "" if self.is_adopted else f" (exit code {processes.shell_code(code)})"
         processes.end_orphans()
@@ -96,7 +113,7 @@ class ZygoteProcess:
             return
         if self.keep and self._can_stay and self._stays():
             return  # and has ended all that was below it
-        self.sock.close()
+        self._line.close()
         try:
             self._process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:
@@ -106,9 +123,13 @@ class ZygoteProcess:
 
     def _stays(self) -> bool:
         self.send({"stay": {"place": str(self._place), "seconds": self.keep}})
-        self.sock.settimeout(_PATIENCE)
-        with suppress(OSError):
-            while (message := self.receive()) is not None:
+        deadline = time.monotonic() + _PATIENCE
+        is_there = True
+        while is_there and (left := deadline - time.monotonic()) > 0:
+            select.select([self.sock], [self.sock] if self.is_behind else [], [], left)
+            self.flush()
+            messages, is_there = self.receive()
+            for message in messages:
                 if "staying" in message:
                     return bool(message["staying"])
         return False

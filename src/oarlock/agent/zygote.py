@@ -54,11 +54,11 @@ def main() -> NoReturn:
     if os.getppid() != int(sys.argv[2]):
         os._exit(1)
     while True:
-        frames.send(sock, {"ready": ready})
-        stay = _Zygote(sock, warm=ready["warm"]).serve()
-        sock = keeping.Keeper(
-            stay.listener, stay.place, stay.seconds, born
-        ).serve()  # from here on for another run
+        line = frames.Line(sock)
+        line.send({"ready": ready})
+        stay = _Zygote(line, warm=ready["warm"]).serve()
+        keeper = keeping.Keeper(stay.listener, stay.place, stay.seconds, born)
+        sock = keeper.serve()  # from here on for another run
         ready = {**ready, "seconds": 0.0}
 
 
@@ -70,8 +70,8 @@ class _Stay:
 
 
 class _Zygote:
-    def __init__(self, sock: socket.socket, warm: bool) -> None:
-        self.sock = sock
+    def __init__(self, line: frames.Line, warm: bool) -> None:
+        self.line = line
         self.warm = warm
         self.alive: set[int] = set()
         self.ended_by_us: set[int] = set()
@@ -83,38 +83,51 @@ class _Zygote:
 
     def serve(self) -> _Stay:
         """Until the agent is gone, or tells us to stay without it."""
+        agent = self.line.sock
         while True:
-            readable, _, _ = select.select([self.sock.fileno(), self.wake], [], [])
+            behind = [agent] if self.line.is_behind else []
+            readable, writable, _ = select.select([agent.fileno(), self.wake], behind, [])
+            if writable:
+                self.line.flush()
             if self.wake in readable:
                 with suppress(BlockingIOError):
                     os.read(self.wake, 4096)
                 self._reap()
-            if self.sock.fileno() in readable:
-                message, fds = frames.receive(self.sock)
-                if message is None:
+            if agent.fileno() in readable:
+                is_there = self.line.fill()
+                while (taken := self.line.take()) is not None:
+                    message, fds = taken
+                    if "stay" in message:
+                        return self._stay(**message["stay"])
+                    self._obey(message, fds)
+                if not is_there:
                     self._leave()
-                if "stay" in message:
-                    return self._stay(**message["stay"])
-                self._obey(message, fds)
 
-    def _obey(self, message: dict[str, Any], fds: list[int]) -> None:
+    def _obey(self, message: dict[str, Any], fds: tuple[int, ...]) -> None:
         if "launch" in message:
-            self._launch(message["launch"], fds)
+            self._launch(message["launch"], *fds)
         elif "signal" in message:
             self._signal(message["signal"], message["pids"], message["ours"])
         elif "sweep" in message:
             processes.end_orphans()
-            frames.send(self.sock, {"swept": True})
+            self.line.send({"swept": True})
 
-    def _launch(self, launch: dict[str, Any], fds: list[int]) -> None:
-        output, events = fds
+    def _launch(self, launch: dict[str, Any], output: int, events: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            os.close(output)
+            os.close(events)
+            self.line.send({"failed": launch["task"], "errno": error.errno})
+            return
         if pid == 0:
             try:
                 signal.set_wakeup_fd(-1)
-                self.sock.close()
+                os.close(self.wake)
+                os.close(self.wake_write)
+                self.line.close()
                 if self.warm and launch["program"]["kind"] != "command":
                     runner.run(launch, output, events)
                 _spawn(launch, output, events)
@@ -123,7 +136,7 @@ class _Zygote:
         self.alive.add(pid)
         os.close(output)
         os.close(events)
-        frames.send(self.sock, {"launched": launch["task"], "pid": pid})
+        self.line.send({"launched": launch["task"], "pid": pid})
 
     def _signal(self, number: int, pids: list[int], ours: bool) -> None:
         """Never to a pid that may be somebody else's by now; and who is dying did not die of this signal."""
@@ -148,7 +161,7 @@ class _Zygote:
                 exits.append((pid, status, pid in self.ended_by_us))
                 self.ended_by_us.discard(pid)
         if exits:
-            frames.send(self.sock, {"exited": exits})
+            self.line.send({"exited": exits})
 
     def _stay(self, place: str, seconds: float) -> _Stay:
         processes.end_orphans()
@@ -157,9 +170,9 @@ class _Zygote:
         os.close(self.wake)
         os.close(self.wake_write)
         listener = keeping.claim(Path(place)) if self.warm else None
-        with suppress(ConnectionError):
-            frames.send(self.sock, {"staying": listener is not None})
-        self.sock.close()
+        self.line.sock.setblocking(True)
+        self.line.send({"staying": listener is not None})
+        self.line.close()
         if listener is None:
             os._exit(0)
         return _Stay(listener, Path(place), seconds)

@@ -44,7 +44,7 @@ def verb(name: str | None, wanted: str | None, as_json: bool, words: tuple[str, 
         raise OarlockError(f"the program's folder {spec.cwd} is gone")
     order = _order(run.state(), spec, task, words, str(run.path / "agent.json"))
     if as_json:
-        return talking.here_as_json([sys.executable, "-c", _script(), json.dumps(order)])
+        return talking.here_as_json([sys.executable, "-I", "-c", _script(), json.dumps(order)])
     return entering.enter(order)
 
 
@@ -61,7 +61,7 @@ def _in_pod(
         pod = seats.pod_of(api, identity.of(run), spec, task.name)
         order = _order(state, spec, task, words, f"{CODE}/spec.json")
         order["env"]["TERM"] = talking.term()
-        inside = ["python3", "-c", _script(), json.dumps(order)]
+        inside = ["python3", "-I", "-c", _script(), json.dumps(order)]
         return talking.in_pod(api, pod, inside, as_json=as_json, types=False)
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 
+from oarlock.agent import processes
 from oarlock.cli.machine import Finding
 from oarlock.cli.output import plural
 
@@ -43,7 +44,7 @@ def probe(name: str, patience: float = _PATIENCE) -> Finding:
     code = _PROBE.format(name=name, gpus=_GPUS.get(name, "None"))
     try:
         done = subprocess.run(
-            [sys.executable, "-c", code],
+            [sys.executable, "-c", processes.BARE_PATH + code],
             capture_output=True,
             text=True,
             errors="replace",

@@ -18,7 +18,7 @@ from pathlib import Path
 import yaml
 
 from oarlock import cluster, events, hosts, runs
-from oarlock.agent import bucket, private_network
+from oarlock.agent import bucket, private_network, processes
 from oarlock.agent.durable import write_durably
 from oarlock.agent.spec import Spec
 from oarlock.engines import specs
@@ -134,7 +134,7 @@ def _start_agent(run: runs.RunFolder, held: int) -> None:
     _agents[:] = [agent for agent in _agents if agent.poll() is None]
     with (run.path / "agent.log").open("ab") as log:
         agent = subprocess.Popen(
-            [sys.executable, "-m", "oarlock.agent", str(run.path)],
+            [sys.executable, "-c", processes.entry("oarlock.agent.__main__"), str(run.path)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

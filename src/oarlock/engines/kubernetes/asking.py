@@ -23,7 +23,7 @@ def leading(api: Api, run: Identity) -> list[Object]:
 def ask(api: Api, pod: Object, question: dict[str, Any]) -> dict[str, Any]:
     """The agent's answer. Raises UnreachableError while there is none, and ApiError."""
     try:
-        words = ["python3", "-c", _ASK, json.dumps(question)]
+        words = ["python3", "-I", "-c", _ASK, json.dumps(question)]
         code, said, complaint = exec.run(api, pod["metadata"]["name"], words)
     except ApiError as error:
         if error.is_transient:

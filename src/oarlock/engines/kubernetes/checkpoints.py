@@ -106,7 +106,7 @@ class PodFolder:
         return self._ask_in(self._beside, order)
 
     def _ask_in(self, pod: str, order: str) -> bytes:
-        words = ["python3", "-c", _START, _packed(), order]
+        words = ["python3", "-I", "-c", _START, _packed(), order]
         code, said, complaint = exec.run(self._api, pod, words)
         if code:
             lines = complaint.decode(errors="replace").strip().splitlines() or ["it said nothing"]

@@ -145,7 +145,7 @@ def has_ended(api: Api, run: RunFolder) -> bool:
 
 def _receive(api: Api, pod: str, wanted: list[tuple[str, str]], place: Path, show: Show) -> Pulled:
     script = Path(sending.__file__).read_text()
-    command = exec.Command(api, pod, ["python3", "-c", script, json.dumps(wanted)])
+    command = exec.Command(api, pod, ["python3", "-I", "-c", script, json.dumps(wanted)])
     with closing(command.output()) as pieces:
         try:
             files, size = _unpack(pieces, place, show)

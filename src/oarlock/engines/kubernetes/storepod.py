@@ -54,7 +54,7 @@ class Purpose:
     memory: tuple[str, str] = ("64Mi", "256Mi")  # asked for, and allowed
 
 
-PULL = Purpose("pull", ("python3", "-c", _SLEEP))
+PULL = Purpose("pull", ("python3", "-I", "-c", _SLEEP))
 
 
 @dataclass(frozen=True)
