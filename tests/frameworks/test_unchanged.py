@@ -36,3 +36,14 @@ def test_jax_and_torch_programs_run_unchanged_when_spawned_cold(
     done = oarlock("run", "-n", "2", "--cold", str(PROGRAMS / "jax_distributed.py"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "rank 1 of 2: sum 3" in done.stdout
+
+
+def test_the_tutorial_of_tensorflow_ends_without_destroying_its_iterator(
+    oarlock: Callable[..., CompletedProcess[str]],
+) -> None:
+    """Destroying it takes up to 20 s, in which others leave: "The tasks have crashed", says TensorFlow."""
+    done = oarlock("run", "-n", "2", str(PROGRAMS / "keras_tutorial.py"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "an iterator was made" in done.stdout
+    assert "an iterator was destroyed" not in done.stdout
+    assert "The tasks have crashed" not in done.stdout

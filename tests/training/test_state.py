@@ -249,10 +249,11 @@ def test_changed_code_and_batches_are_said(run: Runs) -> None:
 def test_a_program_that_keeps_other_things_is_told_what_to_do(run: Runs) -> None:
     run()
     _, said = run(program=PROGRAM.replace("best=None", "best=None, other=1"), code=1)
-    assert said[-1].startswith("ValueError: step-0000000010-g1 in ")
-    assert (
-        "does not fit this program: it holds no other. Name another folder (storage.checkpoints)" in said[-1]
-    )
+    what, why, advice = said[-3:]
+    assert what.startswith("ValueError: step-0000000010-g1 in ")
+    assert what.endswith(" does not fit this program:")
+    assert why == "  it holds no other."
+    assert advice.startswith("  Name another folder (storage.checkpoints)")
 
 
 # By name

@@ -22,6 +22,9 @@ Tree = dict[str, Any]
 Saved = Mapping[str, Sequence[Piece]]
 
 
+_SHOWN = 3  # differences between a checkpoint and a model
+
+
 class MismatchError(ValueError):
     """What was saved does not fit what there is now."""
 
@@ -53,7 +56,11 @@ def restore(name: str, thing: Any, tree: Tree, saved: Saved) -> Any:
         return thing
     if kind == "state_dict" and _is_stateful(thing):
         inner = _unwrapped(thing)
-        inner.load_state_dict(_decode(inside, _Tensors(saved, inner)))
+        state = _decode(inside, _Tensors(saved, inner))
+        try:
+            inner.load_state_dict(state)
+        except RuntimeError as error:
+            raise MismatchError(_differences(name, state, inner.state_dict()) or str(error)) from error
         return thing
     if not _has_variables(thing) and not _is_stateful(thing):
         if kind == "pytree":
@@ -61,6 +68,18 @@ def restore(name: str, thing: Any, tree: Tree, saved: Saved) -> Any:
         if kind == "plain":
             return _renew(thing, inside, saved)
     raise MismatchError(f"{name} was saved as {kind}, which a {type(thing).__name__} is not")
+
+
+def _differences(name: str, before: Any, now: Any) -> str:
+    """The first few, and how many more: torch names every tensor of the model, in four kilobytes."""
+    found = [f"{key} is new" for key in now if key not in before]
+    found += [f"{key} is gone" for key in before if key not in now]
+    for key in [key for key in now if key in before]:
+        was, is_now = (tuple(getattr(state[key], "shape", ())) for state in (before, now))
+        if was != is_now:
+            found.append(f"{key} had the shape {was} and has {is_now} now")
+    more = f", and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return f"{name}: {'; '.join(found[:_SHOWN])}{more}" if found else ""
 
 
 def _is_stateful(thing: Any) -> bool:

@@ -10,6 +10,7 @@ import dataclasses
 import math
 import os
 import sys
+import textwrap
 import time
 import zlib
 from collections.abc import Mapping
@@ -65,10 +66,10 @@ class Checkpointing:
             for name in things:
                 things[name] = capture.restore(name, things[name], tree[name], saved)
         except (ValueError, RuntimeError) as error:
-            why = " ".join(str(error).split()).rstrip(".")  # torch says it in many lines
+            why = textwrap.shorten(str(error), 500, placeholder=" ...").rstrip(".")
             raise ValueError(
-                f"{checkpoint.name} in {self._store.folder} does not fit this program: {why}."
-                " Name another folder (storage.checkpoints), or delete it (`oarlock checkpoints`)"
+                f"{checkpoint.name} in {self._store.folder} does not fit this program:\n  {why}.\n"
+                "  Name another folder (storage.checkpoints), or delete it (`oarlock checkpoints`)"
             ) from error
         self.checkpoint, self.step = checkpoint, checkpoint.step
         self._compare_code(checkpoint)

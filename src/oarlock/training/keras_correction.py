@@ -20,6 +20,8 @@ from oarlock.training.hooks import when_imported
 Change = tuple[Any, str, Callable[..., Any]]  # whose attribute, which, and what it becomes
 
 _corrected = False
+_iterators: list[Any] = []  # of the newest fit, evaluate or predict with several workers
+_depth = 0  # fit calls evaluate
 
 
 def install() -> None:
@@ -30,7 +32,18 @@ def install() -> None:
 
 def _correct(trainer: ModuleType) -> None:
     global _corrected
-    corrections = (_build, _reduce, _steps, _losses, _clipping, _overflow, _counting, _compiling, _methods)
+    corrections = (
+        _build,
+        _reduce,
+        _steps,
+        _losses,
+        _clipping,
+        _overflow,
+        _counting,
+        _compiling,
+        _ending,
+        _methods,
+    )
     try:
         changes = [change for correction in corrections for change in correction(trainer)]
     except (AttributeError, ImportError, OSError):
@@ -254,9 +267,37 @@ def _prepared(trainer: Any, method: Callable[..., Any]) -> Callable[..., Any]:
             refusals.unseeded_shuffle(given["x"], given["shuffle"])
             refusals.unsynchronized_batch_norm(self)
             _tell_steps(self, strategy, given)
-        return method(*call.args, **call.kwargs)
+        with _keeping_iterators():
+            return method(*call.args, **call.kwargs)
 
     return prepared
+
+
+def _ending(trainer: Any) -> Iterator[Change]:
+    """After its last fit a worker destroys a distributed iterator, which takes up to 20 s; others leave
+    meanwhile, and it complains: "The tasks have crashed". One that keeps the iterator ends at once."""
+    original = trainer.TFEpochIterator.__init__
+
+    @functools.wraps(original)
+    def begin(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if _depth:
+            _iterators.append(self)
+
+    yield trainer.TFEpochIterator, "__init__", begin
+
+
+@contextlib.contextmanager
+def _keeping_iterators() -> Iterator[None]:
+    """Until the next call, when everybody is there: memory holds those of one call, as ever."""
+    global _depth
+    if not _depth:
+        _iterators.clear()
+    _depth += 1
+    try:
+        yield
+    finally:
+        _depth -= 1
 
 
 def _tell_steps(model: Any, strategy: Any, given: dict[str, Any]) -> None:

@@ -45,12 +45,12 @@ def refused(things: Mapping[str, Any], fresh: dict[str, Any]) -> str:
         restore(fresh)
     except ValueError as error:
         text = str(error)
-        assert "\n" not in text, text
-        before, _, rest = text.partition(" does not fit this program: ")
-        assert before.startswith("step-0000000007-g1 in "), text
-        why, _, advice = rest.partition(". Name another folder")
-        assert advice, text
-        return why
+        what, why, advice = text.split("\n")
+        assert what.startswith("step-0000000007-g1 in "), text
+        assert what.endswith(" does not fit this program:"), text
+        assert advice.startswith("  Name another folder"), text
+        assert len(why) < 600, text
+        return why.strip().rstrip(".")
     raise AssertionError("it fitted")
 
 
