@@ -336,7 +336,7 @@ def test_what_makes_no_sense_is_refused(oarlock: Any, start: Start) -> None:
         ({"do": ["kill"]}, "no such fault"),
         ({"do": "kill", "generation": 2, "task": "worker-0"}, "that generation is not running"),
         ({"do": "kill", "generation": 1, "task": "worker-7"}, "worker-7 is not running"),
-        ({"do": "kill", "generation": 1, "task": ["worker-0"]}, "['worker-0'] is not running"),
+        ({"do": "kill", "generation": 1, "task": ["worker-0"]}, "which task is it that you kill?"),
         ({"do": "pause", "generation": 1, "task": "worker-0"}, "a pause takes 0 to 3600 s"),
         ({"do": "pause", "generation": 1, "task": "worker-0", "seconds": -1}, "a pause takes"),
         ({"do": "pause", "generation": 1, "task": "worker-0", "seconds": True}, "a pause takes"),

@@ -87,7 +87,9 @@ def _refusal(question: Question, conductor: Conductor) -> str | None:
     if do == "preempt":
         return None
     name = question.task
-    outcome = conductor.outcomes.get(name) if name is not None else None
+    if name is None:
+        return f"which task is it that you {do}?"
+    outcome = conductor.outcomes.get(name)
     if outcome is None or not outcome.is_alive:
         return f"{name} is not running"
     return None if any(agent.is_connected for agent in _hosts(name, conductor)) else f"{name} is cut off"
