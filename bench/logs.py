@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Sequence
@@ -100,7 +101,7 @@ def _first(words: Sequence[str], place: Arena, awaited: str = _LAST) -> tuple[fl
         assert piece, f"{words} did not show it: {shown[-500:]!r}"
         shown += piece
     taken = time.perf_counter() - began
-    process.terminate()
+    os.kill(process.pid, signal.SIGTERM)  # it may have ended: wait4 is the one that reaps it
     _, _, used = os.wait4(process.pid, 0)
     process.returncode = 0
     process.stdout.close()

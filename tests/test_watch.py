@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -149,7 +150,7 @@ def test_what_shows_the_end_reads_only_the_end(home: Path, words: list[str]) -> 
                 break
         else:
             pytest.fail("it did not show the end")
-        process.terminate()
+        os.kill(process.pid, signal.SIGTERM)  # it may have ended: wait4 is the one that reaps it
         _, _, used = os.wait4(process.pid, 0)
         process.returncode = 0
     os.close(lock)
