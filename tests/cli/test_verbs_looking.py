@@ -15,7 +15,7 @@ from oarlock import __version__, runs
 STATE = {
     *("run", "job", "engine", "state", "created", "started", "ended", "updated", "generation", "restarts"),
     *("agent", "code", "reason", "failure", "workers", "problem", "straggler", "tasks", "notes", "time"),
-    *("folders", "host", "version"),
+    *("folders", "host", "version", "images"),
 }
 TIME = {"total", "start", "rendezvous", "step", "checkpoint", "lost", "waiting", "goodput"}
 TASK = {
