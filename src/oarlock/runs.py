@@ -75,6 +75,21 @@ class RunFolder:
         return (self.path / "cluster.json").exists()
 
     @property
+    def sent_from(self) -> Path | None:
+        """The program's folder, of a run that this machine sent to a cluster. None if somebody else did, or
+        nobody knows: an older record does not say."""
+        try:
+            told = json.loads((self.path / "cluster.json").read_bytes())["sent_from"]
+            return Path(told) if isinstance(told, str) else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    @property
+    def is_from_here(self) -> bool:
+        """Whether this machine started or sent it: then what its record says, somebody here has said."""
+        return not self.is_remote or self.sent_from is not None
+
+    @property
     def seen(self) -> float:
         """When a client last looked at the cluster for it."""
         watched = self.path / "watched.json"

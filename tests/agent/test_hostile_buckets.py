@@ -98,7 +98,7 @@ def fetch(place: Path) -> int:
 
 def bring(to: Path, what: str) -> Any:
     spec = specs.resolve(Job(name="mine", program="x.py", storage=Storage(snapshots=URL)), to, "r1")
-    return bringing.bring(spec, [what], None, to, lambda *_: None, replaces=True)
+    return bringing.bring(spec, [what], None, to, lambda *_: None, replaces=True, is_ours=True)
 
 
 @pytest.mark.parametrize("manifest", HOSTILE.values(), ids=HOSTILE)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import hashlib
+import json
 import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from folders import write
 from kubernetes.driving import MEET, Named
 
-from oarlock import bundle
+from oarlock import bundle, runs
 from oarlock.engines.kubernetes import ending
 from oarlock.engines.kubernetes.api import Api
 from oarlock.engines.kubernetes.labels import selecting
@@ -81,3 +86,60 @@ def test_a_program_that_is_ignored_is_said(oarlock: Command, api: Api, tmp_path:
     done = oarlock("run", "--on", "kubernetes", "train.py")
     assert done.returncode == 2
     assert "train.py is ignored and would stay behind" in done.stderr
+
+
+MISSES = """
+import os
+print(sorted(name for _, _, names in os.walk(".") for name in names))
+open("data/train.bin")
+"""
+CANARY = "canary-0815"
+CREDENTIALS = (
+    *(".ssh/id_rsa", ".aws/credentials", ".azure/token", ".gnupg/key", ".kube/config", ".netrc", ".env"),
+    *("id_work", "server.pem", "server.key", ".bash_history", ".oarlock/runs/r1/token", ".git-credentials"),
+    *(".pypirc", ".npmrc", ".docker/config.json", ".config/gcloud/credentials.db"),
+)
+
+
+def test_what_stays_here_is_in_no_object_and_a_program_that_misses_it_is_told(
+    oarlock: Command, api: Api, tmp_path: Path, home: Path, ended: list[str]
+) -> None:
+    ended.append("live-misses")
+    folder = tmp_path / "program"
+    write(folder, *CREDENTIALS, "data/train.bin", text=CANARY)
+    write(folder, "cloud.json", text=f'{{"type": "service_account", "private_key": "{CANARY}"}}')
+    write(folder, ".gitignore", text="# data\n*.bin\n")
+    write(folder, "train.py", text=MISSES)
+    words = ("run", "--on", "kubernetes", "--name", "live-misses", *SMALL, "--set", "limits.restarts=0")
+    done = oarlock(*words, "train.py", cwd=folder)
+    assert done.returncode == 1, done.stdout + done.stderr
+    told = done.stdout + done.stderr
+    assert f"sends 2 files, {len(MISSES) + 13} B, of {folder}" in done.stderr
+    assert (
+        "what may hold credentials: .aws/, .azure/, .bash_history, .config/gcloud/, .docker/" in done.stderr
+    )
+    rule = f"line 2 of {folder}/.gitignore (*.bin) leaves it out"
+    assert f"data/train.bin is in {folder} and did not travel: {rule}" in told
+    assert "['.gitignore', 'train.py']" in told
+    found = {one["metadata"]["name"]: one for one in api.all("ConfigMap", selecting("live-misses"))}
+    packed = b"".join(
+        base64.b64decode(data) for _, one in sorted(found.items()) for data in _programs(one).values()
+    )
+    assert b"data/train.bin" in gzip.decompress(packed)
+    objects = json.dumps([*found.values(), *api.all("Secret", selecting("live-misses"))])
+    kept = [path.read_bytes() for path in home.rglob("*") if path.is_file()]
+    assert all(
+        CANARY.encode() not in text
+        for text in (*kept, gzip.decompress(packed), told.encode(), objects.encode())
+    )
+    assert runs.RunFolder(home / "runs" / "live-misses").sent_from == folder
+    # Somebody else's record of it: nothing in it is taken for what was said here.
+    elsewhere = {**os.environ, "OARLOCK_HOME": str(tmp_path / "elsewhere")}
+    assert oarlock("status", "live-misses", env=elsewhere).returncode == 0
+    assert not runs.RunFolder(tmp_path / "elsewhere" / "runs" / "live-misses").is_from_here
+
+
+def _programs(found: dict[str, Any]) -> dict[str, str]:
+    """The parts of the program's archive in a ConfigMap."""
+    held = found.get("binaryData", {})
+    return {name: data for name, data in sorted(held.items()) if name.startswith("program")}

@@ -138,7 +138,7 @@ def test_a_later_run_of_the_same_name_is_somebody_elses(
     # Without a record here the name means what is on the cluster; its record says that it was not sent here.
     assert oarlock("status", "live-nightly").stdout.startswith("live-nightly running")
     place = json.loads((runs.find("live-nightly").path / "cluster.json").read_bytes())
-    assert place["adopted"] is True
+    assert "sent_from" not in place
     assert place["lead"] == lead_of(api, "live-nightly")["metadata"]["uid"]
 
 

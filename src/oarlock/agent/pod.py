@@ -11,6 +11,7 @@ that, with 143, and Kubernetes starts another one in its place.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -21,7 +22,7 @@ import sys
 import tarfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, cast
@@ -35,6 +36,7 @@ from oarlock.agent.spec import Seat, Spec
 from oarlock.agent.tenure import Tenure
 from oarlock.cluster import form
 from oarlock.contract import PREEMPTED
+from oarlock.training.store import leads_out, stays_inside
 from oarlock.typed import VERSION
 
 CODE = Path(podpaths.CODE)
@@ -200,9 +202,23 @@ def _unpack(spec: Spec) -> None:
     parts = sorted(CODE.glob("program.tar.gz.*"))
     with tarfile.open(fileobj=cast("IO[bytes]", _Parts(parts)), mode="r|gz") as archive:
         if hasattr(tarfile, "data_filter"):
-            archive.extractall(spec.cwd, filter="data")
+            archive.extractall(spec.cwd, _judged(archive), filter="data")
         else:
-            archive.extractall(spec.cwd)
+            archive.extractall(spec.cwd, _judged(archive))
+
+
+def _judged(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """Files, and links that stay inside. Not every Python 3.9 has tarfile's own filters."""
+    links: set[str] = set()
+    for member in archive:
+        name = member.name
+        is_link = member.issym() and not leads_out(name, member.linkname)
+        is_plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse()
+        folders = (name[:at] for at, letter in enumerate(name) if letter == "/")
+        if not (is_link or is_plain) or not stays_inside(name) or any(one in links for one in folders):
+            raise OSError(errno.EINVAL, "it does not belong into a program's folder", name)
+        links |= {name} if is_link else set()
+        yield member
 
 
 class _Parts:

@@ -111,7 +111,7 @@ def _look_in_snapshots(found: Found, verifies: bool) -> None:
         raise OarlockError(f"the snapshots in {found.spec.snapshots} are in a folder of its pods, not here")
     from oarlock.engines.snapshots import Snapshots
 
-    kept = Snapshots(found.spec)
+    kept = Snapshots(found.spec, is_ours=found.run is None or found.run.is_from_here)
     found.checkpoints += kept.look(verifies)
     found.places[found.snapshots] = kept
     # Of the same one, that in the folder stays before the snapshot. Models come last.

@@ -8,23 +8,32 @@ from typing import Any
 
 import yaml
 
-from oarlock import cluster, contract, runs
+from oarlock import bundle, cluster, contract, runs
 from oarlock.agent import defaults
 from oarlock.agent.spec import Spec
-from oarlock.cli.output import print_block, print_json, print_table, say
+from oarlock.cli import travelling
+from oarlock.cli.output import complain, print_block, print_json, print_table, say
 from oarlock.engines import local
 from oarlock.job import to_data
 from oarlock.jobfile import JobFile
 
 
-def show(jobfile: JobFile, name: str | None, machines: int, as_json: bool) -> None:
+def show(jobfile: JobFile, name: str | None, machines: int, as_json: bool, travels: bool = False) -> None:
+    packed = bundle.pack(jobfile.folder) if travels else None
     record = runs.home() / "runs" / (name or f"{jobfile.job.name}-xxxx")
     tasks = _tasks(local.spec_for(jobfile.job, jobfile.folder, record, machines))
     if as_json:
         source = str(jobfile.source) if jobfile.source else None
         job = to_data(jobfile.job, full=True)
-        print_json({"job": job, "folder": str(jobfile.folder), "source": source, "tasks": tasks})
+        told = {"job": job, "folder": str(jobfile.folder), "source": source, "tasks": tasks}
+        if packed is not None:
+            sent = {"files": len(packed.files), "size": packed.size, "withheld": list(packed.withheld)}
+            told["program"] = sent
+        print_json(told)
         return
+    if packed is not None:
+        for line in travelling.lines(jobfile.folder, len(packed.files), packed.size, packed.withheld):
+            complain(line)
     say(yaml.safe_dump(to_data(jobfile.job), sort_keys=False), lines=True)
     print_table(("TASK", "RANK"), [(task["name"], _rank(task)) for task in tasks])
     common = dict(set.intersection(*(set(task["env"].items()) for task in tasks)))

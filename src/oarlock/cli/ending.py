@@ -44,8 +44,13 @@ def next_command(run: RunFolder, state: RunState) -> str:
 
 
 def failure(run: RunFolder, told: Failure) -> list[str]:
-    """Who failed, of what and where; the last output of one that could not say."""
-    return [*_cause(run, told), *([f"not restarted: {told.refusal}"] if told.refusal else [])]
+    """Who failed, of what and where; the last output of one that could not say; what it missed."""
+    cause, more = _cause(run, told), []
+    if run.is_remote:
+        from oarlock.cli import missing  # what packs programs is not needed for anything else here
+
+        more = missing.explain(run, f"{told.type}: {told.message}" if told.type else "\n".join(cause))
+    return [*cause, *more, *([f"not restarted: {told.refusal}"] if told.refusal else [])]
 
 
 def _cause(run: RunFolder, told: Failure) -> list[str]:

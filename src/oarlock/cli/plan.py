@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from oarlock.cli import travelling
 from oarlock.cli.job_options import SETTINGS, JobCommand, cluster_options, job_options, load, run_name
 from oarlock.cli.options import json_option
 from oarlock.cli.output import hint, plural, print_block, print_json, print_table, say, size
@@ -94,6 +95,7 @@ def _print_job(told: dict[str, Any]) -> None:
             f"{program['folder']}: {size(program['size'])} in {plural(program['files'], 'file')}, "
             f"{size(program['compressed'])} compressed",
             *(f"  {size(one['size']):>8}  {one['file']}" for one in program["largest"]),
+            *travelling.left(program["withheld"]),
         ],
     )
     if told["pip"]:

@@ -92,7 +92,7 @@ def _from_snapshots(
     if step is not None and "checkpoints" not in names:
         raise click.UsageError("--step is for --what checkpoints")
     spec = run.spec()
-    return bringing.bring(spec, names, step, to, progress.show, replaces=replaces)
+    return bringing.bring(spec, names, step, to, progress.show, replaces=replaces, is_ours=run.is_from_here)
 
 
 def _tell_local(run: runs.RunFolder, as_json: bool) -> int:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from oarlock import runs
-from oarlock.cli import attached, shape
+from oarlock.cli import attached, shape, travelling
 from oarlock.cli.following import Interrupts
 from oarlock.cli.job_options import SETTINGS, JobCommand, cluster_options, job_options, load, misplaced
 from oarlock.cli.options import json_option, run_names
@@ -15,6 +15,9 @@ from oarlock.cli.output import complain, hint, print_json_line, say
 from oarlock.engines import local
 from oarlock.jobfile import JobFile
 from oarlock.watch import Watch
+
+if TYPE_CHECKING:
+    from oarlock.engines.kubernetes.parcel import Parcel
 
 
 @click.command("run", cls=JobCommand, context_settings=SETTINGS)
@@ -55,7 +58,8 @@ def verb(
     if dry_run:
         from oarlock.cli import dry_run as showing
 
-        showing.show(_load(job, on), job["name"], job["machines"] or 1, as_json)
+        jobfile = _load(job, on)
+        showing.show(jobfile, job["name"], job["machines"] or 1, as_json, travels=on == "kubernetes")
         return 0
     with Interrupts() as interrupts:
         watch = _start(job, on) if resume is None else _resume(resume)
@@ -73,7 +77,15 @@ def _start(job: dict[str, Any], on: str) -> Watch:
         return Watch(local.start(jobfile, job["name"], machines=job["machines"] or 1))
     from oarlock.engines.kubernetes import client
 
-    return Watch(client.start(jobfile, job["name"], client.api_for(jobfile.job)))
+    told: list[str] = []  # once, though a name that was taken has it packed again
+
+    def tell(parcel: Parcel) -> None:
+        lines = travelling.lines(jobfile.folder, parcel.files, parcel.size, parcel.withheld)
+        for line in lines if not told else []:
+            complain(line)
+        told.extend(lines)
+
+    return Watch(client.start(jobfile, job["name"], client.api_for(jobfile.job), tell))
 
 
 def _load(job: dict[str, Any], on: str) -> JobFile:

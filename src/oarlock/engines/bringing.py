@@ -19,12 +19,13 @@ Show = Callable[[int, int], None]  # bytes so far, of how many
 
 
 def bring(
-    spec: Spec, kinds: Sequence[str], step: int | None, to: Path, show: Show, *, replaces: bool
+    spec: Spec, kinds: Sequence[str], step: int | None, to: Path, show: Show, *, replaces: bool, is_ours: bool
 ) -> Pulled:
-    """The newest complete one of each kind, or the checkpoint of a step; all of them, or an OarlockError."""
+    """The newest complete one of each kind, or the checkpoint of a step; all of them, or an OarlockError.
+    `is_ours`: this machine sent the run."""
     if not spec.snapshots:
         raise OarlockError(f"{spec.run} keeps no snapshots: its job has no storage.snapshots")
-    kept = Snapshots(spec)
+    kept = Snapshots(spec, is_ours)
     chosen = {
         kind: name for kind in kinds if (name := kept.choose(kind, step if kind == "checkpoints" else None))
     }

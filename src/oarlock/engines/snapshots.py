@@ -17,6 +17,7 @@ from oarlock.agent.bucket import CLAIM, LARGEST_MANIFEST, MANIFEST, PART, Bucket
 from oarlock.agent.spec import Spec
 from oarlock.engines.checkpoints import Entry, entry
 from oarlock.errors import OarlockError
+from oarlock.reading.wording import printable
 from oarlock.training.store import Manifest, is_not_of, unseal
 
 _NAME = re.compile("(?:step-([0-9]{1,18})-g([0-9]{1,18})|model)(?:_([0-9]{1,18}))?")
@@ -24,6 +25,8 @@ _PATIENCE = 20.0  # seconds for one request
 _TRIES = 3  # for a part of a file that is read
 _AT_ONCE = 8  # manifests
 _SETTINGS = ("AWS_", "GOOGLE_", "AZURE_")
+_HARMLESS = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_BUCKETS = ("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
 _INCOMPLETE = "its upload was not completed"
 
 T = TypeVar("T")
@@ -32,7 +35,9 @@ T = TypeVar("T")
 class Snapshots:
     """Raises OarlockError with what the store says where it cannot be asked."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, is_ours: bool) -> None:
+        """`is_ours`: this machine sent the run. What somebody else's says must not decide which server sees
+        our credentials."""
         self._top = spec.snapshots
         self.url = f"{spec.snapshots}/{spec.run}"
         if not is_here():
@@ -41,7 +46,8 @@ class Snapshots:
         if "://" not in self._top and not Path(self._top).is_dir():
             raise OarlockError(f"the snapshots in {self._top} are gone: there is no such folder")
         # As its agents have them; which server it is, for one.
-        os.environ.update({key: text for key, text in spec.env.items() if key.startswith(_SETTINGS)})
+        settings = {key: text for key, text in spec.env.items() if key.startswith(_SETTINGS)}
+        os.environ.update(settings if is_ours else _harmless(spec.run, self._top, settings))
         self._bucket = self._ask(lambda: _Bucket(spec.snapshots, spec.run, _PATIENCE))
         self._files = self._ask(self._bucket.contents)
         self._manifests: dict[str, Manifest | str] = {}
@@ -191,6 +197,28 @@ class _Bucket(Bucket):
     def delete(self, name: str, files: Sequence[str]) -> None:
         if files:
             self._api.delete(self._store, [self._path(name, file) for file in files])
+
+
+def _harmless(run: str, url: str, settings: dict[str, str]) -> dict[str, str]:
+    """Of a run that somebody else sent. What is set here counts more, and what is missing here is said."""
+    scheme = url.partition("://")[0]
+    if scheme not in _BUCKETS:
+        raise OarlockError(
+            f"{run} was not sent from here, and its snapshots are not in a bucket: {printable(url)}"
+        )
+    lacking = {key: text for key, text in settings.items() if key not in os.environ}
+    asked = sorted(lacking.keys() - set(_HARMLESS))
+    if asked:
+        told = [f"{key}={lacking[key]}" if _is_shown(key) else key for key in asked]
+        raise OarlockError(
+            f"{run} was not sent from here, and what its job says does not decide where your credentials go: "
+            f"if you trust it, set {printable(', '.join(told))} in your environment"
+        )
+    return lacking
+
+
+def _is_shown(key: str) -> bool:
+    return "ENDPOINT" in key or key.endswith("_ALLOW_HTTP")
 
 
 def _is_model(name: str) -> bool:

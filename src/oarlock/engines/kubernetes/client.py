@@ -16,6 +16,7 @@ from oarlock.engines.kubernetes.api import Api, ApiError, Object
 from oarlock.engines.kubernetes.labels import ID, LEAD, MANAGED, RUN, STOPPED, selecting
 from oarlock.engines.kubernetes.ledger import Ledger
 from oarlock.engines.kubernetes.mirror import Mirror
+from oarlock.engines.kubernetes.parcel import Parcel
 from oarlock.errors import JobError, OarlockError, UnknownRun
 from oarlock.job import Job
 from oarlock.jobfile import JobFile
@@ -31,13 +32,15 @@ def api_for(job: Job, context: str | None = None, namespace: str | None = None) 
     return Api(context or job.kubernetes.context, namespace or job.kubernetes.namespace)
 
 
-def start(jobfile: JobFile, name: str | None, api: Api) -> RunFolder:
+def start(
+    jobfile: JobFile, name: str | None, api: Api, on_packed: Callable[[Parcel], None] = lambda _: None
+) -> RunFolder:
     for known in runs.all_runs():
         if known.is_remote and (known.path / submit.UNSENT).exists():
             with suppress(OarlockError), told():  # its cluster may be away: it is tried again next time
                 repairing.settle(known, identity.reach(known))
     with told():
-        return submit.start(jobfile, name, api)
+        return submit.start(jobfile, name, api, on_packed)
 
 
 def adopt(name: str) -> RunFolder | None:
@@ -55,7 +58,7 @@ def adopt(name: str) -> RunFolder | None:
     spec = ending.spec_in(code, name)
 
     def fill(draft: RunFolder) -> None:
-        identity.write(draft, api, lead["metadata"]["labels"].get(ID, ""), is_adopted=True)
+        identity.write(draft, api, lead["metadata"]["labels"].get(ID, ""))
         identity.note(draft, lead)
         submit.fill(draft, code["job.yaml"], spec, created)
 

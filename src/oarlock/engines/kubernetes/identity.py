@@ -3,7 +3,7 @@
     namespace, context, server      where it was sent to
     id                              the label that all its objects carry
     lead                            the uid of its leading Job, as last seen
-    adopted                         somebody else sent it, or another machine did
+    sent_from                       the program's folder, if this machine sent it; else it was adopted
 
 A name and a context mean something else tomorrow. So a verb acts only on the server that the record names,
 and on a run with that id; all else is left alone, and said.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from oarlock.agent.durable import write_durably
@@ -27,10 +28,10 @@ _FILE = "cluster.json"
 _SENDING = 120.0  # seconds between the record of an earlier version and its leading Job, two clocks apart
 
 
-def write(run: RunFolder, api: Api, id: str, *, is_adopted: bool = False) -> None:
+def write(run: RunFolder, api: Api, id: str, *, sent_from: Path | None = None) -> None:
     """Before anything is sent."""
     place = {"namespace": api.namespace, "context": api.context, "server": api.server, "id": id}
-    _replace(run, {**place, **({"adopted": True} if is_adopted else {})})
+    _replace(run, {**place, **({"sent_from": str(sent_from)} if sent_from else {})})
 
 
 def of(run: RunFolder) -> Identity:

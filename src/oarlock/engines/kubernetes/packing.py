@@ -48,6 +48,8 @@ def pack(
         written=yaml.safe_dump(to_data(job), sort_keys=False),
         agent=bundle.agent_zip(),
         program=packed.data,
+        files=len(packed.files),
+        size=packed.size,
         withheld=packed.withheld,
         token=secrets.token_hex(32),
         framework=framework,

@@ -24,6 +24,8 @@ class Parcel:
     program: bytes
     token: str
     framework: str = "none"
+    files: int = 0  # of the program, and their bytes
+    size: int = 0
     withheld: tuple[str, ...] = ()  # of the program's folder, what may hold credentials
     part: int = PART
     id: str = ""  # the spec's

@@ -35,7 +35,7 @@ def describe(parcel: Parcel, folder: Path) -> dict[str, Any]:
         "groups": groups,
         "total": {"machines": sum(group["machines"] for group in groups), **total},
         "claims": _claims(parcel),
-        "program": {"folder": str(folder), **_program(parcel.program)},
+        "program": {"folder": str(folder), **_program(parcel.program), "withheld": list(parcel.withheld)},
         "pip": json.loads(parcel.spec)["pip"],
         "network": parcel.job.network,
     }

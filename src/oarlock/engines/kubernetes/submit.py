@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from collections.abc import Callable
 from datetime import datetime
 
 import yaml
@@ -36,8 +37,11 @@ _TRIES = 5
 UNSENT = "unsent"  # a file in the record, until all of the run has been created
 
 
-def start(jobfile: JobFile, name: str | None, api: Api) -> runs.RunFolder:
-    """The record, then the objects; without the objects there is no record."""
+def start(
+    jobfile: JobFile, name: str | None, api: Api, on_packed: Callable[[Parcel], None] = lambda _: None
+) -> runs.RunFolder:
+    """The record, then the objects; without the objects there is no record. `on_packed` hears what goes
+    before any of it does."""
     clear_stale(api)
     held: list[int] = []
     id = secrets.token_hex(8)
@@ -50,6 +54,7 @@ def start(jobfile: JobFile, name: str | None, api: Api) -> runs.RunFolder:
         run = runs.create(jobfile.job.name, fill, name)
         try:
             parcel = packing.pack(jobfile, run.name, is_new=name is None, id=id, owner=api.user)
+            on_packed(parcel)
             identity.note(run, submit(api, parcel))
             (run.path / UNSENT).unlink()
             return run
@@ -163,7 +168,7 @@ def _fill(draft: runs.RunFolder, jobfile: JobFile, api: Api, id: str) -> None:
     header = f"# {jobfile.source or jobfile.job.name}, as it was sent from {jobfile.folder}\n"
     (draft.path / UNSENT).touch()
     written = header + yaml.safe_dump(to_data(jobfile.job), sort_keys=False)
-    identity.write(draft, api, id)
+    identity.write(draft, api, id, sent_from=jobfile.folder)
     fill(draft, written, packing.spec_for(jobfile.job, jobfile.folder, draft.name, id=id), time.time())
 
 
