@@ -14,7 +14,7 @@ import pytest
 
 from oarlock import runs
 from oarlock.agent import bucket
-from oarlock.engines.kubernetes import packing, submit
+from oarlock.engines.kubernetes import identity, packing, submit
 from oarlock.job import Job, Storage
 
 pytestmark = pytest.mark.skipif(not bucket.is_here(), reason="obstore is not here")
@@ -43,7 +43,8 @@ def run(home: Path, tmp_path: Path, server: socket.socket) -> runs.RunFolder:
 
     def fill(draft: runs.RunFolder) -> None:
         written = f"# {tmp_path}, as it was sent from {tmp_path}\nname: theirs\nprogram: train.py\n"
-        submit.fill(draft, written, packing.spec_for(job, tmp_path, "theirs"), place, 1.0)
+        identity.write(draft, place, "1234")
+        submit.fill(draft, written, packing.spec_for(job, tmp_path, "theirs"), 1.0)
         (draft.path / "result.json").write_text(json.dumps({"run": "theirs", "state": "succeeded"}))
 
     return runs.create("theirs", fill, "theirs")
