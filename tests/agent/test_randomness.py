@@ -27,7 +27,7 @@ for name, module in sorted(sys.modules.items()):
             held.setdefault(id(value), f"{name}.{key}")
 """
 PLAIN = """
-import json, os, pathlib, random, secrets, ssl, sys, tempfile, time, uuid
+import json, multiprocessing, os, pathlib, random, secrets, ssl, sys, tempfile, threading, time, uuid
 import numpy as np
 derived = {"random": random.random(), "numpy": np.random.rand()}
 fresh = {
@@ -37,6 +37,8 @@ fresh = {
     "tempfile": tempfile.mktemp(),
     "secrets": secrets.token_hex(),
     "ssl": ssl.RAND_bytes(8).hex(),
+    "multiprocessing": multiprocessing.current_process().authkey.hex(),
+    "main thread": threading.main_thread().native_id,
 }
 """
 END = """

@@ -57,7 +57,17 @@ def run(launch: dict[str, Any], output: int, events: int) -> NoReturn:
     settle(launch, output, events)
     adopt_environment(launch, events)
     os.set_inheritable(events, False)
+    _shed_the_zygote()
     _run_program(launch)
+
+
+def _shed_the_zygote() -> None:
+    """What a fork keeps of its parent and a fresh process has of its own; see also `randomness`."""
+    multiprocessing = sys.modules.get("multiprocessing.process")
+    if multiprocessing is not None:  # else whoever imports it makes a key
+        multiprocessing.current_process().authkey = os.urandom(32)
+    if sys.version_info < (3, 13):  # later ones do it themselves
+        threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
 
 
 def settle(launch: dict[str, Any], output: int, events: int) -> None:
