@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -93,6 +94,15 @@ def running(place: Path, api: Api) -> Iterator[RunFolder]:
 def home(place: Path, surroundings: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("OARLOCK_HOME", str(place / "home"))
     return place / "home"
+
+
+def _copied(run: RunFolder, home: Path, server: str) -> Path:
+    """Records with one that says it was sent to that server: by another address no verb goes there."""
+    copy = home / "runs" / run.name
+    shutil.copytree(run.path, copy)
+    place = json.loads((copy / "cluster.json").read_text())
+    (copy / "cluster.json").write_text(json.dumps({**place, "server": server}))
+    return home
 
 
 def _job(api: Api, run: RunFolder) -> dict[str, Any]:
@@ -231,6 +241,8 @@ def test_a_pull_that_is_cut_leaves_nothing_and_says_so(
         text = cluster.user.read_text().replace("https://10.240.0.1:6443", f"https://127.0.0.1:{port}")
         (tmp_path / "kubeconfig").write_text(text)
         monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+        here = _copied(running, tmp_path / "home", f"https://127.0.0.1:{port}")
+        monkeypatch.setenv("OARLOCK_HOME", str(here))
         (tmp_path / "old").mkdir()
         (tmp_path / "old" / "kept").write_text("kept")
         for folder in ("new", "old"):
