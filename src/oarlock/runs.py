@@ -235,16 +235,17 @@ class RunFolder:
             return time.time() - (state.created or 0) < _NEW
         return hosts.is_agent(state.agent, self.path)
 
-    def delete(self) -> None:
+    def delete(self, *, is_held: bool = False) -> None:
         """First out of sight, then away: a delete that is cut short leaves no half run. Whoever waits for
-        the lock meanwhile finds that the run is gone."""
-        held = self.hold(seconds=10.0 if self.is_remote else 2.0)
+        the lock meanwhile finds that the run is gone. `is_held`: the caller has the lock."""
+        held = None if is_held else self.hold(seconds=10.0 if self.is_remote else 2.0)
         try:
             grave = self.path.with_name(f".{self.name}.{os.getpid()}.deleted")
             self.path.rename(grave)
             shutil.rmtree(grave)
         finally:
-            os.close(held)
+            if held is not None:
+                os.close(held)
 
     def keep_room(self) -> None:
         """For the verdict, should the disk be full by then; a disk that is full now says so."""

@@ -165,7 +165,7 @@ def plain_pod(run: str, **spec: Any) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": run, "labels": {**labels.of_run(run), labels.ROLE: "worker"}},
+        "metadata": {"name": run, "labels": {**labels.Identity(run).labels, labels.ROLE: "worker"}},
         "spec": {
             "securityContext": secure,
             "terminationGracePeriodSeconds": 0,
@@ -179,5 +179,5 @@ def plain_pod(run: str, **spec: Any) -> Object:
 def plain_job(run: str, pod: Object, **spec: Any) -> Object:
     template = {"metadata": {"labels": pod["metadata"]["labels"]}, "spec": pod["spec"]}
     whole = {"completionMode": "Indexed", "completions": 2, "parallelism": 2, "template": template, **spec}
-    metadata = {"name": f"{run}-lead", "labels": {**labels.of_run(run), labels.LEAD: "true"}}
+    metadata = {"name": f"{run}-lead", "labels": {**labels.Identity(run).labels, labels.LEAD: "true"}}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": whole}

@@ -115,7 +115,7 @@ def _leader(api: Api, run: str) -> Object:
 
 
 def _jobs(api: Api, run: str) -> list[str]:
-    return [job["metadata"]["name"] for job in submit.jobs_of(api, run)]
+    return [job["metadata"]["name"] for job in submit.jobs_of(api, Named(run))]
 
 
 def _left(api: Api, run: str) -> list[str]:
@@ -212,7 +212,7 @@ def test_a_terminal_is_passed_through(training: RunFolder, api: Api, tmp_path: P
 
 def test_what_is_piped_in_is_for_the_shell(oarlock: Any, training: RunFolder) -> None:
     done = oarlock("inspect", training.name, input="cat id | wc -c\nexit 4\n")
-    assert (done.returncode, done.stdout.strip()) == (4, "8"), done.stderr
+    assert (done.returncode, done.stdout.strip()) == (4, "16"), done.stderr
 
 
 def test_a_client_that_is_asked_to_leave_takes_the_pod_along(training: RunFolder, api: Api) -> None:

@@ -17,6 +17,7 @@ from kubernetes.causes import plain_pod
 
 from oarlock.engines.kubernetes import amounts, headroom
 from oarlock.engines.kubernetes.api import Api
+from oarlock.engines.kubernetes.labels import JOB, MANAGED
 
 SMALL = ("--set", "name=tool-plan", "--set", "roles.worker.memory=192Mi", "--set", "roles.worker.cpu=0.25")
 TOP = {
@@ -179,7 +180,7 @@ def test_claims_are_new_or_there_or_missing(oarlock: Any, program: None, api: Ap
     manifest = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "tool-plan"},
+        "metadata": {"name": "tool-plan", "labels": {MANAGED: "oarlock", JOB: "tool-plan"}},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
     }
     assert claims()[:2] == (0, ["to be created"])

@@ -42,7 +42,7 @@ def reach(run: RunFolder) -> Api:
     """Where it was sent to, whatever the current context is by now. Raises if that context has moved."""
     place = _read(run)
     api = Api(place.get("context"), place["namespace"])
-    sent_to = place.get("server", api.server)
+    sent_to = str(place.get("server") or api.server)
     if api.server.rstrip("/") != sent_to.rstrip("/"):
         raise OarlockError(
             f"{run.name} was sent to {sent_to}, and context {api.context} leads to {api.server} now: "

@@ -57,7 +57,7 @@ def settle(run: RunFolder, api: Api) -> bool:
             (run.path / submit.UNSENT).unlink()
             return True
         ending.delete(api, who, now=True, patience=_GOING)
-        run.delete()
+        run.delete(is_held=True)
         return False
     finally:
         os.close(held)
