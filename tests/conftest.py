@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +15,10 @@ from oarlock import runs
 from oarlock.engines import local
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+# Processes of pytest-xdist, and whatever a script starts in the background, ignore Ctrl-C, and all that they
+# start would inherit that: clients that tests interrupt, and a cluster with all that ever runs in its pods.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

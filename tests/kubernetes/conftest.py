@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -32,9 +31,6 @@ _UP = _PLACE / "oarlock-kube-up.lock"
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    # pytest-xdist's processes ignore Ctrl-C, and whatever they start would inherit that: clients that tests
-    # interrupt, and a cluster with all that ever runs in its pods.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     given = os.environ.get("OARLOCK_TEST_KUBECONFIG")
     if not SCRIPT.exists() and not given:
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(HOW)
