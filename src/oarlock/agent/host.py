@@ -321,7 +321,7 @@ class Host:
     def _start_again(self, member: Member) -> None:
         if self.members.get(member.name) is not member or not member.is_alive:
             return
-        if self.wish["do"] != "run":
+        if self.ending or (self.wish["do"], self.wish["generation"]) != ("run", self.generation):
             member.ours = True
             self._never_started(member)
             return
