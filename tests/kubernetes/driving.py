@@ -24,7 +24,8 @@ from oarlock.engines.kubernetes.labels import Identity, selecting
 SCRIPT = Path(sys.executable).with_name("oarlock")
 # The cluster's two nodes have two processors each, for all of the tests together.
 SMALL = {"cpu": 0.05, "memory": "200Mi"}
-TORCH = "pytorch/pytorch:latest"  # the only one that the cluster knows
+# The only one that the cluster knows; a `latest` would be pulled again.
+TORCH = {"image": "pytorch/pytorch:latest", "pull_policy": "IfNotPresent"}
 # At a program's end. A run is over when worker-0 is: then servers are stopped, and who has not begun never
 # does. So it waits until all have said their words.
 MEET = """

@@ -36,7 +36,7 @@ def runs(
             name = f"prog-{path.stem.replace('_', '-')}"
             # Servers never end by themselves; the others are given the time to say what they have to say.
             limits = {"restarts": 0, "grace": "3s" if roles is SERVED else "60s"}
-            image = {"kubernetes": {"image": TORCH}} if path.stem.startswith("torch") else {}
+            image = {"kubernetes": TORCH} if path.stem.startswith("torch") else {}
             folder = driver.job(path.read_text(), name=name, roles=roles, limits=limits, **image)
             started[path.stem] = driver.start(folder)
         yield started
@@ -45,7 +45,7 @@ def runs(
 @pytest.mark.parametrize(
     ("program", "image"),
     [
-        ("torch_all_reduce", TORCH),
+        ("torch_all_reduce", TORCH["image"]),
         ("jax_psum", PYTHON),
         ("tf_config", TENSORFLOW),
     ],

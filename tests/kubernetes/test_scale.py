@@ -120,7 +120,7 @@ def test_scaled_from_2_to_4_to_1_to_3_the_losses_stay_those_of_two_workers(
     roles = {"worker": {"replicas": 2, **SMALL, "memory": "1000Mi"}}
     with driving(tmp_path, cluster.user, api) as driver:
         folder = driver.job(
-            TRAINING, framework="torch", roles=roles, limits={"restarts": 0}, kubernetes={"image": TORCH}
+            TRAINING, framework="torch", roles=roles, limits={"restarts": 0}, kubernetes=TORCH
         )
         run = driver.start(folder)
         for generation, size in enumerate(SIZES, start=1):
