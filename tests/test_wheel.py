@@ -29,7 +29,7 @@ def _call(*words: object, **options: object) -> subprocess.CompletedProcess[str]
         [str(word) for word in words],
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=500,
         **{"check": True, **options},
     )
 

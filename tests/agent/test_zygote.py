@@ -12,7 +12,7 @@ from typing import Any
 def imported(folder: Path, *modules: str) -> dict[str, Any]:
     code = f"import json; from oarlock.agent import zygote; print(json.dumps(zygote._import({modules!r})))"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=170, check=True, cwd=folder
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=500, check=True, cwd=folder
     )
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

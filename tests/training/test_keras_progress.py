@@ -52,7 +52,7 @@ def run_fit(library: str, backend: str) -> tuple[list[dict[str, Any]], list[dict
             pass_fds=[theirs.fileno()],
             capture_output=True,
             text=True,
-            timeout=170,
+            timeout=500,
         )
         assert done.returncode == 0, done.stderr
         events = [json.loads(line) for line in ours.recv(1 << 20).splitlines()]

@@ -366,7 +366,7 @@ def test_a_state_that_grows_and_shrinks(folder: Path, checkpointing: Checkpointi
 
 
 def test_a_save_takes_the_memory_of_one_copy() -> None:
-    done = subprocess.run([sys.executable, "-c", MEASURED], capture_output=True, text=True, timeout=280)
+    done = subprocess.run([sys.executable, "-c", MEASURED], capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     most, after = map(float, done.stdout.split())
     assert 64 <= most <= 1.1 * 64 + 16, "the state has 64 MiB, a fresh interpreter about ten"
