@@ -239,3 +239,15 @@ def test_runs_that_are_deleted_while_they_are_listed(home: Path, monkeypatch: py
     with monkeypatch.context() as patched:
         patched.setattr(Path, "iterdir", listing)
         assert {run.name for run in runs.all_runs()} - {"late"} == {"other"}
+
+
+def test_who_has_the_lock_removes_a_run_and_nobody_else_does(home: Path) -> None:
+    run = runs.create("mine", lambda draft: (draft.path / "job.yaml").touch(), "mine")
+    held = run.hold()
+    try:
+        with pytest.raises(OarlockError, match="mine is running"):
+            run.delete()
+        run.remove()
+    finally:
+        os.close(held)
+    assert not list((home / "runs").iterdir())

@@ -240,12 +240,16 @@ class RunFolder:
         the lock meanwhile finds that the run is gone. `is_held`: the caller has the lock."""
         held = None if is_held else self.hold(seconds=10.0 if self.is_remote else 2.0)
         try:
-            grave = self.path.with_name(f".{self.name}.{os.getpid()}.deleted")
-            self.path.rename(grave)
-            shutil.rmtree(grave)
+            self.remove()
         finally:
             if held is not None:
                 os.close(held)
+
+    def remove(self) -> None:
+        """The same, by whoever has the lock already."""
+        grave = self.path.with_name(f".{self.name}.{os.getpid()}.deleted")
+        self.path.rename(grave)
+        shutil.rmtree(grave)
 
     def keep_room(self) -> None:
         """For the verdict, should the disk be full by then; a disk that is full now says so."""

@@ -57,7 +57,7 @@ def settle(run: RunFolder, api: Api) -> bool:
             (run.path / submit.UNSENT).unlink()
             return True
         ending.delete(api, who, now=True, patience=_GOING)
-        run.delete(is_held=True)
+        run.remove()
         return False
     finally:
         os.close(held)

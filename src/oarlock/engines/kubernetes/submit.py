@@ -59,7 +59,7 @@ def start(
             (run.path / UNSENT).unlink()
             return run
         except ApiError as error:
-            run.delete(is_held=True)
+            run.remove()
             if error.status != 409 or error.reason != "AlreadyExists":
                 raise
             if name is not None:
@@ -67,7 +67,7 @@ def start(
                     f"there is a run called {name} in namespace {api.namespace}: choose another --name"
                 ) from None
         except BaseException:
-            run.delete(is_held=True)
+            run.remove()
             raise
         finally:
             os.close(held.pop())
