@@ -200,7 +200,7 @@ class RunFolder:
             try:
                 while not self._lock(fd):
                     if time.monotonic() > deadline:
-                        raise OarlockError(f"{self.name} is running; `oarlock stop {self.name}` ends it")
+                        raise OarlockError(self._who_has_it())
                     time.sleep(0.01)
             except BaseException:
                 os.close(fd)
@@ -208,6 +208,11 @@ class RunFolder:
         except FileNotFoundError:
             raise UnknownRun(f"there is no run called {self.name} any more: it was deleted") from None
         return fd
+
+    def _who_has_it(self) -> str:
+        if self.is_remote:
+            return f"another oarlock on this machine follows {self.name}: end that one and try again"
+        return f"{self.name} is running; `oarlock stop {self.name}` ends it"
 
     def _lock(self, fd: int) -> bool:
         """Whether it is ours now. Raises FileNotFoundError once the file is no longer the run's."""
@@ -235,18 +240,17 @@ class RunFolder:
             return time.time() - (state.created or 0) < _NEW
         return hosts.is_agent(state.agent, self.path)
 
-    def delete(self, *, is_held: bool = False) -> None:
-        """First out of sight, then away: a delete that is cut short leaves no half run. Whoever waits for
-        the lock meanwhile finds that the run is gone. `is_held`: the caller has the lock."""
-        held = None if is_held else self.hold(seconds=10.0 if self.is_remote else 2.0)
+    def delete(self) -> None:
+        """Under the lock: whoever waits for it meanwhile finds that the run is gone."""
+        held = self.hold(seconds=10.0 if self.is_remote else 2.0)
         try:
             self.remove()
         finally:
-            if held is not None:
-                os.close(held)
+            os.close(held)
 
     def remove(self) -> None:
-        """The same, by whoever has the lock already."""
+        """By whoever has the lock. First out of sight, then away: a delete that is cut short leaves no half
+        run."""
         grave = self.path.with_name(f".{self.name}.{os.getpid()}.deleted")
         self.path.rename(grave)
         shutil.rmtree(grave)
