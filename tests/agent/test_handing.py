@@ -79,3 +79,12 @@ def test_one_that_is_here_already_is_replaced(leader: Leader, theirs: Store, our
 def test_what_is_gone_everywhere_is_for_the_leader_to_say(leader: Leader, ours: Store) -> None:
     assert get(leader, ours, ["step-0000000020-g1"]) is None
     assert whole(ours) == []
+
+
+def test_a_name_that_leads_out_of_the_folder_is_none(leader: Leader, ours: Store, tmp_path: Path) -> None:
+    (ours.folder / ".saving-fetched-x").mkdir(parents=True)
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").touch()
+    assert get(leader, ours, ["x/../../precious"]) is None
+    assert (precious / "file").exists()

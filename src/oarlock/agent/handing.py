@@ -20,7 +20,7 @@ from pathlib import Path
 from oarlock.agent import control, messages, wire
 from oarlock.agent.loop import Loop
 from oarlock.agent.wire import SEAL, Seal
-from oarlock.training.store import Store, verify
+from oarlock.training.store import Store, position, verify
 
 _MOST = 20  # checkpoints that are worth trying
 _PATIENCE = 30.0  # seconds without a byte
@@ -189,6 +189,8 @@ class Getting:
         return f"no checkpoint came from the leader within {self._patience:g} s: {trouble}"
 
     def _receive(self, name: str) -> bool:
+        if position(name) is None:
+            return False  # no checkpoint is called that; it could lead out of the folder
         draft = self._store.folder / f".saving-fetched-{name}"
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir()
