@@ -47,7 +47,7 @@ def test_view_is_told_which_permission_is_missing(
     viewer = as_user(cluster, "view", tmp_path / "viewer")
     done = oarlock("run", "--on", "kubernetes", "--name", "live-viewed", str(program), env=viewer)
     assert done.returncode == 1
-    assert done.stderr.splitlines()[0].startswith("oarlock: you may not create pods in namespace team")
+    assert done.stderr.splitlines()[-1].startswith("oarlock: you may not create pods in namespace team")
     assert "role edit" in done.stderr
     assert ending.remaining(api, Named("live-viewed")) == []
     assert not any((tmp_path / "viewer" / "runs").iterdir())
