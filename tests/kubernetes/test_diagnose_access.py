@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from clusters import Cluster
 from kubernetes.causes import broken, plain_job, plain_pod, until
+from kubernetes.driving import Named
 
 from oarlock.engines.kubernetes import diagnose
 from oarlock.engines.kubernetes.api import Api, ApiError
@@ -117,7 +118,7 @@ def test_an_api_server_that_is_away_is_told(cluster: Cluster, api: Api) -> None:
         said = []
         for _ in range(12):  # each connection that was open has its own end
             with pytest.raises(ApiError) as refused:
-                diagnose.look(api, "diag-any")
+                diagnose.look(api, Named("diag-any"))
             said.append(diagnose.explain(refused.value))
     assert all(problem.what.startswith(away) for problem in said)
     problem = said[-1]
