@@ -447,19 +447,23 @@ def test_the_agents_zip_holds_what_travels_and_nothing_else() -> None:
     architecture = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(architecture)
     with zipfile.ZipFile(io.BytesIO(bundle.agent_zip())) as archive:
-        names = archive.namelist()
-        assert names == sorted({"__main__.py", *(f"oarlock/{name}" for name in architecture.TRAVELS)})
+        assert archive.namelist() == ["__main__.py", "modules.zip"]
         assert archive.read("__main__.py").decode() == bundle.BOOT
-        for name in architecture.TRAVELS:
-            assert archive.read(f"oarlock/{name}") == (architecture.SOURCE / name).read_bytes()
         assert {entry.compress_type for entry in archive.infolist()} == {zipfile.ZIP_DEFLATED}
         assert {entry.date_time[0] for entry in archive.infolist()} == {1980}
+        inside = io.BytesIO(archive.read("modules.zip"))
+    with zipfile.ZipFile(inside) as modules:
+        assert modules.namelist() == sorted(f"oarlock/{name}" for name in architecture.TRAVELS)
+        for name in architecture.TRAVELS:
+            assert modules.read(f"oarlock/{name}") == (architecture.SOURCE / name).read_bytes()
+        assert {entry.date_time[0] for entry in modules.infolist()} == {1980}
 
 
-def test_the_agents_zip_can_be_imported_with_nothing_installed(tmp_path: Path) -> None:
-    (tmp_path / "agent.zip").write_bytes(bundle.agent_zip())
-    code = "import sys; sys.path.insert(0, 'agent.zip'); import oarlock.agent.loop as m; print(m.__file__)"
+def test_the_agents_modules_can_be_imported_with_nothing_installed(tmp_path: Path) -> None:
+    with zipfile.ZipFile(io.BytesIO(bundle.agent_zip())) as archive:
+        archive.extract("modules.zip", tmp_path)
+    code = "import sys; sys.path.insert(0, 'modules.zip'); import oarlock.agent.loop as m; print(m.__file__)"
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert "agent.zip" in done.stdout
+    assert "modules.zip" in done.stdout
