@@ -122,7 +122,7 @@ def test_an_agent_that_ends_inside_its_pod_is_started_again(
     exec.run(api, follower(api, "live-agent"), words)
     eventually(lambda: steps_in(oarlock, "live-agent", 2), "steps after an agent was gone", LONG)
     exec.run(api, leader(api, "live-agent"), words)
-    done = oarlock("attach", "live-agent")
+    done = oarlock("attach", "live-agent", timeout=300)  # a leader that starts again waits its turn
     assert done.returncode == 0, done.stdout + done.stderr
     assert {
         pod["status"]["containerStatuses"][0]["restartCount"]
