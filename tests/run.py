@@ -1,7 +1,6 @@
 """All checks and tests, as `make test` runs them: every part even when one fails, then one summary.
 
-Two lanes run beside each other: one keeps the processors busy, the other mostly waits for the cluster. The
-second lane's output follows when the first has ended.
+One part after another: beside the others, on two busy processors, a Kubernetes test ran into its deadline.
 """
 
 from __future__ import annotations
@@ -9,12 +8,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
@@ -49,31 +46,19 @@ class Outcome:
         return f"{self.part:<18}{self.passed:>7}{self.failed:>7}{self.skipped:>8}{self.minutes:>8.1f}"
 
 
-HERE = [
+PARTS = [
     Part("format", [BIN / "ruff", "format", "--check", "."]),
     Part("lint", [BIN / "ruff", "check", "."]),
     Part("types", [BIN / "mypy"]),
     Part("lowest versions", [PYTHON, "tests/lowest.py"]),
     Part("tests", [*PYTEST, "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", *TESTS]),
-]
-CLUSTER = [
     Part("kubernetes", [*PYTEST, "-n", "3", "--dist", "loadfile", "-m", "not alone", "tests/kubernetes"]),
     Part("kubernetes alone", [*PYTEST, "-m", "alone", "tests/kubernetes"]),
 ]
 
 
-def main(shown: Sequence[Part] = HERE, beside: Sequence[Part] = CLUSTER) -> int:
-    with tempfile.TemporaryFile() as output:
-        behind = Lane(beside, output)
-        behind.start()
-        front = Lane(shown, None)
-        front.run()
-        if behind.is_alive():
-            print("waiting for the Kubernetes tests, which print when they have ended", flush=True)
-        behind.join()
-        output.seek(0)
-        print(output.read().decode(errors="replace"), flush=True)
-    outcomes = [*front.outcomes, *behind.outcomes]
+def main(parts: Sequence[Part] = PARTS) -> int:
+    outcomes = [_outcome(part) for part in parts]
     print(f"\n{'part':<18}{'passed':>7}{'failed':>7}{'skipped':>8}{'minutes':>8}")
     print(*outcomes, sep="\n")
     passed, failed, skipped = (
@@ -83,27 +68,13 @@ def main(shown: Sequence[Part] = HERE, beside: Sequence[Part] = CLUSTER) -> int:
     return 1 if failed else 0
 
 
-class Lane(threading.Thread):
-    """Parts one after another, each whatever the one before came to."""
-
-    def __init__(self, parts: Sequence[Part], output: IO[bytes] | None) -> None:
-        super().__init__()
-        self.parts = parts
-        self.output = output
-        self.outcomes: list[Outcome] = []
-
-    def run(self) -> None:
-        for part in self.parts:
-            self.outcomes.append(_outcome(part, self.output))
-
-
-def _outcome(part: Part, output: IO[bytes] | None) -> Outcome:
+def _outcome(part: Part) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         is_pytest = "pytest" in part.words or "tests/lowest.py" in part.words
         words = [*part.words, *([f"--junitxml={report}"] if is_pytest else [])]
         began = time.monotonic()
-        code = subprocess.run(words, cwd=ROOT, stdout=output, stderr=output, check=False).returncode
+        code = subprocess.run(words, cwd=ROOT, check=False).returncode
         minutes = (time.monotonic() - began) / 60
         passed, failed, skipped = _counts(report) if report.exists() else (code == 0, 0, 0)
     # A part that fails has a failure to show for it, even one that pytest could not count.

@@ -27,12 +27,13 @@ def test_every_part_runs_and_the_counts_are_those_of_all(
 ) -> None:
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "test_broken.py").write_text("import nowhere_at_all")
-    shown = [run.Part("fails", ["false"]), run.Part("some", [*PYTEST, tmp_path / "test_some.py"])]
-    beside = [
+    parts = [
+        run.Part("fails", ["false"]),
+        run.Part("some", [*PYTEST, tmp_path / "test_some.py"]),
         run.Part("broken", [*PYTEST, tmp_path / "test_broken.py"]),
         run.Part("last", ["echo", "at last"]),
     ]
-    assert run.main(shown, beside) == 1
+    assert run.main(parts) == 1
     printed = capfd.readouterr().out
     assert "at last" in printed
     counts = {words[0]: words[1:4] for line in printed.splitlines() if len(words := line.split()) == 5}
@@ -44,4 +45,4 @@ def test_every_part_runs_and_the_counts_are_those_of_all(
 
 
 def test_all_is_well_where_every_part_is() -> None:
-    assert run.main([run.Part("well", ["true"])], []) == 0
+    assert run.main([run.Part("well", ["true"])]) == 0
