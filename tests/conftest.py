@@ -16,9 +16,10 @@ from oarlock.engines import local
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
-# Processes of pytest-xdist, and whatever a script starts in the background, ignore Ctrl-C, and all that they
+# Processes of pytest-xdist, and what a script or nohup starts, ignore Ctrl-C or a hangup, and all that they
 # start would inherit that: clients that tests interrupt, and a cluster with all that ever runs in its pods.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture

@@ -135,6 +135,7 @@ def test_a_gang_that_is_still_waiting_to_start_is_scaled_too(
             time.sleep(0.02)
         class cuda:
             is_initialized = staticmethod(lambda: False)
+        def manual_seed(number): pass
         """,
     )
     slow = ["--framework", "torch", "--env", f"PYTHONPATH={tmp_path / 'slow'}"]
