@@ -109,12 +109,13 @@ class Gang:
 
 
 def is_running(pid: int) -> bool:
-    """Zombies do not run."""
+    """Zombies do not run. One whose other threads still end holds its locks a moment longer."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):  # gone before it was opened, or before it was read
         return False
-    return stat.rsplit(")", 1)[1].split()[0] not in ("Z", "X")
+    state, *rest = stat.rsplit(")", 1)[1].split()
+    return state not in ("Z", "X") or int(rest[16]) > 1  # num_threads, the 20th field of all
 
 
 def until_gone(pids: list[int], seconds: float = DEADLINE) -> None:
