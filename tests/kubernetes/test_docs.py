@@ -140,6 +140,7 @@ class Reader:
 def _plain(line: str) -> str:
     """Numbers, names of runs and the width of columns are not the same twice."""
     line = re.sub(rf"{NAME}-[a-z]{{4}}(-pull-[a-z]{{4}})?", "RUN", line)
+    line = re.sub(r"\b(\d+d)?(\d+h)?(\d+m)?\d+(\.\d+)?(ms|s)\b", "1s", line)  # "30s" is "1m34s" on a busy machine
     return " ".join(re.sub(r"\d+(\.\d+)*", "1", line).split())
 
 
