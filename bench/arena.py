@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from oarlock.agent import defaults, ports, processes
+from oarlock.agent.host import import_env
+from oarlock.system import free_ports, processes
 
 BIN = Path(sys.executable).parent
 PROGRAMS = Path(__file__).parent / "programs"
@@ -131,14 +132,14 @@ def torchrun(place: Arena, program: str, tasks: int, *args: str, options: Sequen
         "--nproc-per-node",
         str(tasks),
         "--master-port",
-        str(ports.free_ports(1)[0]),
+        str(free_ports.free_ports(1)[0]),
     ]
     place.start([*words, *options, PROGRAMS / program, "--marks", place.folder, *args])
 
 
 def plainly(place: Arena, program: str, tasks: int, *args: str, env: Mapping[str, str] | None = None) -> None:
     """A process per task and the variables that its framework needs: what a person's own script would do."""
-    addresses = [f"127.0.0.1:{port}" for port in ports.free_ports(tasks)]
+    addresses = [f"127.0.0.1:{port}" for port in free_ports.free_ports(tasks)]
     for rank in range(tasks):
         own = {**(env or {}), **_tensorflow(addresses, rank), **_torch(addresses, rank)}
         place.start([sys.executable, PROGRAMS / program, "--marks", place.folder, *args], own)
@@ -146,7 +147,7 @@ def plainly(place: Arena, program: str, tasks: int, *args: str, env: Mapping[str
 
 def shared_cores(tasks: int) -> dict[str, str]:
     """The thread pools that our agent gives each task, to offer them to a peer as well."""
-    share = str(max(1, defaults.cores() // tasks))
+    share = str(max(1, import_env.cores() // tasks))
     return dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"), share)
 
 

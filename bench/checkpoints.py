@@ -20,7 +20,7 @@ from typing import Any
 
 from question import Question, Row, Target, main, progress
 
-from oarlock.agent import processes
+from oarlock.system import processes
 
 _MIB = 512
 _PROGRAM = Path(__file__).parent / "programs" / "saving.py"

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from question import Question, Row, Target, main, progress
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
-from members import Member, attend, leading
+sys.path.append(str(Path(__file__).parents[1]))
+from tests.support.members import Member, attend, leading
 
 _AGENTS = 1000
 _LIMIT = 60.0

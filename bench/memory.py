@@ -15,7 +15,7 @@ from pathlib import Path
 from arena import Arena, arena, oarlock_run, plainly, torchrun
 from question import Question, Row, main, progress
 
-from oarlock.agent import processes
+from oarlock.system import processes
 
 _TASKS = 2
 _ENDLESS = ("--steps", "1000000000")

@@ -26,7 +26,7 @@ from statistics import median, quantiles
 from arena import Arena, arena, oarlock_run, plainly, shared_cores
 from question import Question, Row, Target, main, progress
 
-from oarlock.agent import processes
+from oarlock.system import processes
 
 _TASKS = 2
 _PROGRAMS = {"PyTorch DDP": "torch_ddp.py", "TensorFlow MultiWorkerMirrored": "tensorflow_mirrored.py"}

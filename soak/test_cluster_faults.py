@@ -1,7 +1,7 @@
 """A cluster under fire: whatever is lost, the run goes on, every step accounted for. Prints how long each
 recovery took and whether that was in time; one that took twice as long as it may fails.
 
-    .venv/bin/python -m pytest -s -p conftest soak/test_cluster_faults.py
+    .venv/bin/python -m pytest -s -p tests.conftest soak/test_cluster_faults.py
 
 A recovery is over when the leader forms the next generation with everybody. A stock cluster notices a lost
 node after 40 s or more; the one of ../shared/kube after 16 s.
@@ -21,17 +21,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import Cluster
-from kubernetes.bookkeeping import SUMS, Books
-from kubernetes.driving import written
-from waiting import eventually
 
-from oarlock.engines.kubernetes import exec
-from oarlock.engines.kubernetes.api import Api
-from oarlock.engines.kubernetes.labels import LEAD, ROLE, selecting
-from oarlock.engines.kubernetes.submit import seconds
+from oarlock.engines.kubernetes.api import pod_exec
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import LEAD, ROLE, selecting
+from oarlock.engines.kubernetes.lifecycle.submit import seconds
+from tests.support.clusters import Cluster
+from tests.support.kubernetes.bookkeeping import SUMS, Books
+from tests.support.kubernetes.driving import written
+from tests.support.waiting import eventually
 
-pytest_plugins = ["kubernetes.conftest"]
+pytest_plugins = ["tests.kubernetes.conftest"]
 OARLOCK = Path(sys.executable).with_name("oarlock")
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 SMALL = (
@@ -157,12 +157,12 @@ def live(
 
 def crash(run: Run) -> None:
     """The program, by SIGKILL, inside a worker's pod; its agent lives on."""
-    exec.run(run.api, run.pods("worker")[0]["metadata"]["name"], ["python3", "-c", _FIND])
+    pod_exec.run(run.api, run.pods("worker")[0]["metadata"]["name"], ["python3", "-c", _FIND])
 
 
 def end_agent(run: Run) -> None:
     words = ["python3", "-c", "import os; os.kill(1, 15)"]
-    exec.run(run.api, run.pods("worker")[0]["metadata"]["name"], words)
+    pod_exec.run(run.api, run.pods("worker")[0]["metadata"]["name"], words)
 
 
 def delete(run: Run, which: str) -> None:

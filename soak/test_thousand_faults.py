@@ -15,8 +15,9 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
-from gangs import Gang
-from killing import TENSORFLOW, TORCH
+
+from tests.support.gangs import Gang
+from tests.support.killing import TENSORFLOW, TORCH
 
 FAULTS = int(os.environ.get("OARLOCK_FAULTS", "1000"))
 HEADER = ("framework", "faults", "recovered", "kill", "pause", "preempt", "median", "p99", "max", "repeated")

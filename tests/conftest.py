@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from oarlock import runs
-from oarlock.engines import local
+from oarlock.engines.local import local_engine
+from oarlock.records import runs
+from tests.support.finished_runs import finished, records, terminal  # noqa: F401
+from tests.support.gang_fixture import start  # noqa: F401
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -30,7 +32,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield folder
     for run in runs.all_runs():
         if not run.is_remote:  # the cluster's own fixtures see to those
-            local.stop(run, now=True)
+            local_engine.stop(run, now=True)
 
 
 @pytest.fixture

@@ -14,15 +14,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 TESTS = [
-    "test_imports.py",
-    "test_job.py",
-    "test_jobfile.py",
-    "test_job_kubernetes.py",
-    "test_ignored.py",
-    "test_readme.py::test_the_job_file_is_valid",
+    "program/test_imports.py",
+    "job/test_model.py",
+    "job/test_job_file.py",
+    "job/test_kubernetes_section.py",
+    "program/test_ignore_files.py",
+    "docs/test_readme.py::test_the_job_file_is_valid",
     "cli/test_group.py",
-    "cli/test_live.py",
-    "cli/test_screens.py",
+    "screens/test_live.py",
+    "screens/test_event_text.py",
     "kubernetes/test_diagnose_pure.py",
 ]
 # Build backend and tools included, so that nothing is looked up but what the file names.

@@ -23,7 +23,7 @@ LONGEST = ["examples", "frameworks", "training", "agent", "cli"]
 OTHERS = [
     path.name
     for path in sorted((ROOT / "tests").iterdir())
-    if path.name not in (*LONGEST, "kubernetes", "__pycache__")
+    if path.name not in (*LONGEST, "kubernetes", "support", "__pycache__")
 ]
 TESTS = [f"tests/{name}" for name in [*LONGEST, *OTHERS] if name.startswith("test_") or "." not in name]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import oarlock
-from oarlock import runs
+from oarlock.records import runs
 
 ENDLESS = "import time\nprint('here I am', flush=True)\nwhile True: time.sleep(0.05)"
 

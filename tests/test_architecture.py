@@ -1,4 +1,4 @@
-"""The layout is the architecture: what is pure, what travels, what loads quickly."""
+"""The layout is the architecture: which way imports go, what is pure, what travels, what loads quickly."""
 
 from __future__ import annotations
 
@@ -12,24 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.agent.spec import Program, Spec
+from oarlock.agent.protocol.spec import Program, Spec
+from oarlock.program import bundle
+from tests.support import layout
+from tests.support.layout import SOURCE, Module, modules
 
-SOURCE = Path(__file__).parents[1] / "src" / "oarlock"
-PURE = ["job.py", "cluster.py", "contract.py", "events.py", "accounting.py", "typed.py", "chaos.py"]
 TRAVELS = [
     "__init__.py",
-    "cluster.py",
-    "contract.py",
-    "events.py",
-    "accounting.py",
-    "typed.py",
     *sorted(
-        str(path.relative_to(SOURCE))
-        for room in ("agent", "training")
-        for path in (SOURCE / room).glob("*.py")
+        str(path.relative_to(SOURCE)) for room in bundle.TRAVELS for path in (SOURCE / room).rglob("*.py")
     ),
 ]
-OBSTORE = {"agent/bucket.py"}  # only there, and only in the processes that snapshots have of their own
+OBSTORE = {"checkpoints/bucket.py"}  # only there, and only in the processes that snapshots have of their own
 FRAMEWORKS = {"tensorflow", "keras", "tf_keras", "torch", "jax", "numpy"}
 PRINTS = {
     *("print", "click.echo", "click.secho", "click.confirm", "click.prompt", "click.echo_via_pager"),
@@ -38,44 +32,131 @@ PRINTS = {
 }
 # What reads, writes, starts or waits. `json` and friends are only text.
 DOES_IO = {
-    "os",
-    "io",
-    "pathlib",
-    "socket",
-    "subprocess",
-    "shutil",
-    "tempfile",
-    "time",
-    "asyncio",
-    "threading",
+    *("os", "io", "pathlib", "socket", "subprocess", "shutil", "tempfile", "time", "asyncio", "threading"),
+}
+CONTRIBUTING = SOURCE.parents[1] / "CONTRIBUTING.md"
+# To be split; nothing joins this list.
+TOO_LONG = {
+    "agent/host/host.py",
+    "agent/lead/conductor.py",
+    "agent/life.py",
+    "agent/protocol/messages.py",
+    "checkpoints/store.py",
+    "engines/kubernetes/api/client.py",
+    "engines/kubernetes/follow/mirror.py",
+    "job/kubernetes_section.py",
+    "job/model.py",
+    "job/parsing/kinds.py",
+    "program/bundle.py",
+    "records/runs.py",
+    "run/events.py",
+    "training/keras/correction.py",
 }
 
 
-@pytest.mark.parametrize("name", PURE)
-def test_pure_modules_do_no_io(name: str) -> None:
-    tree = ast.parse((SOURCE / name).read_text())
-    assert not {module.partition(".")[0] for module in _imports(tree)} & DOES_IO
-    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    assert not [
-        call.id for call in calls if isinstance(call, ast.Name) and call.id in ("open", "print", "input")
-    ]
+def _path(module: Module) -> str:
+    return str(module.path.relative_to(SOURCE))
+
+
+def test_no_package_imports_another_that_imports_it() -> None:
+    assert layout.cycles(layout.package_graph()) == []
+
+
+def test_imports_go_the_way_that_contributing_says() -> None:
+    """Its list of folders is in order: each imports only what stands before it."""
+    block = re.search(r"```order\n(.*?)```", CONTRIBUTING.read_text(), re.DOTALL)
+    assert block
+    order = re.findall(r"^(\w+)", block[1], re.MULTILINE)
+    rooms = {name.split(".")[1] for name in modules() if name.count(".")} - {"__main__"}
+    assert sorted(order) == sorted(rooms)
+    for module in modules().values():
+        if module.name in ("oarlock", "oarlock.__main__"):
+            continue
+        here = order.index(module.name.split(".")[1])
+        for name in layout.imported(module, for_types=True) - {"oarlock"}:
+            assert order.index(name.split(".")[1]) <= here, f"{module.name} imports {name}, which comes later"
+
+
+def test_each_package_says_what_belongs_there() -> None:
+    for module in modules().values():
+        if module.path.name == "__init__.py":
+            assert len(module.docstring.splitlines()) >= 3, (
+                f"{_path(module)}: what is it for, what may it import?"
+            )
+
+
+def test_no_module_has_the_name_of_another() -> None:
+    """A verb's file is called as the verb, whatever else is."""
+    seen: dict[str, str] = {}
+    for module in modules().values():
+        name = module.path.stem
+        if name.startswith("__") or module.path.parent.name == "verbs":
+            continue
+        assert name not in seen, f"{_path(module)} and {seen[name]}"
+        seen[name] = _path(module)
+
+
+def test_nothing_grows_too_large() -> None:
+    for module in modules().values():
+        if _path(module) in TOO_LONG:
+            continue
+        assert module.lines <= layout.LONGEST_MODULE, f"{_path(module)} has {module.lines} lines"
+        for name, lines in layout.functions(module):
+            assert lines <= layout.LONGEST_FUNCTION, f"{_path(module)}: {name} has {lines} lines"
+    for folder, count in layout.widths().items():
+        assert count <= layout.WIDEST_FOLDER or folder == "cli/verbs", f"{folder} has {count} modules"
+
+
+def _pure() -> list[str]:
+    return [name for name, module in modules().items() if re.search(r"\bPure\b", module.docstring)]
+
+
+@pytest.mark.parametrize("name", _pure())
+def test_what_says_that_it_is_pure_does_no_io(name: str) -> None:
+    """Nor does anything that it imports."""
+    left, seen = [name], set()
+    while left:
+        module = modules()[left.pop()]
+        seen.add(module.name)
+        assert not {full.partition(".")[0] for full in module.imports()} & DOES_IO, module.name
+        calls = [node.func for node in ast.walk(module.tree) if isinstance(node, ast.Call)]
+        named = {call.id for call in calls if isinstance(call, ast.Name)}
+        assert not named & {"open", "print", "input"}, module.name
+        left += [other for other in layout.imported(module) - {"oarlock"} if other not in seen]
+
+
+def test_the_core_is_pure() -> None:
+    names = {"job.model", "run.cluster", "run.contract", "run.events", "run.accounting", "run.typed"}
+    assert {f"oarlock.{name}" for name in names} <= set(_pure())
 
 
 @pytest.mark.parametrize("name", TRAVELS)
 def test_what_travels_imports_only_what_travels_and_the_standard_library(name: str) -> None:
-    tree = ast.parse((SOURCE / name).read_text())
+    module = next(module for module in modules().values() if _path(module) == name)
     allowed = set(sys.stdlib_module_names) | (FRAMEWORKS if name.startswith("training") else set())
     allowed |= {"obstore"} if name in OBSTORE else set()
-    for module in _imports(tree):
-        if module.partition(".")[0] == "oarlock":
-            assert _travels(module), f"{name} imports {module}, which stays behind"
-        else:
-            assert module.partition(".")[0] in allowed, f"{name} imports {module}"
+    for full in module.imports():
+        if full.partition(".")[0] != "oarlock":
+            assert full.partition(".")[0] in allowed, f"{name} imports {full}"
+    for other in layout.imported(module):
+        assert _path(modules()[other]) in TRAVELS, f"{name} imports {other}, which stays behind"
 
 
 @pytest.mark.parametrize("name", TRAVELS)
 def test_what_travels_is_python_3_9(name: str) -> None:
     ast.parse((SOURCE / name).read_text(), feature_version=(3, 9))
+
+
+def test_importing_the_package_installs_nothing() -> None:
+    code = """
+import sys
+before = list(sys.meta_path), set(sys.modules)
+import oarlock
+assert sys.meta_path == before[0]
+print(*(name for name in set(sys.modules) - before[1] if name.startswith("oarlock")))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "oarlock\n", done.stderr
 
 
 def test_the_agent_runs_a_gang_from_a_zip_with_nothing_installed(tmp_path: Path) -> None:
@@ -133,26 +214,20 @@ finally:
     assert not imported & (FRAMEWORKS | {"rich", "lightkube", "kubernetes", "httpx", "yaml", "msgspec"})
 
 
-def _imports(tree: ast.Module) -> set[str]:
-    """Everything a module imports, `if TYPE_CHECKING:` apart: that is never loaded."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            node.body = []
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "imports are absolute"
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
-
-
-def _travels(module: str) -> bool:
-    """`oarlock.agent.frames.send` names a thing inside a module: some prefix must be a file that travels."""
-    parts = module.split(".")[1:]
-    rooms = {str(Path(name).with_suffix("")) for name in TRAVELS} | {"agent/__init__", "training/__init__"}
-    return any("/".join(parts[:end]) in rooms for end in range(1, len(parts) + 1))
+def test_verbs_print_through_one_module() -> None:
+    """`output` spells control characters out; `live` makes each Text in one function that does."""
+    for path in sorted([*(SOURCE / "cli").rglob("*.py"), *(SOURCE / "screens").glob("*.py")]):
+        if path.name == "output.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                assert called not in PRINTS, f"{path.name}:{node.lineno} calls {called}: use screens.output"
+            if isinstance(node, (ast.Import, ast.ImportFrom)) and path.name != "live.py":
+                names = ast.unparse(node)
+                assert "rich" not in names, f"{path.name}:{node.lineno}: {names}: only live imports rich"
+    display = (SOURCE / "screens" / "live.py").read_text()
+    assert len(re.findall(r"\bText\(", display)) == 3, "line ends, the output of tasks, and all else"
 
 
 def _python_3_9() -> str | None:
@@ -160,19 +235,3 @@ def _python_3_9() -> str | None:
     versions = Path.home() / ".pyenv" / "versions"
     found = sorted(versions.glob("3.9.*/bin/python3.9")) if versions.is_dir() else []
     return str(found[0]) if found else None
-
-
-def test_verbs_print_through_one_module() -> None:
-    """`output` spells control characters out; `display` makes each Text in one function that does."""
-    for path in sorted((SOURCE / "cli").glob("*.py")):
-        if path.name == "output.py":
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call):
-                called = ast.unparse(node.func)
-                assert called not in PRINTS, f"{path.name}:{node.lineno} calls {called}: use cli.output"
-            if isinstance(node, (ast.Import, ast.ImportFrom)) and path.name != "display.py":
-                names = ast.unparse(node)
-                assert "rich" not in names, f"{path.name}:{node.lineno}: {names}: only display imports rich"
-    display = (SOURCE / "cli" / "display.py").read_text()
-    assert len(re.findall(r"\bText\(", display)) == 3, "line ends, the output of tasks, and all else"

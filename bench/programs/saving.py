@@ -110,7 +110,7 @@ def _torch_state(size: int, device: str) -> tuple[Any, Callable[[], None]]:
 
 
 def _ours(things: dict[str, Any]) -> tuple[Callable[[], None], Callable[[], None]]:
-    from oarlock.training.checkpointing import Checkpointing
+    from oarlock.training.saving.session import Checkpointing
 
     checkpointing = Checkpointing()
     steps = iter(range(1, 1_000_000))

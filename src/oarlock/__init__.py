@@ -9,14 +9,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from oarlock.training import keras_correction as _keras_correction
-
 if TYPE_CHECKING:
     from oarlock.api import Job, Run
     from oarlock.errors import JobError, OarlockError, RunFailed, UnknownRun
     from oarlock.training import data, keras
-    from oarlock.training.context import Context, current
     from oarlock.training.state import State
+    from oarlock.training.task.context import Context, current
 
 __version__ = "0.1.0"
 
@@ -36,7 +34,7 @@ __all__ = [
 ]
 
 _HOME = {
-    "Context": "oarlock.training.context",
+    "Context": "oarlock.training.task.context",
     "Job": "oarlock.api",
     "JobError": "oarlock.errors",
     "OarlockError": "oarlock.errors",
@@ -44,19 +42,19 @@ _HOME = {
     "RunFailed": "oarlock.errors",
     "State": "oarlock.training.state",
     "UnknownRun": "oarlock.errors",
-    "current": "oarlock.training.context",
+    "current": "oarlock.training.task.context",
     "data": "oarlock.training.data",
     "keras": "oarlock.training.keras",
 }
-
-# `model.fit` under MultiWorkerMirroredStrategy is wrong in Keras 3 (keras#20585): whoever imports
-# us before or after Keras gets it corrected, launcher or not.
-_keras_correction.install()
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'oarlock' has no attribute {name!r}")
+    if _HOME[name].startswith("oarlock.training."):
+        # A program uses us. `model.fit` under MultiWorkerMirroredStrategy is wrong in Keras 3 (keras#20585):
+        # it gets corrected whether Keras is imported before or after, launcher or not.
+        importlib.import_module("oarlock.training.keras.correction").install()
     module = importlib.import_module(_HOME[name])
     value = module if _HOME[name].endswith(f".{name}") else getattr(module, name)
     globals()[name] = value

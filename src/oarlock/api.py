@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from oarlock import runnable, runs
-from oarlock.engines import local
+from oarlock.engines.engine import follow, live
+from oarlock.engines.local import local_engine
 from oarlock.errors import JobError, RunFailed
-from oarlock.events import RunState
-from oarlock.job import FieldError, parse
-from oarlock.jobfile import JobFile
-from oarlock.watch import LogLine, Watch
+from oarlock.job import runnable
+from oarlock.job.job_file import JobFile
+from oarlock.job.model import FieldError, parse
+from oarlock.records import runs
+from oarlock.records.watch import LogLine, Watch
+from oarlock.run.events import RunState
 
 _POLL = 0.02
 
@@ -63,13 +64,13 @@ class Job:
         `on="kubernetes"` sends it to a cluster: the kubeconfig's, the job's or the one given here.
         """
         if on == "local":
-            return Run(local.start(self._file, name))
+            return Run(local_engine.start(self._file, name))
         if on != "kubernetes":
             raise JobError(f"on={on!r}: expected 'local' or 'kubernetes'")
-        from oarlock.engines.kubernetes import client
+        from oarlock.engines.kubernetes import kubernetes_engine
 
-        api = client.api_for(self._file.job, context, namespace)
-        return Run(client.start(self._file, name, api))
+        api = kubernetes_engine.api_for(self._file.job, context, namespace)
+        return Run(kubernetes_engine.start(self._file, name, api))
 
     def run(self, name: str | None = None, *, quiet: bool = False, on: str = "local") -> Run:
         """Start a run and wait for it, its output on stdout; raises RunFailed. Ctrl-C stops it."""
@@ -104,15 +105,15 @@ class Run:
     def state(self) -> RunState:
         """What is known now; of a run on a cluster, what the cluster says now."""
         if self._record.is_remote:
-            from oarlock.engines.kubernetes import client
+            from oarlock.engines.kubernetes import kubernetes_engine
 
-            client.refresh(self._record)
+            kubernetes_engine.refresh(self._record)
         return self._record.state()
 
     def wait(self, timeout: float | None = None) -> RunState:
         """The state once it has ended; raises TimeoutError."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        with self._observed() as goes_on:
+        with live(self._record) as goes_on:
             while goes_on():
                 if deadline is not None and time.monotonic() > deadline:
                     raise TimeoutError(f"{self.name} has not ended after {timeout:g} s")
@@ -129,33 +130,22 @@ class Run:
     def cancel(self) -> None:
         """Ask it to stop; `wait` says when it has."""
         if self._record.is_remote:
-            from oarlock.engines.kubernetes import client
+            from oarlock.engines.kubernetes import kubernetes_engine
 
-            client.ask_to_stop(self._record)
+            kubernetes_engine.ask_to_stop(self._record)
         else:
-            local.stop(self._record)
+            local_engine.stop(self._record)
 
     def logs(self) -> Iterator[LogLine]:
         """What its tasks have written, all generations, and what they write until it ends."""
-        for _, lines in Watch(self._record).follow():
+        for _, lines in follow(Watch(self._record)):
             yield from lines
 
-    @contextmanager
-    def _observed(self) -> Iterator[Callable[[], bool]]:
-        """Whether it goes on; a cluster's run is watched meanwhile."""
-        if not self._record.is_remote:
-            yield self._record.is_held
-            return
-        from oarlock.engines.kubernetes import client
-
-        with client.watching(self._record) as goes_on:
-            yield goes_on
-
     def _show(self) -> None:
-        from oarlock.cli.plain import Plain  # only here: a program that submits needs no command line
+        from oarlock.screens.plain import Plain  # only here: a program that submits needs no command line
 
         screen, following = Plain(), Watch(self._record)
-        for happened, lines in following.follow():
+        for happened, lines in follow(following):
             screen.show(following.state, happened, lines)
 
     def __repr__(self) -> str:
@@ -172,7 +162,7 @@ def _with_workers(roles: Any, workers: int | str) -> dict[str, Any]:
 
 
 def _failed(state: RunState) -> RunFailed:
-    from oarlock.cli.telling import exit_code, first_line
+    from oarlock.screens.event_text import exit_code, first_line
 
     failure = state.failure
     why = first_line(failure.reason if failure else state.reason or "")

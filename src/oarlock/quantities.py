@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from oarlock.reading.wording import nearest, unexpected
+from oarlock.wording import nearest, unexpected
 
 _NUMBER = r"[0-9]{1,20}(?:\.[0-9]{1,15})?"
 

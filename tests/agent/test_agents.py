@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gangs import STEPS, Gang, is_running, until_gone
-from members import Leader
+
+from tests.support.gangs import STEPS, Gang, is_running, until_gone
+from tests.support.members import Leader
 
 Start = Callable[..., Gang]
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gangs import STEPS, Gang, is_running, until_gone
 
-from oarlock.engines import local
+from oarlock.engines.local import local_engine
+from tests.support.gangs import STEPS, Gang, is_running, until_gone
 
 Start = Callable[..., Gang]
 
@@ -183,7 +183,7 @@ for step in range(10**6):
     time.sleep(0.01)
 """
     gang = start(program).until_step(2).until_step(2, task="worker-1")  # who comes later has no handler yet
-    local.stop(gang.run)
+    local_engine.stop(gang.run)
     state = gang.end()
     assert (state.state, state.code, state.reason) == ("stopped", 130, "stopped by the user")
     assert {"worker-0| saved", "worker-1| saved"} <= set(gang.lines)
@@ -192,7 +192,7 @@ for step in range(10**6):
 def test_a_task_that_ignores_sigterm_is_killed_after_the_grace(start: Start) -> None:
     program = STEPS + "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); train(10**6)"
     gang = start(program, limits={"grace": "0.3s"}).until_step(2)
-    local.stop(gang.run)
+    local_engine.stop(gang.run)
     assert gang.end().state == "stopped"
 
 
@@ -270,7 +270,7 @@ def test_a_lost_run_resumes_in_the_next_generation(start: Start) -> None:
     os.kill(gang.state.agent, signal.SIGKILL)
     until_gone([gang.state.agent])
     assert gang.run.state().state == "lost"
-    local.resume(gang.run)
+    local_engine.resume(gang.run)
     state = gang.end()
     assert (state.state, state.generation, state.code) == ("succeeded", 2, 0)
     assert gang.run.state().state == "succeeded"

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gangs import Gang
-from gates import IN_STEP, did, until_done
 
-from oarlock.agent import control
-from oarlock.engines import local
+from oarlock.agent.net import control
+from oarlock.engines.local import local_engine
+from tests.support.gangs import Gang
+from tests.support.gates import IN_STEP, did, until_done
 
 Start = Callable[..., Gang]
 FOREVER = 10**9
@@ -45,7 +45,7 @@ def halted_at(folder: Path, generation: int, world: int) -> int:
 def test_a_stop_ends_all_ranks_before_the_same_step(start: Start, folder: Path) -> None:
     gang = start(IN_STEP + f"train({FOREVER})", roles={"worker": 3})
     until_done(gang, folder, 20)
-    local.stop(gang.run)
+    local_engine.stop(gang.run)
     state = gang.end()
     assert (state.state, state.code, state.reason) == ("stopped", 130, "stopped by the user")
     assert halted_at(folder, 1, 3) == int((folder / "kept").read_text())
@@ -63,13 +63,13 @@ def test_whenever_it_is_stopped_no_step_is_done_by_some_only(start: Start, folde
     for generation in range(1, 22):
         until_done(gang, folder, 2 + moments.randrange(10), generation, rank=moments.randrange(3))
         time.sleep(moments.random() * 0.01)
-        local.stop(gang.run)
+        local_engine.stop(gang.run)
         assert gang.end().state == "stopped", gang.told()
         ends = halted_at(folder, generation, 3)
         assert did(folder, "step", generation, 0)[0] == begins
         begins = ends
-        local.resume(gang.run)
-    local.stop(gang.run, now=True)
+        local_engine.resume(gang.run)
+    local_engine.stop(gang.run, now=True)
 
 
 def test_a_scale_loses_no_step(start: Start, folder: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_scale_loses_no_step(start: Start, folder: Path) -> None:
         until_done(gang, folder, 5, generation)
         assert control.ask(gang.run.path, {"ask": "scale", "workers": workers})["ok"]
     until_done(gang, folder, 5, len(sizes))
-    local.stop(gang.run)
+    local_engine.stop(gang.run)
     state = gang.end()
     assert (state.state, state.generation, state.restarts) == ("stopped", len(sizes), 0), gang.told()
     ends = [halted_at(folder, generation, workers) for generation, workers in enumerate(sizes, start=1)]
@@ -108,7 +108,7 @@ def test_a_machine_that_has_to_leave_costs_no_step(start: Start, folder: Path) -
     zygote = _parent(gang.pid("worker-3"))
     os.kill(_parent(zygote), signal.SIGTERM)
     until_done(gang, folder, 5, generation=2)
-    local.stop(gang.run)
+    local_engine.stop(gang.run)
     state = gang.end()
     assert (state.state, state.restarts) == ("stopped", 0), gang.told()
     assert did(folder, "step", 2, 0)[0] == halted_at(folder, 1, 4)
@@ -146,7 +146,7 @@ def test_a_rank_that_hangs_is_waited_for_no_longer_than_the_grace(start: Start, 
     until_done(gang, folder, 5)
     gang.kill("worker-1", signal.SIGSTOP)
     began = time.monotonic()
-    local.stop(gang.run)
+    local_engine.stop(gang.run)
     assert gang.end().state == "stopped"
     assert GRACE - 0.1 < time.monotonic() - began < 2 * GRACE, "for one grace, not for two"
 
@@ -161,16 +161,16 @@ def test_a_rank_that_never_gets_to_the_gate_is_waited_for_no_longer_than_the_gra
     assert control.ask(gang.run.path, {"ask": "scale", "workers": 1})["ok"]
     gang.until(lambda gang: gang.state.generation == 2, "the next generation")
     assert GRACE - 0.1 < time.monotonic() - began < 2 * GRACE
-    local.stop(gang.run, now=True)
+    local_engine.stop(gang.run, now=True)
 
 
 def test_a_second_stop_kills_those_who_halt(start: Start, folder: Path) -> None:
     program = f"left = [0.001] * 19\ntrain({FOREVER}, pause=lambda: left.pop() if left else 1000)"
     gang = start(IN_STEP + program, limits=EVER)
     until_done(gang, folder, 19)
-    local.stop(gang.run)
+    local_engine.stop(gang.run)
     gang.until(lambda gang: gang.of("stop"), "stop")
-    local.stop(gang.run)
+    local_engine.stop(gang.run)
     assert gang.end().state == "stopped"
 
 
@@ -186,7 +186,7 @@ train(10**9, gate=Failing(first))
 """
     gang = start(IN_STEP + program, limits=EVER)
     until_done(gang, folder, 5)
-    local.stop(gang.run)
+    local_engine.stop(gang.run)
     assert gang.end().state == "stopped", gang.told()
 
 
@@ -206,7 +206,7 @@ train(5, pause)
 """
     gang = start(IN_STEP + program, limits=EVER)
     gang.until(lambda _: (folder / "last").exists(), "the last step")
-    local.stop(gang.run)
+    local_engine.stop(gang.run)
     state = gang.end()
     assert state.state in ("succeeded", "stopped"), gang.told()  # whichever is first: its end, or the signal
     assert (folder / "kept").read_text() == "5"
@@ -218,7 +218,7 @@ def test_they_halt_in_a_later_loop_too(start: Start, folder: Path) -> None:
     program = IN_STEP + f"Gate(0).leave()\ngate = Gate(0)\ngate.enter(7)\ntrain({FOREVER}, gate=Gate(first))"
     gang = start(program)
     until_done(gang, folder, 5)
-    local.stop(gang.run)
+    local_engine.stop(gang.run)
     assert gang.end().state == "stopped"
     halted_at(folder, 1, 2)
 
@@ -226,7 +226,7 @@ def test_they_halt_in_a_later_loop_too(start: Start, folder: Path) -> None:
 def test_those_who_are_in_no_loop_are_stopped_at_once(start: Start, folder: Path) -> None:
     gang = start(IN_STEP + "train(5)\ntime.sleep(1000)", limits=EVER)
     gang.until(lambda _: (folder / "kept").exists(), "its end")
-    local.stop(gang.run)
+    local_engine.stop(gang.run)
     assert gang.end().state == "stopped"
 
 

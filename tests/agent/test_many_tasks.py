@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from gangs import Gang
-from waiting import eventually
+
+from tests.support.gangs import Gang
+from tests.support.waiting import eventually
 
 Start = Callable[..., Gang]
 WAITS = """

@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
-from gangs import Gang, until_gone
-from soaking import moments
 
-from oarlock.agent import processes
-from oarlock.engines import local
+from oarlock.engines.local import local_engine
+from oarlock.system import processes
+from tests.support.gangs import Gang, until_gone
+from tests.support.soaking import moments
 
 MOMENTS = moments(3)
 PROGRAM = """
@@ -48,7 +48,7 @@ def test_a_kill_at_any_moment(home: Path, tmp_path: Path, victim: str, moment: i
         until_gone([*everybody])
         assert gang.run.state().state == "lost"
         assert not _listens(gang)
-        local.resume(gang.run)
+        local_engine.resume(gang.run)
     gang.until(lambda gang: gang.state.generation >= 2 or _steps_since(gang, killed_at), "steps")
     if gang.state.generation == 1:  # killed before the first gang had formed
         gang.kill("worker-0")
@@ -75,10 +75,10 @@ def test_a_stop_reaches_the_agent_that_has_just_taken_over(home: Path, tmp_path:
     """Not the one before it, which the record still names."""
     gang = Gang(tmp_path / "job", PROGRAM)
     gang.until_step(1)
-    local.stop(gang.run)
+    local_engine.stop(gang.run)
     gang.end()
-    local.resume(gang.run)
-    local.stop(gang.run)
+    local_engine.resume(gang.run)
+    local_engine.stop(gang.run)
     assert gang.end().state == "stopped", gang.told()
 
 
@@ -102,7 +102,7 @@ def _live_on(gang: Gang, leading: int, seconds: float) -> set[int]:
 def _choose(victim: str, leading: int) -> int | None:
     if victim == "leading agent":
         return leading
-    wanted = "oarlock.agent.__main__" if victim == "other agent" else "oarlock.agent.zygote"
+    wanted = "oarlock.agent.__main__" if victim == "other agent" else "oarlock.agent.zygote.zygote"
     for pid in processes.descendants(leading):
         try:
             if wanted.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():

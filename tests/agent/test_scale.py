@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from members import Leader, Member, attend, leading
 
-from oarlock.agent import control
+from oarlock.agent.net import control
+from tests.support.members import Leader, Member, attend, leading
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gangs import Gang
 
-from oarlock.agent import control
+from oarlock.agent.net import control
+from tests.support.gangs import Gang
 
 BEGIN = """
 import ctypes, os, signal, threading, time, oarlock

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from oarlock import runs
-from oarlock.agent import bucket
-from oarlock.engines.kubernetes import identity, packing, submit
-from oarlock.job import Job, Storage
+from oarlock.checkpoints import bucket
+from oarlock.engines.kubernetes.lifecycle import identity, submit
+from oarlock.engines.kubernetes.manifests import packing
+from oarlock.job.model import Job, Storage
+from oarlock.records import runs
 
 pytestmark = pytest.mark.skipif(not bucket.is_here(), reason="obstore is not here")
 

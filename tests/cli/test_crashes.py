@@ -13,10 +13,10 @@ import pytest
 from oarlock.cli import crashes
 
 BROKEN = """
-import oarlock.runs
+import oarlock.records.runs
 def all_runs():
     raise KeyError("unheard of \\x1b[2J")
-oarlock.runs.all_runs = all_runs
+oarlock.records.runs.all_runs = all_runs
 """
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.small_programs import SCRIPT
 
 from oarlock.cli.group import VERBS
+from tests.support.small_programs import SCRIPT
 
 HEAVY = ("tensorflow", "keras", "torch", "jax", "numpy", "lightkube", "kubernetes", "rich", "yaml", "msgspec")
 

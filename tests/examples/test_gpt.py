@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from soaking import cases
 
-from oarlock import runs
-from oarlock.engines import local
+from oarlock.engines.local import local_engine
+from oarlock.records import runs
+from tests.support.soaking import cases
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OARLOCK = Path(sys.executable).with_name("oarlock")
@@ -99,7 +99,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         patch.setenv("OARLOCK_HOME", str(place.folder / "home"))
         yield place
         for run in runs.all_runs():
-            local.stop(run, now=True)
+            local_engine.stop(run, now=True)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gangs import Gang
+from tests.support.gangs import Gang
 
 PROGRAM = """
 import os, signal, jax, jax.numpy as jnp, oarlock

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
-import diaries
 import pytest
-from diaries import BATCHES, PATIENCE, Diary
-from soaking import cases
 
-from oarlock.engines import local
+from oarlock.engines.local import local_engine
+from tests.support import diaries
+from tests.support.diaries import BATCHES, PATIENCE, Diary
+from tests.support.soaking import cases
 
 FOREVER = 24_000  # steps; a multiple of the epoch's
 NEVER = 10**9  # steps: it saves when it is scaled, not before
@@ -33,7 +33,7 @@ def test_scaled_up_and_down_the_losses_stay_what_they_were(
             done = oarlock("scale", gang.run.name, str(size), timeout=PATIENCE)
             assert done.returncode == 0, done.stderr
         gang.until(diaries.has_made_some(8, generation), f"steps of {size} workers", PATIENCE)
-    local.stop(gang.run)
+    local_engine.stop(gang.run)
     assert gang.end(PATIENCE).state == "stopped", gang.told()
     assert gang.state.restarts == 0
 

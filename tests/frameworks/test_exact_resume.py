@@ -12,13 +12,13 @@ import signal
 import time
 from pathlib import Path
 
-import diaries
 import pytest
-from diaries import BATCHES, PATIENCE, Diary
-from gangs import Gang
-from soaking import cases
 
-from oarlock.training.store import Checkpoint
+from oarlock.checkpoints.store import Checkpoint
+from tests.support import diaries
+from tests.support.diaries import BATCHES, PATIENCE, Diary
+from tests.support.gangs import Gang
+from tests.support.soaking import cases
 
 STEPS, SAVE, PAUSE = 80, 4, 0.025
 MOMENTS = cases(

@@ -6,8 +6,9 @@ import random
 from pathlib import Path
 
 import pytest
-from killing import kill_at_random, stepping_gang
-from soaking import moments
+
+from tests.support.killing import kill_at_random, stepping_gang
+from tests.support.soaking import moments
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow", "jax"])

@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import listeners
 import pytest
-from gangs import STEPS, Gang
-from strangers import as_nobody, is_denied
 
-from oarlock.agent import private_network
+from oarlock.system import private_network
+from tests.support import listeners
+from tests.support.gangs import STEPS, Gang
+from tests.support.strangers import as_nobody, is_denied
 
 TORCH = """
 import torch, torch.distributed as dist

@@ -8,14 +8,14 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-import diaries
 import pytest
-from diaries import BATCHES, PATIENCE, Diary
-from gangs import Gang, until_gone
-from soaking import cases
-from stores import BUCKET, Store, complete, needs_store, newest, serving
 
-from oarlock.agent import processes
+from oarlock.system import processes
+from tests.support import diaries
+from tests.support.diaries import BATCHES, PATIENCE, Diary
+from tests.support.gangs import Gang, until_gone
+from tests.support.soaking import cases
+from tests.support.stores import BUCKET, Store, complete, needs_store, newest, serving
 
 pytestmark = needs_store
 

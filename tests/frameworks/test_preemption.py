@@ -9,13 +9,13 @@ import signal
 import time
 from pathlib import Path
 
-import diaries
 import pytest
-from diaries import PATIENCE
-from gangs import Gang
-from soaking import cases, moments
 
-from oarlock.engines import local
+from oarlock.engines.local import local_engine
+from tests.support import diaries
+from tests.support.diaries import PATIENCE
+from tests.support.gangs import Gang
+from tests.support.soaking import cases, moments
 
 MOMENTS = moments(7)
 NEVER = 10**9  # steps: it only saves when it is asked to leave, and at the end
@@ -57,7 +57,7 @@ def _preempt(gang: Gang, moments: list[str], total: int) -> None:
             break
         left += 1
         assert (state.state, state.code) == ("stopped", 143), gang.told()
-        local.resume(gang.run)
+        local_engine.resume(gang.run)
     else:
         assert gang.end(PATIENCE).state == "succeeded", gang.told()
     print(f"asked to leave after {made} of {total} steps")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gangs import Gang
+
+from tests.support.gangs import Gang
 
 PROGRAM = """
 import time, torch, torch.distributed as dist, oarlock

@@ -8,14 +8,14 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import locks
 import pytest
-from clusters import Cluster
-from kubernetes.driving import Named
 
-from oarlock.engines.kubernetes import ending
-from oarlock.engines.kubernetes.api import Api
-from oarlock.engines.kubernetes.labels import JOB, selecting
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import JOB, selecting
+from oarlock.engines.kubernetes.lifecycle import stop_delete
+from tests.support import locks
+from tests.support.clusters import Cluster
+from tests.support.kubernetes.driving import Named
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT.parent / "shared" / "kube" / "cluster"
@@ -65,10 +65,10 @@ def ended(api: Api) -> Iterator[list[str]]:
     yield names
     for name in names:
         jobs = {found["metadata"]["labels"][JOB] for found in api.all("Job", selecting(name))}
-        ending.delete(api, Named(name), now=True, patience=60)
+        stop_delete.delete(api, Named(name), now=True, patience=60)
         for job in jobs:
-            if not ending.users_of(api, job, but=[name]):
-                ending.delete_claims(api, ending.claims_of(api, job), 60)
+            if not stop_delete.users_of(api, job, but=[name]):
+                stop_delete.delete_claims(api, stop_delete.claims_of(api, job), 60)
 
 
 def _up(given: str | None) -> Cluster:

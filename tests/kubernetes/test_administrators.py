@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from clusters import Cluster
-from kubernetes.bookkeeping import SUMS, Books
-from kubernetes.causes import plain_pod, thing
-from kubernetes.driving import all_gpus, written
-from kubernetes.spaces import RESTRICTED, own
-from waiting import eventually
-
-from oarlock.engines.kubernetes.api import Api, ApiError, Object
-from oarlock.engines.kubernetes.labels import LEAD, ROLE, selecting
+from oarlock.engines.kubernetes.api.api_error import ApiError
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import LEAD, ROLE, Object, selecting
+from tests.support.clusters import Cluster
+from tests.support.kubernetes.bookkeeping import SUMS, Books
+from tests.support.kubernetes.causes import plain_pod, thing
+from tests.support.kubernetes.driving import all_gpus, written
+from tests.support.kubernetes.spaces import RESTRICTED, own
+from tests.support.waiting import eventually
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 SMALL = ("--set", "roles.worker.cpu=50m", "--set", "roles.worker.memory=200Mi")

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from kubernetes.driving import written
-from waiting import eventually
 
-from oarlock import chaos
-from oarlock.engines.kubernetes.api import Api
-from oarlock.engines.kubernetes.labels import RUN, selecting
+from oarlock.cli.chaos_run import faults_drawn
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import RUN, selecting
+from tests.support.kubernetes.driving import written
+from tests.support.waiting import eventually
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 SMALL = ("--set", "roles.worker.cpu=100m", "--set", "roles.worker.memory=200Mi")
@@ -79,7 +79,7 @@ def test_pods_and_tasks_are_taken_away_and_no_step_is_lost(
 
 
 def test_the_seed_draws_each_kind_once() -> None:
-    drawn = chaos.draws(SEED, KINDS, 1.0)
+    drawn = faults_drawn.draws(SEED, KINDS, 1.0)
     assert [next(drawn).kind for _ in range(3)] == list(KINDS)
 
 

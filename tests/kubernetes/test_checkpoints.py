@@ -8,12 +8,11 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from kubernetes.driving import stepped, written
-from waiting import eventually
-
-from oarlock.engines.kubernetes import exec
-from oarlock.engines.kubernetes.api import Api
-from oarlock.engines.kubernetes.labels import LEAD, selecting
+from oarlock.engines.kubernetes.api import pod_exec
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import LEAD, selecting
+from tests.support.kubernetes.driving import stepped, written
+from tests.support.waiting import eventually
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 SMALL = ("--set", "roles.worker.cpu=100m", "--set", "roles.worker.memory=200Mi")
@@ -111,7 +110,7 @@ def test_a_killed_program_goes_on_from_the_last_checkpoint_everywhere(
     eventually(lambda: has_made(oarlock, name, 50), "steps after a checkpoint")
     state = json.loads(oarlock("status", "--json", name).stdout)
     victim = next(task["pid"] for task in state["tasks"] if task["name"] == "worker-1")
-    exec.run(api, pod(api, name, leads=False), ["python3", "-c", f"import os; os.kill({victim}, 9)"])
+    pod_exec.run(api, pod(api, name, leads=False), ["python3", "-c", f"import os; os.kill({victim}, 9)"])
     done = oarlock("attach", name)
     assert done.returncode == 0, done.stdout + done.stderr
     begun = {

@@ -13,8 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from clusters import Cluster
-from kubernetes.causes import (
+
+from oarlock.engines.kubernetes import diagnose
+from oarlock.engines.kubernetes.api import names
+from oarlock.engines.kubernetes.api.api_error import ApiError
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.lifecycle import stop_delete
+from tests.support.clusters import Cluster
+from tests.support.kubernetes.causes import (
     TAG,
     broken,
     plain_job,
@@ -25,10 +31,7 @@ from kubernetes.causes import (
     until,
     users_namespace,
 )
-from kubernetes.driving import Named, all_gpus
-
-from oarlock.engines.kubernetes import diagnose, ending, labels
-from oarlock.engines.kubernetes.api import Api, ApiError
+from tests.support.kubernetes.driving import Named, all_gpus
 
 TRAINER = "kubernetes.image=registry.example/team/trainer:1"
 READ_ONLY = "{containers: [{name: main, volumeMounts: [{name: oarlock-store, readOnly: true}]}]}"
@@ -257,7 +260,7 @@ def test_preemption_and_then_waiting_for_room_are_told(place: Api, admin: Api, t
         assert problem.fix == ("wait until other work ends, or ask for less with --set roles.worker.gpu=...")
         place.delete("Pod", "urgent")
         until("no problem once there is room", lambda: not diagnose.look(place, Named(run)))
-        ending.delete(place, Named(run), now=True, patience=60)
+        stop_delete.delete(place, Named(run), now=True, patience=60)
 
 
 @contextmanager
@@ -295,18 +298,16 @@ def test_a_run_over_its_time_is_told(place: Api) -> None:
 
 def test_a_run_that_is_stopped_or_well_has_no_problem(place: Api, tmp_path: Path) -> None:
     run = start(place, tmp_path, "diag-well", "roles.worker.replicas=2")
-    until(
-        "the run", lambda: len([pod for pod in place.all("Pod", labels.selecting(run)) if _is_up(pod)]) == 2
-    )
+    until("the run", lambda: len([pod for pod in place.all("Pod", names.selecting(run)) if _is_up(pod)]) == 2)
     assert diagnose.look(place, Named(run)) == []
     suspended = {"spec": {"suspend": True}}
-    for job in place.all("Job", labels.selecting(run)):
+    for job in place.all("Job", names.selecting(run)):
         place.patch("Job", job["metadata"]["name"], suspended)
     problem = told(place, run)
     assert problem.what == "the run is suspended, and not by Oarlock"
     assert problem.fix.startswith("resume it: kubectl patch job diag-well-")
-    for job in place.all("Job", labels.selecting(run)):
-        stopped = {"metadata": {"annotations": {labels.STOPPED: "true"}}}
+    for job in place.all("Job", names.selecting(run)):
+        stopped = {"metadata": {"annotations": {names.STOPPED: "true"}}}
         place.patch("Job", job["metadata"]["name"], stopped)
     assert diagnose.look(place, Named(run)) == []
 
@@ -338,7 +339,7 @@ def test_a_lost_node_is_told(cluster: Cluster, place: Api, tmp_path: Path) -> No
 
 
 def _running(api: Api, run: str) -> str | None:
-    for pod in api.all("Pod", labels.selecting(run)):
+    for pod in api.all("Pod", names.selecting(run)):
         if _is_up(pod):
             return str(pod["metadata"]["name"])
     return None

@@ -8,12 +8,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from clusters import Cluster
-from kubernetes.causes import broken, plain_job, plain_pod, until
-from kubernetes.driving import Named
 
 from oarlock.engines.kubernetes import diagnose
-from oarlock.engines.kubernetes.api import Api, ApiError
+from oarlock.engines.kubernetes.api.api_error import ApiError
+from oarlock.engines.kubernetes.api.client import Api
+from tests.support.clusters import Cluster
+from tests.support.kubernetes.causes import broken, plain_job, plain_pod, until
+from tests.support.kubernetes.driving import Named
 
 POD = plain_pod("diag-never")
 JOB = plain_job("diag-never", POD)

@@ -6,8 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clusters import Cluster
-from kubernetes.causes import (
+
+from oarlock.engines.kubernetes import diagnose
+from oarlock.engines.kubernetes.api import names
+from oarlock.engines.kubernetes.api.api_error import ApiError
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import Object
+from tests.support.clusters import Cluster
+from tests.support.kubernetes.causes import (
     limit_range,
     namespace,
     plain_job,
@@ -17,9 +23,6 @@ from kubernetes.causes import (
     told,
     users_namespace,
 )
-
-from oarlock.engines.kubernetes import diagnose, labels
-from oarlock.engines.kubernetes.api import Api, ApiError, Object
 
 # Refused before anything is created.
 REFUSED: dict[str, tuple[list[str], str, str]] = {
@@ -91,7 +94,7 @@ def test_what_admission_refuses_is_told_before_anything_is_created(
     with pytest.raises(ApiError) as refused:
         start(place, tmp_path, "diag-refused", *sets)
     assert diagnose.explain(refused.value)[:2] == (what, fix)
-    assert place.all("Job", labels.selecting("diag-refused")) == []
+    assert place.all("Job", names.selecting("diag-refused")) == []
 
 
 @pytest.mark.parametrize("cause", RULED)
@@ -110,8 +113,8 @@ def test_a_quota_that_fills_up_later_is_told_of_the_job(api: Api, admin: Api, tm
         run = start(there, tmp_path, "diag-quota", "roles.worker.replicas=3")
         problem = told(there, run, " and ")
         # Mostly the leader is first, but two Jobs make their pods at the same time.
-        [there_is] = there.all("Pod", labels.selecting(run))
-        number = int(labels_of(there_is)[labels.INDEX]) + (labels.LEAD not in labels_of(there_is))
+        [there_is] = there.all("Pod", names.selecting(run))
+        number = int(labels_of(there_is)[names.INDEX]) + (names.LEAD not in labels_of(there_is))
         refused = " and ".join(f"worker-{other}" for other in range(3) if other != number)
         assert problem.what == (
             f"{refused}: quota small of the namespace does not allow it: pods 1 of 1 used, 1 asked for"

@@ -23,19 +23,20 @@ from typing import NamedTuple
 
 import click
 import pytest
-import wheels
 import yaml
-from clusters import Cluster
-from kubernetes.driving import Named
-from waiting import eventually
 
 from oarlock.cli.group import VERBS
-from oarlock.engines.kubernetes import diagnose, ending
-from oarlock.engines.kubernetes.api import Api
-from oarlock.engines.kubernetes.labels import JOB
-from oarlock.job import Claim, Job, Kubernetes, Volume, parse
-from oarlock.reading.fields import fields_of
-from oarlock.reading.overrides import kind_at, path_of
+from oarlock.engines.kubernetes import diagnose
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import JOB
+from oarlock.engines.kubernetes.lifecycle import stop_delete
+from oarlock.job.model import Claim, Job, Kubernetes, Volume, parse
+from oarlock.job.parsing.fields import fields_of
+from oarlock.job.parsing.overrides import kind_at, path_of
+from tests.support import wheels
+from tests.support.clusters import Cluster
+from tests.support.kubernetes.driving import Named
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "kubernetes.md"
@@ -140,7 +141,9 @@ class Reader:
 def _plain(line: str) -> str:
     """Numbers, names of runs and the width of columns are not the same twice."""
     line = re.sub(rf"{NAME}-[a-z]{{4}}(-pull-[a-z]{{4}})?", "RUN", line)
-    line = re.sub(r"\b(\d+d)?(\d+h)?(\d+m)?\d+(\.\d+)?(ms|s)\b", "1s", line)  # "30s" is "1m34s" on a busy machine
+    line = re.sub(
+        r"\b(\d+d)?(\d+h)?(\d+m)?\d+(\.\d+)?(ms|s)\b", "1s", line
+    )  # "30s" is "1m34s" on a busy machine
     return " ".join(re.sub(r"\d+(\.\d+)*", "1", line).split())
 
 
@@ -159,7 +162,7 @@ def reader(cluster: Cluster, api: Api, tmp_path: Path) -> Iterator[Reader]:
         try:
             yield Reader(tmp_path, job, {**os.environ, "PATH": path})
         finally:
-            for kind in (*ending.KINDS, "PersistentVolumeClaim"):
+            for kind in (*stop_delete.KINDS, "PersistentVolumeClaim"):
                 for found in api.all(kind, f"{JOB}={job}"):
                     api.delete(kind, found["metadata"]["name"])
 
@@ -186,9 +189,11 @@ def test_every_command_does_what_the_page_says_in_its_order(reader: Reader, api:
             "exit"
         ):
             run = re.sub(r"-lead$", "", line.split()[-1].rpartition("=")[2])
-            eventually(lambda run=run: not ending.remaining(api, Named(run)), f"end of all that is {run}'s")
+            eventually(
+                lambda run=run: not stop_delete.remaining(api, Named(run)), f"end of all that is {run}'s"
+            )
         if "--volumes" in line or "delete pvc" in line:
-            eventually(lambda: not ending.claims_of(api, reader.job), "end of the claim")
+            eventually(lambda: not stop_delete.claims_of(api, reader.job), "end of the claim")
     assert not reader.unnamed
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes import spaces
-from waiting import eventually
 
-from oarlock.cli import cluster_checks
-from oarlock.engines.kubernetes import checks
-from oarlock.engines.kubernetes.api import Api
+from oarlock.cli.doctor_checks import cluster_access
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.plan import access
+from tests.support.kubernetes import spaces
+from tests.support.waiting import eventually
 
-RESOURCES = [need.name for need in checks.NEEDS]
+RESOURCES = [need.name for need in access.NEEDS]
 NAMES = [
     *("cluster", "version", "user", *RESOURCES, "quota", "LimitRange"),
     *("Pod Security", "storage class", "image", "clock"),
@@ -85,7 +85,7 @@ def test_a_viewer_is_told_exactly_what_is_missing(
 
 
 def test_every_permission_is_one_that_edit_has(api: Api) -> None:
-    assert {need.name: checks.lacking(api, need) for need in checks.NEEDS} == {name: [] for name in RESOURCES}
+    assert {need.name: access.lacking(api, need) for need in access.NEEDS} == {name: [] for name in RESOURCES}
 
 
 def test_quotas_and_limits_are_summed_up(oarlock: Any, space: Api) -> None:
@@ -122,7 +122,7 @@ def test_pod_security_is_found_out_where_it_is_told_to_nobody(cluster: Any, leve
     rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}]
     with spaces.own(cluster, {"pod-security.kubernetes.io/enforce": level}, rules) as admin:
         user = spaces.connected(cluster.user, admin.namespace)
-        assert checks.pod_security(user) == level
+        assert access.pod_security(user) == level
         user.close()
 
 
@@ -130,14 +130,14 @@ def test_what_cannot_be_told_is_no_fault(cluster: Any, api: Api) -> None:
     rules = [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}]
     with spaces.own(cluster, spaces.RESTRICTED, rules) as admin:
         user = spaces.connected(cluster.user, admin.namespace)
-        assert checks.pod_security(user) is None
-        assert checks.listed(user, "ResourceQuota") is None
+        assert access.pod_security(user) is None
+        assert access.listed(user, "ResourceQuota") is None
         user.close()
-    assert checks.has_default_class(api) is None
+    assert access.has_default_class(api) is None
 
 
 def test_an_administrator_is_told_of_the_storage_class(admin: Api) -> None:
-    assert checks.has_default_class(admin) is True
+    assert access.has_default_class(admin) is True
 
 
 @pytest.mark.parametrize(
@@ -185,10 +185,10 @@ def test_options_of_a_cluster_need_one(oarlock: Any) -> None:
     [("v1.29.0", "ok"), ("v1.36.3-eks-1", "ok"), ("v1.28.9", "failed"), ("x", "unknown")],
 )
 def test_an_old_cluster_is_a_fault(version: str, state: str) -> None:
-    assert cluster_checks._version(checks.Greeting(version, 0))["state"] == state
+    assert cluster_access._version(access.Greeting(version, 0))["state"] == state
 
 
 def test_clocks_that_differ_are_told() -> None:
-    assert cluster_checks._clock(3.0)["state"] == "ok"
-    assert "2m00s behind" in str(cluster_checks._clock(-120.0)["detail"])
-    assert cluster_checks._clock(None)["state"] == "unknown"
+    assert cluster_access._clock(3.0)["state"] == "ok"
+    assert "2m00s behind" in str(cluster_access._clock(-120.0)["detail"])
+    assert cluster_access._clock(None)["state"] == "unknown"

@@ -9,16 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kubernetes.driving import Named, written
-from waiting import eventually
 
-from oarlock import runs
-from oarlock.engines.kubernetes import ending
-from oarlock.engines.kubernetes.api import Api
-from oarlock.engines.kubernetes.labels import selecting
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import selecting
+from oarlock.engines.kubernetes.lifecycle import stop_delete
+from oarlock.records import runs
+from tests.support.kubernetes.driving import Named, written
+from tests.support.waiting import eventually
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
-DYING = Path(__file__).with_name("dying.py")
+DYING = Path(__file__).parents[1] / "support" / "kubernetes" / "dying.py"
 SMALL = ("--set", "roles.worker.cpu=20m", "--set", "roles.worker.memory=100Mi", "-n", "2")
 SMALL = (*SMALL, "--set", "kubernetes.claim=none", "--set", "limits.grace=1s")
 
@@ -55,7 +55,7 @@ def test_sending_a_run(oarlock: Command, home: Path, api: Api, program: Path, en
             outcomes.append("complete")
         else:
             outcomes.append("nothing")
-        assert ending.remaining(api, Named(name)) == [], calls
+        assert stop_delete.remaining(api, Named(name)) == [], calls
         if code == 0:
             break
     else:
@@ -88,7 +88,8 @@ def test_deleting_a_run(oarlock: Command, home: Path, api: Api, program: Path, e
             assert done.returncode == 0, (name, done.stdout + done.stderr)
         else:
             eventually(
-                lambda name=name: not ending.remaining(api, Named(name)), f"end of {name}, left to Kubernetes"
+                lambda name=name: not stop_delete.remaining(api, Named(name)),
+                f"end of {name}, left to Kubernetes",
             )
 
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import wheels
-from clusters import Cluster
 
-from oarlock.engines.kubernetes.api import Api
-from oarlock.engines.kubernetes.labels import LEAD, selecting
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import LEAD, selecting
+from tests.support import wheels
+from tests.support.clusters import Cluster
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 EXAMPLES = Path(__file__).parents[2] / "examples"

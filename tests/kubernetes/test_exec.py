@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.small_programs import SCRIPT, write
-from cli.terminals import Terminal
-from kubernetes.driving import Named
-from waiting import eventually
 
-from oarlock import jobfile
-from oarlock.agent.spec import Spec
-from oarlock.engines.kubernetes import ending, seats, submit
-from oarlock.engines.kubernetes.api import Api
-from oarlock.engines.kubernetes.labels import INDEX, ROLE
-from oarlock.runs import RunFolder
+from oarlock.agent.protocol.spec import Spec
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import INDEX, ROLE
+from oarlock.engines.kubernetes.claims import task_pod
+from oarlock.engines.kubernetes.lifecycle import stop_delete, submit
+from oarlock.job import job_file
+from oarlock.records.runs import RunFolder
+from tests.support.kubernetes.driving import Named
+from tests.support.small_programs import SCRIPT, write
+from tests.support.terminals import Terminal
+from tests.support.waiting import eventually
 
 PROGRAM = """
     import time
@@ -51,13 +52,13 @@ def run(place: Path, api: Api, cluster: Any) -> Iterator[RunFolder]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OARLOCK_HOME", str(place / "home"))
         patch.setenv("KUBECONFIG", str(cluster.user))
-        run = submit.start(jobfile.load("train.py", sets=[*sets, "env.MINE=yes"], cwd=folder), name, api)
+        run = submit.start(job_file.load("train.py", sets=[*sets, "env.MINE=yes"], cwd=folder), name, api)
         try:
             eventually(lambda: _is_running(run.name), "two running tasks")
             yield run
         finally:
-            ending.delete(api, Named(name), now=True, patience=60)
-            ending.delete_claims(api, ending.claims_of(api, name), 60)
+            stop_delete.delete(api, Named(name), now=True, patience=60)
+            stop_delete.delete_claims(api, stop_delete.claims_of(api, name), 60)
 
 
 def _is_running(name: str) -> bool:
@@ -206,6 +207,6 @@ def test_which_pod_has_which_task(
     )
     if expected is None:
         with pytest.raises(Exception, match="no pod of worker-1 is running"):
-            seats.pod_of(Pods(*present), Named("r"), spec, task)  # type: ignore[arg-type]
+            task_pod.pod_of(Pods(*present), Named("r"), spec, task)  # type: ignore[arg-type]
     else:
-        assert seats.pod_of(Pods(*present), Named("r"), spec, task) == expected  # type: ignore[arg-type]
+        assert task_pod.pod_of(Pods(*present), Named("r"), spec, task) == expected  # type: ignore[arg-type]

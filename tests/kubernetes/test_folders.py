@@ -12,13 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from folders import write
-from kubernetes.driving import MEET, Named
-
-from oarlock import bundle, runs
-from oarlock.engines.kubernetes import ending
-from oarlock.engines.kubernetes.api import Api
-from oarlock.engines.kubernetes.labels import selecting
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import selecting
+from oarlock.engines.kubernetes.lifecycle import stop_delete
+from oarlock.program import bundle
+from oarlock.records import runs
+from tests.support.folders import write
+from tests.support.kubernetes.driving import MEET, Named
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 SMALL = (
@@ -76,7 +76,7 @@ def test_a_folder_that_is_too_large_creates_nothing(
     assert done.returncode == 2
     assert "weights.bin" in done.stderr
     assert ".oarlockignore" in done.stderr
-    assert ending.remaining(api, Named("live-huge")) == []
+    assert stop_delete.remaining(api, Named("live-huge")) == []
     assert not list((home / "runs").glob("*"))
 
 

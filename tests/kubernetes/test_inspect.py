@@ -14,21 +14,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.small_programs import SCRIPT, write
-from cli.terminals import Terminal
-from cli.test_verb_tensorboard import started
-from kubernetes.driving import Named
-from waiting import eventually
+from tests.cli.test_verb_tensorboard import started
 
-from oarlock import jobfile
-from oarlock.engines.kubernetes import ending, inspecting, storepod, submit
-from oarlock.engines.kubernetes.api import Api, ApiError, Object
-from oarlock.engines.kubernetes.labels import LEAD, ROLE, selecting
-from oarlock.engines.kubernetes.storepod import HELPER, Purpose
+from oarlock.engines.kubernetes.api.api_error import ApiError
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import LEAD, ROLE, Object, selecting
+from oarlock.engines.kubernetes.claims import claim_pod, claim_session
+from oarlock.engines.kubernetes.claims.claim_pod import HELPER, Purpose
+from oarlock.engines.kubernetes.lifecycle import stop_delete, submit
 from oarlock.errors import OarlockError
-from oarlock.runs import RunFolder
+from oarlock.job import job_file
+from oarlock.records.runs import RunFolder
+from tests.support.kubernetes.driving import Named
+from tests.support.small_programs import SCRIPT, write
+from tests.support.terminals import Terminal
+from tests.support.waiting import eventually
 
-SHELL = Purpose("inspect", inspecting.IDLE)
+SHELL = Purpose("inspect", claim_session.IDLE)
 # How many files there are, and how many once there are more; it does not wait for ever.
 GROWING = """
 pwd
@@ -93,13 +95,13 @@ def _run(place: Path, api: Api, name: str, workers: int, wait: float, *more: str
     sets += [f"roles.worker.replicas={workers}", *more]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OARLOCK_HOME", str(place / "home"))
-        run = submit.start(jobfile.load("train.py", sets=sets, cwd=folder), name, api)
+        run = submit.start(job_file.load("train.py", sets=sets, cwd=folder), name, api)
     try:
         eventually(lambda: _have_begun(api, name, workers), "begin of all workers")
         yield run
     finally:
-        ending.delete(api, Named(name), now=True, patience=60)
-        ending.delete_claims(api, ending.claims_of(api, name), 60)
+        stop_delete.delete(api, Named(name), now=True, patience=60)
+        stop_delete.delete_claims(api, stop_delete.claims_of(api, name), 60)
 
 
 def _have_begun(api: Api, run: str, workers: int) -> bool:
@@ -152,7 +154,7 @@ def test_it_cannot_write_unless_it_is_asked_for(oarlock: Any, training: RunFolde
 
 def test_what_the_pod_is_like(training: RunFolder, api: Api) -> None:
     lead = api.get("Job", f"{training.name}-lead")
-    with inspecting.beside(api, training, SHELL) as name:
+    with claim_session.beside(api, training, SHELL) as name:
         pod = api.get("Pod", name)
         job = api.get("Job", pod["metadata"]["ownerReferences"][0]["name"])
         assert pod["spec"]["nodeName"] == _leader(api, training.name)["spec"]["nodeName"]
@@ -164,7 +166,7 @@ def test_what_the_pod_is_like(training: RunFolder, api: Api) -> None:
         policy = api.get("NetworkPolicy", training.name)["spec"]["podSelector"]["matchLabels"]
         assert policy.items() <= labels.items()  # nobody from outside reaches it
         assert job["metadata"]["ownerReferences"][0]["uid"] == lead["metadata"]["uid"]
-        assert 0 < job["spec"]["activeDeadlineSeconds"] <= inspecting.LEASE
+        assert 0 < job["spec"]["activeDeadlineSeconds"] <= claim_session.LEASE
         assert job["metadata"]["name"] not in _jobs(api, training.name)  # `stop` would suspend it
         assert pod["spec"]["automountServiceAccountToken"] is False
         assert pod["spec"]["containers"][0]["volumeMounts"][0]["readOnly"] is True
@@ -173,9 +175,9 @@ def test_what_the_pod_is_like(training: RunFolder, api: Api) -> None:
 
 def test_the_run_does_not_take_it_for_a_member(oarlock: Any, training: RunFolder, api: Api) -> None:
     before = json.loads(oarlock("status", "--json", training.name).stdout)
-    shell, option, script = inspecting.IDLE
+    shell, option, script = claim_session.IDLE
     forging = Purpose("inspect", (shell, option, f"echo 'worker-1/1 | forged'; {script}"))
-    with inspecting.beside(api, training, forging) as pod:
+    with claim_session.beside(api, training, forging) as pod:
         eventually(lambda: any(b"forged" in line for line in api.log(pod)), "a line in its log")
         state = json.loads(oarlock("status", "--json", training.name).stdout)
         said = oarlock("logs", training.name).stdout
@@ -258,8 +260,8 @@ def test_after_the_end(oarlock: Any, over: RunFolder, api: Api) -> None:
 
 
 def test_delete_finds_an_open_one(over: RunFolder, api: Api) -> None:
-    with inspecting.beside(api, over, SHELL):
-        ending.delete(api, Named(over.name), now=True, patience=60)
+    with claim_session.beside(api, over, SHELL):
+        stop_delete.delete(api, Named(over.name), now=True, patience=60)
         _is_clean(api, over.name)
 
 
@@ -288,7 +290,7 @@ def test_a_job_without_a_claim_has_nothing_to_look_at(training: RunFolder, api: 
             return lead
 
     with pytest.raises(OarlockError, match="its job has no claim"):
-        storepod.prepare(Without(), training, SHELL)  # type: ignore[arg-type]
+        claim_pod.prepare(Without(), training, SHELL)  # type: ignore[arg-type]
 
 
 def test_a_claim_for_one_pod_only_is_told(oarlock: Any, place: Path, api: Api) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from oarlock import runs
-from oarlock.agent import lines, segments
-from oarlock.agent.spec import Program, Spec
-from oarlock.engines.kubernetes.ledger import Ledger
-from oarlock.engines.kubernetes.podlog import Position
+from oarlock.agent.protocol.spec import Program, Spec
+from oarlock.agent.record import log_segments, pod_lines
+from oarlock.engines.kubernetes.follow.ledger import Ledger
+from oarlock.engines.kubernetes.follow.pod_log import Position
 from oarlock.errors import LaterRun
-from oarlock.watch import Tail
+from oarlock.records import runs
+from oarlock.records.watch import Tail
 
 EVENT = {"t": 11.0, "kind": "agent", "pid": 1}
 
@@ -31,7 +31,7 @@ def run(tmp_path: Path) -> runs.RunFolder:
 
 
 def said(number: int, event: dict[str, object], record: float = 5.0) -> str:
-    return lines.event(number, record, event).decode().rstrip("\n")
+    return pod_lines.event(number, record, event).decode().rstrip("\n")
 
 
 def test_lines_go_where_a_local_run_has_them(run: runs.RunFolder) -> None:
@@ -153,7 +153,7 @@ def test_lines_with_one_stamp_are_told_apart() -> None:
     "text", ["::oarlock", "::oarlock {", "::oarlock []", '::oarlock {"n": 1}', "worker-0 | x", "x/1 | y", ""]
 )
 def test_what_is_no_line_of_ours_is_the_agents_own(text: str) -> None:
-    assert lines.parse(text) is None
+    assert pod_lines.parse(text) is None
 
 
 def test_output_is_kept_to_its_limit_and_cut_back_across_segments(run: runs.RunFolder) -> None:
@@ -166,10 +166,10 @@ def test_output_is_kept_to_its_limit_and_cut_back_across_segments(run: runs.RunF
         ledger.take("uid", "pod", "2026-01-01T00:00:01Z", f"worker-0/1 | {number} {'x' * 1600}")
         ledger.commit()
         seen += [int(line.split()[1]) for line in reader.lines()]
-        *_, (_, newest) = segments.of(reader.path)
+        *_, (_, newest) = log_segments.of(reader.path)
         with newest.open("ab") as file:  # one that was killed before its commit
             file.write(b"2026-01-01T00:00:02Z torn")
     assert seen == list(range(100))
-    kept = segments.of(reader.path)
+    kept = log_segments.of(reader.path)
     assert len(kept) > 2
     assert sum(path.stat().st_size for _, path in kept) <= limit + 2000

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import Cluster
 
-from oarlock.engines.kubernetes.api import Api, ApiError
+from oarlock.engines.kubernetes.api.api_error import ApiError
+from oarlock.engines.kubernetes.api.client import Api
+from tests.support.clusters import Cluster
 
 # Notes each call, and answers as `answers` says: the last one again and again.
 PROGRAM = """#!/usr/bin/env python3

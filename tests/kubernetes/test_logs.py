@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from clusters import Cluster
-from waiting import eventually
 
-from oarlock import runs
+from oarlock.records import runs
+from tests.support.clusters import Cluster
+from tests.support.waiting import eventually
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 OARLOCK = Path(sys.executable).with_name("oarlock")

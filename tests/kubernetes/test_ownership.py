@@ -14,17 +14,27 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from clusters import Cluster
-from kubernetes.driving import Named, unused, written
-from kubernetes.test_users import as_user
-from waiting import eventually
 
-from oarlock import runs
-from oarlock.engines.kubernetes import ending, identity, submit
-from oarlock.engines.kubernetes.api import Api, Object
-from oarlock.engines.kubernetes.labels import COMPLETE, ID, JOB, LEAD, MANAGED, OWNER, RUN, selecting
-from oarlock.engines.kubernetes.replacing import Replacing
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import (
+    COMPLETE,
+    ID,
+    JOB,
+    LEAD,
+    MANAGED,
+    OWNER,
+    RUN,
+    Object,
+    selecting,
+)
+from oarlock.engines.kubernetes.follow.replace_lost import Replacing
+from oarlock.engines.kubernetes.lifecycle import identity, stop_delete, submit
 from oarlock.errors import OarlockError
+from oarlock.records import runs
+from tests.kubernetes.test_users import as_user
+from tests.support.clusters import Cluster
+from tests.support.kubernetes.driving import Named, unused, written
+from tests.support.waiting import eventually
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 SMALL = ("--set", "roles.worker.cpu=50m", "--set", "roles.worker.memory=100Mi", "--set", "limits.grace=1s")
@@ -70,7 +80,7 @@ def test_a_claim_that_is_not_oarlocks_is_refused(
     assert f"claim {claim} exists and is not Oarlock's" in refused.stderr
     assert f"--set kubernetes.claim={claim}" in refused.stderr
     assert "Traceback" not in refused.stderr
-    eventually(lambda: not ending.remaining(api, Named("live-foreign")), "nothing of the refused run")
+    eventually(lambda: not stop_delete.remaining(api, Named("live-foreign")), "nothing of the refused run")
     now = api.get("PersistentVolumeClaim", claim)["metadata"]
     assert (now["uid"], now["labels"]) == (before["metadata"]["uid"], made["labels"])
     assert "deletionTimestamp" not in now
@@ -110,7 +120,7 @@ def test_a_later_run_of_the_same_name_is_somebody_elses(
     ended.append("live-nightly")
     words = (*ON, "--name", "live-nightly", *NO_CLAIM, *SMALL, str(program))
     assert oarlock(*words).returncode == 0
-    ending.delete(api, Named("live-nightly"), now=True, patience=60)  # as its ttl would
+    stop_delete.delete(api, Named("live-nightly"), now=True, patience=60)  # as its ttl would
     assert oarlock(*words, env=other).returncode == 0
     theirs = [running(api, "live-nightly")]
 
@@ -219,7 +229,7 @@ def test_a_record_of_an_earlier_version_is_known_by_when_it_was_made(
 ) -> None:
     ended.append("live-early")
     assert oarlock(*ON, "--name", "live-early", *NO_CLAIM, *SMALL, str(program)).returncode == 0
-    for kind in ending.KINDS:
+    for kind in stop_delete.KINDS:
         for found in api.all(kind, selecting("live-early")):
             api.change(kind, found, {"metadata": {"labels": {ID: None}}})
     run = runs.find("live-early")
@@ -236,7 +246,7 @@ def test_a_record_of_an_earlier_version_is_known_by_when_it_was_made(
     assert oarlock("stop", "--now", "live-early").returncode == 0
     assert identity._read(run)["lead"] == lead_of(api, "live-early")["metadata"]["uid"]
     assert oarlock("delete", "live-early").returncode == 0
-    assert ending.remaining(api, Named("live-early")) == []
+    assert stop_delete.remaining(api, Named("live-early")) == []
 
 
 def test_what_is_sent_again_is_the_same_run(

@@ -16,10 +16,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from clusters import Cluster
-from kubernetes.driving import MEET, SMALL, Driver, Named, all_complete, driving, pods_of
 
-from oarlock.engines.kubernetes.api import Api
+from oarlock.engines.kubernetes.api.client import Api
+from tests.support.clusters import Cluster
+from tests.support.kubernetes.driving import MEET, SMALL, Driver, Named, all_complete, driving, pods_of
 
 PAIR = {"worker": {"replicas": 2, **SMALL}}
 BLOCK = """\

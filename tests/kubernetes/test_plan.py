@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.small_programs import eventually, write
-from kubernetes import spaces
-from kubernetes.causes import plain_pod
 
-from oarlock.engines.kubernetes import amounts, headroom
-from oarlock.engines.kubernetes.api import Api
-from oarlock.engines.kubernetes.labels import JOB, MANAGED
+from oarlock.engines.kubernetes.api import quantity
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import JOB, MANAGED
+from oarlock.engines.kubernetes.plan import quota_use
+from tests.support.kubernetes import spaces
+from tests.support.kubernetes.causes import plain_pod
+from tests.support.small_programs import eventually, write
 
 SMALL = ("--set", "name=tool-plan", "--set", "roles.worker.memory=192Mi", "--set", "roles.worker.cpu=0.25")
 TOP = {
@@ -253,12 +254,12 @@ def test_a_viewer_is_told_what_is_missing(
     ],
 )
 def test_quantities_are_exact(written: str, amount: str) -> None:
-    assert amounts.parse(written) == Decimal(amount)
+    assert quantity.parse(written) == Decimal(amount)
 
 
 def test_a_quantity_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="not a quantity: 3 apples"):
-        amounts.parse("3 apples")
+        quantity.parse("3 apples")
 
 
 def _pod(**spec: Any) -> dict[str, Any]:
@@ -267,7 +268,7 @@ def _pod(**spec: Any) -> dict[str, Any]:
 
 
 def test_what_is_limited_is_requested_too() -> None:
-    usage = headroom.of_pod(_pod())
+    usage = quota_use.of_pod(_pod())
     assert (usage["requests.memory"], usage["limits.memory"], usage["cpu"]) == (2**30, 2**30, 1)
     assert "limits.cpu" not in usage
 
@@ -275,8 +276,8 @@ def test_what_is_limited_is_requested_too() -> None:
 def test_init_containers_count_by_the_largest_and_sidecars_in_full() -> None:
     first = {"name": "first", "resources": {"requests": {"cpu": "3"}}}
     beside = {"name": "beside", "restartPolicy": "Always", "resources": {"requests": {"cpu": "2"}}}
-    assert headroom.of_pod(_pod(initContainers=[first]))["requests.cpu"] == 3
-    assert headroom.of_pod(_pod(initContainers=[beside]))["requests.cpu"] == 3
+    assert quota_use.of_pod(_pod(initContainers=[first]))["requests.cpu"] == 3
+    assert quota_use.of_pod(_pod(initContainers=[beside]))["requests.cpu"] == 3
 
 
 @pytest.mark.parametrize(
@@ -292,5 +293,5 @@ def test_init_containers_count_by_the_largest_and_sidecars_in_full() -> None:
 )
 def test_a_quota_counts_only_the_pods_in_its_scope(scope: dict[str, Any], applies: bool) -> None:
     quota = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "5"}, **scope}}
-    found = headroom.rooms([quota], [(_pod(priorityClassName="high"), 3)], [])
+    found = quota_use.rooms([quota], [(_pod(priorityClassName="high"), 3)], [])
     assert [room.needed for room in found] == ([3] if applies else [])

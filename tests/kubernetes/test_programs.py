@@ -11,10 +11,10 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from clusters import Cluster
-from kubernetes.driving import TORCH, Started, all_complete, driving, nodes_of, pods_of
 
-from oarlock.engines.kubernetes.api import Api
+from oarlock.engines.kubernetes.api.client import Api
+from tests.support.clusters import Cluster
+from tests.support.kubernetes.driving import TORCH, Started, all_complete, driving, nodes_of, pods_of
 
 PROGRAMS = Path(__file__).parent / "programs"
 PYTHON = f"python:{sys.version_info.major}.{sys.version_info.minor}-slim"

@@ -16,13 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.small_programs import SCRIPT, eventually, write
-from cli.terminals import Terminal
 
-from oarlock import jobfile
-from oarlock.engines.kubernetes import exec, storepod, submit
-from oarlock.engines.kubernetes.api import Api, ApiError
-from oarlock.runs import RunFolder
+from oarlock.engines.kubernetes.api import pod_exec
+from oarlock.engines.kubernetes.api.api_error import ApiError
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.claims import claim_pod
+from oarlock.engines.kubernetes.lifecycle import submit
+from oarlock.job import job_file
+from oarlock.records.runs import RunFolder
+from tests.support.small_programs import SCRIPT, eventually, write
+from tests.support.terminals import Terminal
 
 KINDS = ("Job", "Pod", "Service", "ConfigMap", "Secret", "NetworkPolicy")
 SHAPE = {
@@ -63,7 +66,7 @@ def _start(place: Path, api: Api, name: str, **env: str) -> RunFolder:
     sets += [f"env.{key}={value}" for key, value in env.items()]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OARLOCK_HOME", str(place / "home"))
-        return submit.start(jobfile.load("train.py", sets=sets, cwd=folder), name, api)
+        return submit.start(job_file.load("train.py", sets=sets, cwd=folder), name, api)
 
 
 def _remove(api: Api, name: str) -> None:
@@ -122,7 +125,7 @@ def _says(api: Api, run: RunFolder, text: str) -> bool:
 
 
 def _helpers(api: Api, run: RunFolder) -> list[dict[str, Any]]:
-    return api.all("Pod", f"oarlock.dev/run={run.name},{storepod.HELPER}")
+    return api.all("Pod", f"oarlock.dev/run={run.name},{claim_pod.HELPER}")
 
 
 def _check_model(model: Path) -> None:
@@ -161,9 +164,9 @@ def test_after_its_end_through_a_pod_that_is_gone_afterwards(
 
 
 def test_what_the_pod_is_like(ended: RunFolder, api: Api) -> None:
-    with storepod.mounted(api, ended) as name:
+    with claim_pod.mounted(api, ended) as name:
         pod = api.get("Pod", name)
-        code, _, said = exec.run(api, name, ["touch", f"/oarlock/store/runs/{ended.name}/model/mine"])
+        code, _, said = pod_exec.run(api, name, ["touch", f"/oarlock/store/runs/{ended.name}/model/mine"])
     assert code != 0
     assert b"Read-only" in said
     assert pod["metadata"]["labels"]["oarlock.dev/run"] == ended.name
@@ -179,7 +182,7 @@ def test_what_the_pod_is_like(ended: RunFolder, api: Api) -> None:
 
 
 def test_the_pod_goes_whatever_happens(ended: RunFolder, api: Api) -> None:
-    with pytest.raises(ZeroDivisionError), storepod.mounted(api, ended):
+    with pytest.raises(ZeroDivisionError), claim_pod.mounted(api, ended):
         raise ZeroDivisionError
     eventually(lambda: not _helpers(api, ended), "end of the pod")
 
@@ -349,23 +352,23 @@ def test_exec_brings_bytes_as_they_are(running: RunFolder, api: Api) -> None:
     )
     kept = io.BytesIO()
     pod = _leader(api, running)
-    assert exec.run(api, pod, ["python3", "-c", text], kept) == (7, b"", b"told")
+    assert pod_exec.run(api, pod, ["python3", "-c", text], kept) == (7, b"", b"told")
     assert kept.getvalue() == random.Random(2).randbytes(20_000_000)
-    assert exec.run(api, pod, ["python3", "-c", "print(1)"]) == (0, b"1\n", b"")
+    assert pod_exec.run(api, pod, ["python3", "-c", "print(1)"]) == (0, b"1\n", b"")
 
 
 def test_exec_leaves_other_connections_alone(running: RunFolder, api: Api) -> None:
     """A thread that still reads from a closed socket would read from the next one with its number."""
     pod = _leader(api, running)
     for _ in range(40):
-        assert exec.run(api, pod, ["true"])[0] == 0
+        assert pod_exec.run(api, pod, ["true"])[0] == 0
         with pytest.raises(ApiError, match="not found"):
             api.get("Pod", "tool-nobody")
 
 
 def test_exec_says_why_not(running: RunFolder, api: Api) -> None:
     with pytest.raises(ApiError, match='"nosuch": executable file not found'):
-        exec.run(api, _leader(api, running), ["nosuch"])
+        pod_exec.run(api, _leader(api, running), ["nosuch"])
     with pytest.raises(ApiError) as caught:
-        exec.run(api, "tool-nobody", ["true"])
+        pod_exec.run(api, "tool-nobody", ["true"])
     assert (caught.value.status, caught.value.reason) == (404, "NotFound")

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kubernetes.driving import stepped, written
-from waiting import eventually
 
-from oarlock.engines.kubernetes.api import Api
-from oarlock.engines.kubernetes.labels import LEAD, selecting
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import LEAD, selecting
+from tests.support.kubernetes.driving import stepped, written
+from tests.support.waiting import eventually
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 SMALL = ("--set", "roles.worker.cpu=100m", "--set", "roles.worker.memory=200Mi")
@@ -113,15 +113,15 @@ def test_an_agent_that_ends_inside_its_pod_is_started_again(
     oarlock: Command, api: Api, program: Path, ended: list[str]
 ) -> None:
     """In place, by the kubelet; what it said before and after is there once."""
-    from oarlock.engines.kubernetes import exec
+    from oarlock.engines.kubernetes.api import pod_exec
 
     ended.append("live-agent")
     start(oarlock, "live-agent", program, last=3)
     eventually(lambda: steps_in(oarlock, "live-agent", 1), "the first steps")
     words = ["python3", "-c", "import os; os.kill(1, 15)"]
-    exec.run(api, follower(api, "live-agent"), words)
+    pod_exec.run(api, follower(api, "live-agent"), words)
     eventually(lambda: steps_in(oarlock, "live-agent", 2), "steps after an agent was gone", LONG)
-    exec.run(api, leader(api, "live-agent"), words)
+    pod_exec.run(api, leader(api, "live-agent"), words)
     done = oarlock("attach", "live-agent", timeout=300)  # a leader that starts again waits its turn
     assert done.returncode == 0, done.stdout + done.stderr
     assert {

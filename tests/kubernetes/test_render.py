@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 import yaml
-from cli.small_programs import eventually, write
 
-from oarlock import jobfile
-from oarlock.engines.kubernetes import manifests
-from oarlock.engines.kubernetes.api import Api
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.manifests import yaml_file
+from oarlock.job import job_file
+from tests.support.small_programs import eventually, write
 
 SMALL = ("--set", "roles.worker.cpu=0.05", "--set", "roles.worker.memory=128Mi")
 KINDS = ("Job", "Pod", "Service", "ConfigMap", "Secret", "NetworkPolicy")
@@ -107,8 +107,8 @@ def test_nothing_in_it_grows_with_the_number_of_workers(tmp_path: Path) -> None:
 
 
 def _rendered(folder: Path, workers: int) -> str:
-    found = jobfile.load("train.py", overrides={"roles.worker.replicas": str(workers)}, cwd=folder)
-    text = manifests.to_yaml(manifests.render(found, "tool-sized"))
+    found = job_file.load("train.py", overrides={"roles.worker.replicas": str(workers)}, cwd=folder)
+    text = yaml_file.to_yaml(yaml_file.render(found, "tool-sized"))
     return re.sub('(token: |"id": |oarlock.dev/id: ).*', "made anew each time", text)
 
 
@@ -118,10 +118,10 @@ def test_kubectl_reads_what_was_meant(kubectl: Kubectl, tmp_path: Path) -> None:
     odd = ["1e3", "y", "n", "0x10", "on", "null", "1_000", "0b11", "012", "true", "1.5", "No"]
     sets = [f"kubernetes.labels.odd{number}={text}" for number, text in enumerate(odd)]
     notes = [*sets, "kubernetes.annotations.note=two\nlines: with # all - kinds\n  of: {things}\n"]
-    rendered = manifests.render(jobfile.load("train.py", sets=notes, cwd=tmp_path), "tool-odd")
+    rendered = yaml_file.render(job_file.load("train.py", sets=notes, cwd=tmp_path), "tool-odd")
     labels = rendered.objects[0]["metadata"]["labels"]
     assert [labels[f"odd{number}"] for number in range(len(odd))] == odd
-    done = kubectl("create --dry-run=client -o json -f -", manifests.to_yaml(rendered))
+    done = kubectl("create --dry-run=client -o json -f -", yaml_file.to_yaml(rendered))
     assert done.returncode == 0, done.stderr
     read = json.loads(f"[{done.stdout.replace('}' + chr(10) + '{', '},{')}]")
     for ours, theirs in zip(rendered.objects, read, strict=True):
@@ -134,7 +134,7 @@ def test_kubectl_reads_what_was_meant(kubectl: Kubectl, tmp_path: Path) -> None:
 def test_a_large_program_fits_into_what_kubectl_writes_beside_it(kubectl: Kubectl, tmp_path: Path) -> None:
     write(tmp_path / "train.py", "print('hello')")
     (tmp_path / "weights").write_bytes(random.Random(1).randbytes(1_000_000))
-    rendered = manifests.render(jobfile.load("train.py", cwd=tmp_path), "tool-large")
+    rendered = yaml_file.render(job_file.load("train.py", cwd=tmp_path), "tool-large")
     maps = [one for one in rendered.objects if one["kind"] == "ConfigMap"]
     done = kubectl("apply --dry-run=server -f -", yaml.dump_all(maps))
     assert done.returncode == 0, done.stderr

@@ -9,8 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clusters import Cluster
-from kubernetes.driving import (
+
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import RUN, Object, selecting
+from oarlock.engines.kubernetes.lifecycle.stop_delete import KINDS
+from tests.support.clusters import Cluster
+from tests.support.kubernetes.driving import (
     SMALL,
     Driver,
     Started,
@@ -20,12 +24,8 @@ from kubernetes.driving import (
     pods_of,
     running,
 )
-from kubernetes.intruder import call_all, told, visiting
-from waiting import eventually
-
-from oarlock.engines.kubernetes.api import Api, Object
-from oarlock.engines.kubernetes.ending import KINDS
-from oarlock.engines.kubernetes.labels import RUN, selecting
+from tests.support.kubernetes.intruder import call_all, told, visiting
+from tests.support.waiting import eventually
 
 PAIR = {"worker": {"replicas": 2, **SMALL}}
 IMAGE = f"python:{sys.version_info.major}.{sys.version_info.minor}-slim"

@@ -11,14 +11,24 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from clusters import Cluster
-from kubernetes.driving import SMALL, TORCH, Driver, Named, Started, driving, jobs_of, until_all_step, unused
-from waiting import eventually
 
-from oarlock import runs
-from oarlock.engines.kubernetes import ending
-from oarlock.engines.kubernetes.api import Api
-from oarlock.engines.kubernetes.labels import JOB
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import JOB
+from oarlock.engines.kubernetes.lifecycle import stop_delete
+from oarlock.records import runs
+from tests.support.clusters import Cluster
+from tests.support.kubernetes.driving import (
+    SMALL,
+    TORCH,
+    Driver,
+    Named,
+    Started,
+    driving,
+    jobs_of,
+    until_all_step,
+    unused,
+)
+from tests.support.waiting import eventually
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 SIZES = [2, 4, 1, 3]
@@ -189,7 +199,7 @@ def test_a_run_that_is_being_stopped_is_not_scaled(cluster: Cluster, api: Api, t
         folder = driver.job(STUBBORN, roles=roles, limits=limits, kubernetes={"claim": "none"})
         run = driver.start(folder, "-d").succeed()
         until_all_step(driver, run.name, 1, 2, PATIENCE)
-        ending.stop(api, Named(run.name))
+        stop_delete.stop(api, Named(run.name))
         resume = f"`oarlock run --resume {run.name}`"
         for told in (f"is being stopped; {resume} goes on with it then", "is not running: it was stopped"):
             done = driver.call("scale", run.name, "3")

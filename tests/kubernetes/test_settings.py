@@ -10,9 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import Cluster
-from kubernetes.causes import plain_pod
-from kubernetes.driving import (
+
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import JOB, RUN, Object, selecting
+from oarlock.engines.kubernetes.lifecycle.stop_delete import KINDS
+from oarlock.engines.kubernetes.manifests import default_images, groups, objects, packing
+from oarlock.job import model as jobs
+from oarlock.job.job_file import JobFile
+from tests.support.clusters import Cluster
+from tests.support.kubernetes.causes import plain_pod
+from tests.support.kubernetes.driving import (
     MEET,
     SMALL,
     Driver,
@@ -24,14 +31,7 @@ from kubernetes.driving import (
     pods_of,
     unused,
 )
-from waiting import eventually
-
-from oarlock import job as jobs
-from oarlock.engines.kubernetes import groups, images, objects, packing
-from oarlock.engines.kubernetes.api import Api, Object
-from oarlock.engines.kubernetes.ending import KINDS
-from oarlock.engines.kubernetes.labels import JOB, RUN, selecting
-from oarlock.jobfile import JobFile
+from tests.support.waiting import eventually
 
 IMAGE = f"python:{sys.version_info.major}.{sys.version_info.minor}-slim"
 VALUE = f"a-value-that-is-nowhere-else-{unused()}"
@@ -361,7 +361,7 @@ def test_an_image_of_ours_has_a_version_whatever_is_installed_here(
     """So nodes keep it, and all have the same; when to pull is then for Kubernetes to decide."""
     for framework in ("tensorflow", "torch", "jax", "none"):
         for here in (None, "2.5.0", "2.99.0"):
-            monkeypatch.setattr(images, "installed", lambda _, here=here: here)
+            monkeypatch.setattr(default_images, "installed", lambda _, here=here: here)
             made = manifests(tmp_path, framework=framework)
             pod = next(found for found in made if found["kind"] == "Job")["spec"]["template"]["spec"]
             image, tag = pod["containers"][0]["image"].split(":")

@@ -8,13 +8,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from clusters import Cluster
-from kubernetes.driving import SMALL, Driver, driving
-from stores import BUCKET, SAVES, Store, complete, needs_store, newest, state_after
-from waiting import eventually
 
-from oarlock.engines.kubernetes.api import Api
-from oarlock.engines.kubernetes.labels import LEAD, selecting
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import LEAD, selecting
+from tests.support.clusters import Cluster
+from tests.support.kubernetes.driving import SMALL, Driver, driving
+from tests.support.stores import BUCKET, SAVES, Store, complete, needs_store, newest, state_after
+from tests.support.waiting import eventually
 
 pytestmark = needs_store
 

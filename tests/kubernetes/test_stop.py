@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clusters import Cluster
-from kubernetes.driving import SMALL, Driver, Named, Started, driving, until_all_step
-from waiting import eventually
 
-from oarlock.engines.kubernetes.api import Api
+from oarlock.engines.kubernetes.api.client import Api
+from tests.support.clusters import Cluster
+from tests.support.kubernetes.driving import SMALL, Driver, Named, Started, driving, until_all_step
+from tests.support.waiting import eventually
 
 # Longer than `stop --now` waits for the end.
 JOB = {

@@ -11,18 +11,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli.small_programs import SCRIPT, write
-from cli.test_verb_tensorboard import event_file, started, tags_at
-from kubernetes.driving import Named
-from waiting import eventually
+from tests.cli.test_verb_tensorboard import event_file, started, tags_at
 
-from oarlock import jobfile
-from oarlock.engines import board
-from oarlock.engines.kubernetes import ending, submit
-from oarlock.engines.kubernetes.api import Api
-from oarlock.engines.kubernetes.labels import selecting
-from oarlock.engines.kubernetes.storepod import HELPER
-from oarlock.runs import RunFolder
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import selecting
+from oarlock.engines.kubernetes.claims.claim_pod import HELPER
+from oarlock.engines.kubernetes.lifecycle import stop_delete, submit
+from oarlock.engines.shared import tensorboard_process
+from oarlock.job import job_file
+from oarlock.records.runs import RunFolder
+from tests.support.kubernetes.driving import Named
+from tests.support.small_programs import SCRIPT, write
+from tests.support.waiting import eventually
 
 PROGRAM = """
     import os, shutil, time
@@ -61,12 +61,12 @@ def run(place: Path, api: Api) -> Iterator[RunFolder]:
     sets = [f"name={name}", "roles.worker.cpu=0.05", "roles.worker.memory=128Mi"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OARLOCK_HOME", str(place / "home"))
-        run = submit.start(jobfile.load("train.py", sets=sets, cwd=folder), name, api)
+        run = submit.start(job_file.load("train.py", sets=sets, cwd=folder), name, api)
     try:
         yield run
     finally:
-        ending.delete(api, Named(name), now=True, patience=60)
-        ending.delete_claims(api, ending.claims_of(api, name), 60)
+        stop_delete.delete(api, Named(name), now=True, patience=60)
+        stop_delete.delete_claims(api, stop_delete.claims_of(api, name), 60)
 
 
 def _left(api: Api, run: str) -> list[str]:
@@ -90,7 +90,7 @@ def test_it_answers_on_its_port_and_takes_its_pod_along(run: RunFolder, api: Api
         assert found == [{"scalar-loss"}] * 12
         client.send_signal(signal.SIGINT)
         assert client.wait(60) == 0
-    assert not board.answers(int(url.rpartition(":")[2].rstrip("/")))
+    assert not tensorboard_process.answers(int(url.rpartition(":")[2].rstrip("/")))
     eventually(lambda: not _left(api, run.name), "end of the pod")
 
 

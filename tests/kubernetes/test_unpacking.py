@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trees import snapshot
 
-from oarlock import runs
-from oarlock.engines import specs
-from oarlock.engines.kubernetes import exec, pull, sending, unpacking
+from oarlock.engines.kubernetes.api import pod_exec
+from oarlock.engines.kubernetes.claims import pull_claims, tar_receiver, tar_sender
+from oarlock.engines.shared import specs
 from oarlock.errors import OarlockError
-from oarlock.job import Job
+from oarlock.job.model import Job
+from oarlock.records import runs
+from tests.support.trees import snapshot
 
 FILE, LINK, HARD, FIFO = tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE
 FOLDER, DEVICE, SPARSE = tarfile.DIRTYPE, tarfile.CHRTYPE, tarfile.GNUTYPE_SPARSE
@@ -129,7 +130,7 @@ def test_what_is_refused_leaves_nothing(data: bytes, tmp_path: Path) -> None:
 
 def _unpack(data: bytes, place: Path, most: int = PLENTY) -> tuple[int, int]:
     pieces = (data[at : at + 700] for at in range(0, len(data), 700))
-    return unpacking.unpack(unpacking.Stream(pieces), place, most)
+    return tar_receiver.unpack(tar_receiver.Stream(pieces), place, most)
 
 
 def test_links_inside_are_kept(tmp_path: Path) -> None:
@@ -185,13 +186,13 @@ def pulled_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     spec = specs.resolve(Job(name="mine", program="train.py"), tmp_path, "r1")
     spec.folders.update(dict.fromkeys(("model", "logs", "checkpoints", "data"), str(source)))
     (record / "agent.json").write_text(spec.to_json())
-    monkeypatch.setattr(pull, "leader", lambda *_: "pod")
-    monkeypatch.setattr(exec, "Command", lambda _, __, words: _Process(words))
+    monkeypatch.setattr(pull_claims, "leader", lambda *_: "pod")
+    monkeypatch.setattr(pod_exec, "Command", lambda _, __, words: _Process(words))
     return record
 
 
-def _pull(record: Path) -> pull.Pulled:
-    return pull.fetch(None, runs.RunFolder(record), ["model"], record, lambda *_: None, replaces=True)  # type: ignore[arg-type]
+def _pull(record: Path) -> pull_claims.Pulled:
+    return pull_claims.fetch(None, runs.RunFolder(record), ["model"], record, lambda *_: None, replaces=True)  # type: ignore[arg-type]
 
 
 SAYS = "import sys; sys.stdout.buffer.write({!r}); sys.stdout.flush(); print({!r}, file=sys.stderr)"
@@ -224,7 +225,7 @@ def test_a_pull_that_is_refused_leaves_what_was_pulled_before(
     script: str, complaint: str, pulled_before: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "hostile.py").write_text(script)
-    monkeypatch.setattr(sending, "__file__", str(tmp_path / "hostile.py"))
+    monkeypatch.setattr(tar_sender, "__file__", str(tmp_path / "hostile.py"))
     before = snapshot(tmp_path)
     with pytest.raises(OarlockError, match=complaint):
         _pull(pulled_before)
@@ -279,7 +280,12 @@ def test_files_that_change_while_they_are_read_are_told(tmp_path: Path) -> None:
     (source / "a-large").write_bytes(bytes(30_000_000))
     (source / "b-growing").write_text("1")
     (source / "c-going").write_text("1")
-    words = [sys.executable, "-c", Path(sending.__file__).read_text(), json.dumps([["model", str(source)]])]
+    words = [
+        sys.executable,
+        "-c",
+        Path(tar_sender.__file__).read_text(),
+        json.dumps([["model", str(source)]]),
+    ]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as sender:
         assert sender.stdout is not None
         assert sender.stderr is not None
@@ -288,8 +294,8 @@ def test_files_that_change_while_they_are_read_are_told(tmp_path: Path) -> None:
         (source / "c-going").unlink()
         (source / "a-large").write_bytes(b"short")
         rest = iter(lambda: sender.stdout.read(1 << 16), b"")  # type: ignore[union-attr]
-        stream = unpacking.Stream(itertools.chain([first], rest))
-        files, size = unpacking.unpack(stream, tmp_path / "target", PLENTY)
+        stream = tar_receiver.Stream(itertools.chain([first], rest))
+        files, size = tar_receiver.unpack(stream, tmp_path / "target", PLENTY)
         told = json.loads(sender.stderr.read())
     assert (files, told["files"]) == (2, 2)
     assert told["changed"] == ["model/a-large", "model/c-going"]

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from clusters import Cluster
-from kubernetes.driving import Named, written
-from waiting import eventually
 
-from oarlock import runs
-from oarlock.engines.kubernetes import ending
-from oarlock.engines.kubernetes.api import Api
-from oarlock.engines.kubernetes.labels import selecting
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import selecting
+from oarlock.engines.kubernetes.lifecycle import stop_delete
+from oarlock.records import runs
+from tests.support.clusters import Cluster
+from tests.support.kubernetes.driving import Named, written
+from tests.support.waiting import eventually
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 SMALL = ("--set", "roles.worker.cpu=100m", "--set", "roles.worker.memory=200Mi", "-n", "2")
@@ -49,7 +49,7 @@ def test_view_is_told_which_permission_is_missing(
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("oarlock: you may not create pods in namespace team")
     assert "role edit" in done.stderr
-    assert ending.remaining(api, Named("live-viewed")) == []
+    assert stop_delete.remaining(api, Named("live-viewed")) == []
     assert not any((tmp_path / "viewer" / "runs").iterdir())
 
 

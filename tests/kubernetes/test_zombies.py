@@ -11,14 +11,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from clusters import Cluster
-from kubernetes.bookkeeping import SUMS, Books
-from kubernetes.causes import broken
-from kubernetes.driving import written
-from waiting import eventually
 
-from oarlock.engines.kubernetes.api import Api
-from oarlock.engines.kubernetes.labels import LEAD, selecting
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import LEAD, selecting
+from tests.support.clusters import Cluster
+from tests.support.kubernetes.bookkeeping import SUMS, Books
+from tests.support.kubernetes.causes import broken
+from tests.support.kubernetes.driving import written
+from tests.support.waiting import eventually
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 SMALL = ("--set", "roles.worker.cpu=100m", "--set", "roles.worker.memory=200Mi")

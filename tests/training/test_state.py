@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from oarlock.checkpoints.store import Store
 from oarlock.training.state import State
-from oarlock.training.store import Store
 
 # Every step draws random numbers; `settle` makes sure that what is to be saved is not skipped over.
 PROGRAM = """

@@ -14,11 +14,12 @@ import sys
 import traceback
 from pathlib import Path
 
-from oarlock import events
-from oarlock.agent import life, processes
-from oarlock.agent.record import Record
-from oarlock.agent.spec import Spec
-from oarlock.typed import VERSION
+from oarlock.agent import life
+from oarlock.agent.protocol.spec import Spec
+from oarlock.agent.record.run_record import Record
+from oarlock.run import events
+from oarlock.run.typed import VERSION
+from oarlock.system import processes
 
 
 def main() -> int:

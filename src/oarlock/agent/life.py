@@ -13,21 +13,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from oarlock.agent import faults, snapshots
-from oarlock.agent.conductor import Conductor
-from oarlock.agent.coordinator import Coordinator
-from oarlock.agent.crew import Crew
-from oarlock.agent.handing import Getting
-from oarlock.agent.host import Host
-from oarlock.agent.link import Link
-from oarlock.agent.loop import Action, Loop
-from oarlock.agent.messages import Question
-from oarlock.agent.placing import Agent
-from oarlock.agent.reaping import Reaping
-from oarlock.agent.record import Record
-from oarlock.agent.spec import Seat, Spec
-from oarlock.agent.tenure import LOOK, Tenure
-from oarlock.contract import PREEMPTED
+from oarlock.agent.host import faults
+from oarlock.agent.host.host import Host
+from oarlock.agent.host.orphans import Reaping
+from oarlock.agent.lead.conductor import Conductor
+from oarlock.agent.lead.coordinator import Coordinator
+from oarlock.agent.lead.local_agents import Crew
+from oarlock.agent.lead.placement import Agent
+from oarlock.agent.net.link import Link
+from oarlock.agent.net.loop import Action, Loop
+from oarlock.agent.protocol.messages import Question
+from oarlock.agent.protocol.spec import Seat, Spec
+from oarlock.agent.record.leadership import LOOK, Tenure
+from oarlock.agent.record.run_record import Record
+from oarlock.agent.snapshots import children
+from oarlock.agent.snapshots.transfer import Getting
+from oarlock.run.contract import PREEMPTED
 
 _FAREWELL = 5.0  # seconds for the others to leave before we do
 _LATECOMERS = 60.0  # seconds for machines that are being replaced to come and hear that the run is over
@@ -43,14 +44,14 @@ def lead(
     this machine cannot run anything, and the others are to hear it. `tenure` ends when another leads."""
     loop = Loop()
     Reaping(loop)
-    fetched = snapshots.Fetched()
+    fetched = children.Fetched()
     if failed is None and not record.state.is_final:
-        fetched = snapshots.fetch(loop, spec, record)
+        fetched = children.fetch(loop, spec, record)
         failed = fetched.failed
     conductor = Conductor(loop, spec, record)
     # Later than any that is in the store: of two checkpoints of one step the newer one is known by it.
     conductor.generation = max(conductor.generation, fetched.generation)
-    uploads = snapshots.Uploads(loop, spec, record)
+    uploads = children.Uploads(loop, spec, record)
 
     def finish(state: str, then: Action) -> None:
         host.oddities.flush()

@@ -12,8 +12,8 @@ from typing import NoReturn
 import click
 
 from oarlock.cli.group import Verbs
-from oarlock.cli.output import complain, hint
 from oarlock.errors import OarlockError
+from oarlock.screens.output import complain, hint
 
 
 def main() -> NoReturn:

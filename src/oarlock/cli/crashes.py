@@ -10,7 +10,8 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from oarlock import __version__, runs
+from oarlock import __version__
+from oarlock.records import runs
 
 EXIT_CODE = 70  # EX_SOFTWARE of sysexits.h
 _KEPT = 20  # files

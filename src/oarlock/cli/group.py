@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from oarlock.cli.output import say
+from oarlock.screens.output import say
 
 if TYPE_CHECKING:  # only the shell's completion needs it
     from click.shell_completion import CompletionItem
@@ -69,7 +69,7 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        verb: click.Command = importlib.import_module(f"oarlock.cli.{cmd_name}").verb
+        verb: click.Command = importlib.import_module(f"oarlock.cli.verbs.{cmd_name}").verb
         return verb
 
     def resolve_command(
@@ -108,7 +108,7 @@ def _alone(ctx: click.Context) -> None:
 
 
 def _no_such_verb(name: str) -> str:
-    from oarlock.reading.wording import nearest
+    from oarlock.wording import nearest
 
     near = nearest(name, VERBS)
     return f"no such verb: {name}" + (f"; did you mean {near}?" if near else "")

@@ -1,1 +1,4 @@
-"""Where tasks run: `local` is this machine."""
+"""Where runs run: one folder per engine, behind the one interface in `engine.py`.
+
+Imports everything below (`job`, `program`, `records`, `agent`), never a screen or a verb.
+"""

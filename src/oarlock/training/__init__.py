@@ -1,2 +1,5 @@
-"""What programs import, and what travels into the pod beside them:
-standard library and the one framework in use, nothing else."""
+"""What a program imports: `oarlock.current()`, `State`, `data` and `keras`.
+
+Standard library plus the one framework that the program uses, imported inside functions.
+Imports `run`, `system` and `checkpoints`. Travels into pods.
+"""

@@ -15,12 +15,13 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from oarlock.training import randomness, schedule
-from oarlock.training.boundary import Boundary
-from oarlock.training.checkpointing import Checkpointing
+from oarlock.checkpoints.retention import Retention
 from oarlock.training.data import Batches
-from oarlock.training.retention import Retention
-from oarlock.training.schedule import Schedule
+from oarlock.training.frameworks import randomness
+from oarlock.training.saving.session import Checkpointing
+from oarlock.training.steps import schedule
+from oarlock.training.steps.boundary import Boundary
+from oarlock.training.steps.schedule import Schedule
 
 
 class State:

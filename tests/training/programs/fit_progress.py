@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 import oarlock
-from oarlock.training import channel
+from oarlock.training.task import channel
 
 channel._INTERVAL = 0
 keras = importlib.import_module(sys.argv[1])

@@ -18,9 +18,9 @@ from typing import Any, Callable
 
 
 def install() -> None:
-    from oarlock.training import keras_correction
+    from oarlock.training.keras import correction
 
-    keras_correction.install()
+    correction.install()
 
 
 if "install" not in sys.argv:

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import oarlock.training.keras_correction
+import oarlock.training.keras.correction
 
-oarlock.training.keras_correction.install()
+oarlock.training.keras.correction.install()
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402

@@ -1,1 +1,4 @@
-"""The Kubernetes engine: built-in objects of one namespace, and a client that only watches."""
+"""The Kubernetes engine: built-in objects in one namespace, and a client that only watches.
+
+Imports `engines.shared`. Nothing is installed on the cluster.
+"""

@@ -18,8 +18,8 @@ from torch import distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
-from oarlock.training.checkpointing import Checkpointing
-from oarlock.training.store import Store
+from oarlock.checkpoints.store import Store
+from oarlock.training.saving.session import Checkpointing
 
 FOLDER = Path(tempfile.mkdtemp(dir=sys.argv[1]))
 

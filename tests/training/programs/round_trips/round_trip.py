@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from oarlock.training.checkpointing import Checkpointing
+from oarlock.training.saving.session import Checkpointing
 
 
 def save(things: Mapping[str, Any]) -> None:

@@ -9,9 +9,9 @@ Nothing here changes anything. Young is not wrong: a pod that is merely being cr
 
 from __future__ import annotations
 
-from oarlock.engines.kubernetes.diagnose.explain import explain
-from oarlock.engines.kubernetes.diagnose.judge import judge
-from oarlock.engines.kubernetes.diagnose.look import look
+from oarlock.engines.kubernetes.diagnose.api_errors import explain
+from oarlock.engines.kubernetes.diagnose.collect import look
 from oarlock.engines.kubernetes.diagnose.problem import Problem
+from oarlock.engines.kubernetes.diagnose.rules import judge
 
 __all__ = ["Problem", "explain", "judge", "look"]

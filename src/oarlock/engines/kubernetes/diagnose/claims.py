@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from oarlock.engines.kubernetes.diagnose.evidence import Evidence, Object, claim_names, task_of
+from oarlock.engines.kubernetes.api.names import Object
+from oarlock.engines.kubernetes.diagnose.evidence import Evidence, claim_names, task_of
 from oarlock.engines.kubernetes.diagnose.problem import Finding, Weight, cut
 
 _PATIENCE = 30.0  # seconds that a volume may take to be made

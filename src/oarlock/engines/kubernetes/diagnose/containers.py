@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
+from oarlock.engines.kubernetes.api.names import Object
 from oarlock.engines.kubernetes.diagnose import claims, images
 from oarlock.engines.kubernetes.diagnose.evidence import (
     Evidence,
-    Object,
     job_name,
     role_of,
     statuses,

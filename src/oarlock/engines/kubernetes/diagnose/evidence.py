@@ -7,12 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any
 
-from oarlock.engines.kubernetes.labels import INDEX, ROLE, RUN
+from oarlock.engines.kubernetes.api.names import INDEX, ROLE, RUN, Object
 from oarlock.quantities import Size
-
-Object = dict[str, Any]
 
 JOB_OF = "batch.kubernetes.io/job-name"
 _OFFSET = "OARLOCK_SEAT_OFFSET"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from oarlock.engines.kubernetes.diagnose.evidence import Evidence, Object, task_of
+from oarlock.engines.kubernetes.api.names import Object
+from oarlock.engines.kubernetes.diagnose.evidence import Evidence, task_of
 from oarlock.engines.kubernetes.diagnose.problem import Finding, Weight, cut
 
 REASONS = frozenset(

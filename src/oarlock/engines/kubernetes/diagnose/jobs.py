@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from oarlock.engines.kubernetes.api.names import COMPLETE, INDEX, LEAD, QUEUE, ROLE, RUN, STOPPED, Object
+from oarlock.engines.kubernetes.diagnose.admission import refusal
 from oarlock.engines.kubernetes.diagnose.evidence import (
     Evidence,
-    Object,
     annotations_of,
     condition,
     labels_of,
     tasks_of,
 )
 from oarlock.engines.kubernetes.diagnose.problem import Finding, Weight, cut
-from oarlock.engines.kubernetes.diagnose.refusal import refusal
-from oarlock.engines.kubernetes.labels import COMPLETE, INDEX, LEAD, QUEUE, ROLE, RUN, STOPPED
 
 _SUBMITTED = 60.0  # seconds; a submission takes less than one
 

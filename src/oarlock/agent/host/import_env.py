@@ -1,0 +1,47 @@
+"""Variables that frameworks read when they are imported, so they are the zygote's. The user's own win.
+
+Cores are shared out: four tasks with four threads each on four cores fight, with one each they
+do not. (TensorFlow's inter-op pool is left alone: with a single thread, an operation that blocks
+in it would hold up the collectives that it waits for.)
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from oarlock.agent.protocol.spec import Spec
+from oarlock.training.frameworks.loopback import is_loopback
+
+_POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}  # errors, without TensorFlow's twelve lines of start-up information
+# Where these listen for the other tasks; otherwise on the address of this machine's name.
+_INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+_LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
+
+
+def import_time(spec: Spec, tasks: int) -> dict[str, str]:
+    share = str(max(1, cores() // max(1, tasks)))
+    wanted = {**dict.fromkeys(_POOLS, share), **_QUIET, **_caches(spec)}
+    if is_loopback(spec.bind):
+        wanted.update(dict.fromkeys(_INTERFACES, _LOOPBACK))
+    return {name: value for name, value in wanted.items() if name not in os.environ and name not in spec.env}
+
+
+def _caches(spec: Spec) -> dict[str, str]:
+    """In the run's folder, so that a restart does not compile again what was compiled."""
+    return {
+        "TORCHINDUCTOR_CACHE_DIR": f"{spec.folder}/cache/inductor",
+        "JAX_COMPILATION_CACHE_DIR": f"{spec.folder}/cache/jax",
+    }
+
+
+def cores() -> int:
+    """Of this machine; a pod is told its share of one."""
+    share = os.environ.get("OARLOCK_CORES", "")
+    if share.isdecimal() and int(share):
+        return int(share)
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not Linux
+        return os.cpu_count() or 1

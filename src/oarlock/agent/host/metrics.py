@@ -1,0 +1,37 @@
+"""What a task reports, merged: the newest value under each name, within bounds.
+
+A report repeats what was said a little earlier, because the record keeps only some reports. It does not
+repeat everything for ever: a program that names a new metric at every step would fill the record.
+"""
+
+from __future__ import annotations
+
+from oarlock.run.events import Event
+
+MOST = 100  # names
+_REPEATED = 30.0  # seconds: the record keeps one report in ten seconds at least
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self._said: dict[str, float] = {}  # when
+        self._values: Event = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._values)
+
+    def add(self, report: Event, now: float) -> int:
+        """How many names were one too many."""
+        dropped = 0
+        for name, value in report.items():
+            if name in self._values or len(self._values) < MOST:
+                self._values[name], self._said[name] = value, now
+            else:
+                dropped += 1
+        return dropped
+
+    def newest(self, now: float) -> Event:
+        return {name: value for name, value in self._values.items() if now - self._said[name] <= _REPEATED}
+
+    def all(self) -> Event:
+        return dict(self._values)

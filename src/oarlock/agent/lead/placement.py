@@ -1,0 +1,78 @@
+"""Which task runs on which agent, and where it is reached. Pure.
+
+An agent offers slots for roles and a port for each. Tasks are given out in the agents' order, so the
+leader is on the leading agent, and a machine's tasks have neighbouring ranks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from oarlock.agent.protocol.messages import Status
+from oarlock.agent.protocol.wire import Message
+from oarlock.run.cluster import ROLES, Task, form
+
+
+@dataclass
+class Agent:
+    """One agent as the conductor knows it."""
+
+    name: str
+    uid: str
+    machine: str  # the same for an agent that starts again there
+    host: str
+    wish: Callable[[Message], None]
+    is_connected: bool = True
+    is_leading: bool = False  # the leading agent's own host: nobody takes its place
+    status: Status | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        return self.is_connected and self.status is not None and self.status.ready
+
+    @property
+    def order(self) -> tuple[str, int]:
+        """`worker-10` after `worker-9`, the chief first."""
+        matched = re.fullmatch(r"(.*?)-?(\d+)", self.name)
+        role, index = (matched[1], int(matched[2])) if matched else (self.name, 0)
+        return (str(ROLES.index(role)) if role in ROLES else role, index)
+
+
+class Placement(NamedTuple):
+    tasks: tuple[Task, ...]
+    places: dict[str, list[str]]  # agent -> tasks
+    addresses: dict[str, str]  # task -> host:port
+
+    def size(self, role: str) -> int:
+        return sum(task.role == role for task in self.tasks)
+
+
+def slots(agents: Iterable[Agent]) -> int:
+    """How many tasks of any role there is room for: cheap, for a thousand arrivals in a row."""
+    return sum(sum(agent.status.slots.values()) for agent in agents if agent.status and agent.is_ready)
+
+
+def place(agents: Iterable[Agent], want: Mapping[str, int]) -> Placement:
+    """As many of the wanted tasks as the agents that are ready have room for."""
+    ready = sorted((agent for agent in agents if agent.is_ready), key=lambda agent: agent.order)
+    seats = {role: _seats(ready, role)[:count] for role, count in want.items()}
+    placement = Placement(form({role: len(found) for role, found in seats.items()}), {}, {})
+    placement.places.update({agent.name: [] for agent in ready})
+    for task in placement.tasks:
+        agent = seats[task.role][task.index]
+        here = placement.places[agent.name]
+        placement.addresses[task.name] = f"{agent.host}:{_status(agent).ports[len(here)]}"
+        here.append(task.name)
+    return placement
+
+
+def _seats(agents: Iterable[Agent], role: str) -> list[Agent]:
+    return [agent for agent in agents for _ in range(_status(agent).slots.get(role, 0))]
+
+
+def _status(agent: Agent) -> Status:
+    assert agent.status is not None, "it is ready, so it has said so"
+    return agent.status

@@ -1,0 +1,55 @@
+"""How many tasks of each role a run is to have, and which gang is enough. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from oarlock.agent.lead.placement import Agent, Placement, place, slots
+from oarlock.agent.protocol.spec import Spec
+from oarlock.run.cluster import form
+
+
+class Wanted:
+    def __init__(self, spec: Spec, workers: int | None = None) -> None:
+        """`workers`: as many as were asked for since, if any were."""
+        self.spec = spec
+        self.sizes = dict(spec.sizes)
+        if workers is not None:
+            self.set_workers(workers)
+
+    def set_workers(self, workers: int) -> bool:
+        """Whether that is a change."""
+        before = self.sizes
+        self.sizes = {**before, "worker": workers * self.spec.processes_of("worker")}
+        return self.sizes != before
+
+    @property
+    def total(self) -> int:
+        return sum(self.sizes.values())
+
+    @property
+    def machines(self) -> int:
+        """Where every member has its own."""
+        return sum(count // self.spec.processes_of(role) for role, count in self.sizes.items())
+
+    def has_room(self, agents: Iterable[Agent]) -> bool:
+        """For enough, at a cheap look."""
+        return slots(agents) >= sum(map(self._least, self.sizes))
+
+    def place(self, agents: Iterable[Agent]) -> Placement:
+        return place(agents, self.sizes)
+
+    def is_complete(self, placement: Placement) -> bool:
+        return len(placement.tasks) == self.total
+
+    def suffices(self, placement: Placement) -> bool:
+        return all(placement.size(role) >= self._least(role) for role in self.sizes)
+
+    def missing(self, placement: Placement) -> list[str]:
+        placed = {task.name for task in placement.tasks}
+        return [task.name for task in form(self.sizes) if task.name not in placed]
+
+    def _least(self, role: str) -> int:
+        """A gang of a fixed size is complete or not at all, also after it was given another size."""
+        size = self.sizes[role]
+        return min(size, self.spec.least[role]) if self.spec.is_elastic(role) else size

@@ -1,0 +1,62 @@
+"""Asking a run's leading agent something, from the machine it runs on (in a pod: through exec)."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from oarlock.agent.protocol import messages, wire
+from oarlock.agent.protocol.wire import Message, Seal, Unpacker, WireError
+
+_DEADLINE = 10.0
+
+
+class UnreachableError(Exception):
+    """Nobody answers where the run's leading agent should be."""
+
+
+def ask(folder: Path, question: Message, token_file: Path | None = None) -> Message:
+    """One question, one answer. Raises UnreachableError."""
+    try:
+        host, port = (folder / "address").read_text().strip().rsplit(":", 1)
+        token = (token_file or folder / "token").read_text().strip()
+        with socket.create_connection((host, int(port)), timeout=_DEADLINE) as line:
+            return Dialogue(line, token).ask(question)
+    except (OSError, ValueError, WireError) as error:
+        raise UnreachableError(f"its agent does not answer: {error}") from error
+
+
+class Dialogue:
+    """Over a blocking socket, whose timeout is the deadline of every answer."""
+
+    def __init__(self, line: socket.socket, token: str) -> None:
+        self._line = line
+        self._unpacker = Unpacker()
+        challenge, nonce = messages.challenge(self._next()), wire.nonce()
+        self._seal = Seal(wire.greeting_key(token, challenge))
+        self._send(wire.greeting({"client": True}, nonce))
+        session = wire.session(token, challenge, nonce)
+        self._seal, self._unpacker.seal = Seal(session.agent), Seal(session.coordinator)
+        self._next()  # the welcome
+        self._unpacker.limit = wire.MEMBER_LIMIT
+
+    def ask(self, question: Message) -> Message:
+        self._send(question)
+        return self._next()
+
+    def rest(self) -> tuple[bytes, Seal]:
+        """What has come after the last answer, where bytes follow that are no messages, and their seal."""
+        assert self._unpacker.seal is not None
+        return self._unpacker.rest(), self._unpacker.seal
+
+    def _send(self, message: Message) -> None:
+        self._line.sendall(wire.sealed(wire.pack(message), self._seal))
+
+    def _next(self) -> Message:
+        data = b""
+        while True:
+            for message in self._unpacker.feed(data):
+                return message  # one by one: what follows may be no message
+            data = self._line.recv(1 << 16)
+            if not data:
+                raise WireError("the connection was closed")

@@ -1,0 +1,147 @@
+"""An agent's line to the coordinator: connect, prove, talk, and come back after a cut.
+
+The coordinator's address may lead nowhere for a while (a pod that is being replaced, a cut
+network), and nowhere is mostly silence: short connect timeouts, quick retries, with jitter.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+import socket
+import time
+from collections.abc import Callable
+
+from oarlock.agent.net.connection import HEARTBEAT, Connection
+from oarlock.agent.net.loop import Loop
+from oarlock.agent.protocol import messages, wire
+from oarlock.agent.protocol.timing import FENCE
+from oarlock.agent.protocol.wire import Message, OtherVersionError
+
+_CONNECT = 1.0
+_RETRY = (0.05, 0.15)
+_COMPLAINTS = 20
+
+
+class Link:
+    def __init__(
+        self,
+        loop: Loop,
+        address: tuple[str, int],
+        token: str,
+        hello: Message,
+        on_wish: Callable[[Message], None],
+        on_joined: Callable[[], None],
+        on_fence: Callable[[], None],
+        on_refused: Callable[[str], None],
+        complain: Callable[[str], None],
+    ) -> None:
+        self.loop = loop
+        self.address = address
+        self.token = token
+        self.hello = hello
+        self.on_wish = on_wish
+        self.on_joined = on_joined
+        self.on_fence = on_fence
+        self.on_refused = on_refused
+        self.complain = complain
+        self.connection: Connection | None = None
+        self.is_joined = False
+        self.heard_at = time.monotonic()
+        self._complaints: set[str] = set()
+
+    def start(self) -> None:
+        self._connect()
+        self._beat()
+
+    def send(self, message: Message) -> None:
+        """Lost while there is no connection: the status that follows the next one tells it all again."""
+        if self.is_joined and self.connection is not None:
+            self.connection.send(message)
+
+    def close(self) -> None:
+        self.loop.cancel("connect")
+        self.loop.cancel("beat")
+        self.loop.cancel("fence")
+        if self.connection is not None:
+            self.connection.on_close = lambda _: None
+            self.connection.close("leaving")
+
+    def _connect(self) -> None:
+        self.is_joined = False
+        sock = socket.socket()
+        sock.setblocking(False)
+        outcome = sock.connect_ex(self.address)
+        if outcome not in (0, errno.EINPROGRESS):
+            sock.close()
+            self._retry()
+            return
+        self.loop.watch(sock, None, lambda: self._connected(sock))
+        self.loop.after("connect", _CONNECT, lambda: self._give_up(sock))
+
+    def _connected(self, sock: socket.socket) -> None:
+        self.loop.forget(sock)
+        self.loop.cancel("connect")
+        if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            sock.close()
+            self._retry()
+            return
+        self.connection = Connection(self.loop, sock, self._greet, lambda _: self._retry())
+        self.connection.on_nonsense = self._on_nonsense
+
+    def _give_up(self, sock: socket.socket) -> None:
+        self.loop.forget(sock)
+        sock.close()
+        self._retry()
+
+    def _retry(self) -> None:
+        self.is_joined = False
+        self.connection = None
+        self.loop.after("connect", random.uniform(*_RETRY), self._connect)
+
+    def _greet(self, message: Message) -> None:
+        """A false coordinator gets nothing that it could use, and its welcome has not the right seal."""
+        assert self.connection is not None
+        nonce = wire.nonce()
+        try:
+            challenge = messages.challenge(message)
+        except OtherVersionError:
+            self.connection.send(wire.greeting(self.hello, nonce))  # so that it can say so as well
+            raise
+        self.connection.speak(wire.greeting_key(self.token, challenge))
+        self.connection.send(wire.greeting(self.hello, nonce))
+        session = wire.session(self.token, challenge, nonce)
+        self.connection.speak(session.agent)
+        self.connection.expect(session.coordinator)
+        self.connection.on_message = self._join
+
+    def _join(self, message: Message) -> None:
+        assert self.connection is not None
+        self.connection.trust()
+        self.connection.on_message = self._hear
+        self.is_joined = True
+        self._heard()
+        self.on_joined()
+
+    def _hear(self, message: Message) -> None:
+        self._heard()
+        if "wish" in message:
+            wish = messages.wish(message["wish"])
+            self.loop.soon(lambda: self.on_wish(wish))  # what we fail at ourselves is not the wire's fault
+        elif "refused" in message:
+            self.on_refused(str(message["refused"]))
+
+    def _on_nonsense(self, error: Exception) -> None:
+        """Said once: whoever it is that answers, we call again until our patience is over."""
+        text = f"the coordinator at {':'.join(map(str, self.address))}: {error or type(error).__name__}"
+        if text not in self._complaints and len(self._complaints) < _COMPLAINTS:
+            self._complaints.add(text)
+            self.complain(text)
+
+    def _heard(self) -> None:
+        self.heard_at = time.monotonic()
+        self.loop.after("fence", FENCE, self.on_fence)
+
+    def _beat(self) -> None:
+        self.send({"beat": 1})
+        self.loop.after("beat", HEARTBEAT, self._beat)

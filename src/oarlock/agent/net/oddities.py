@@ -1,0 +1,56 @@
+"""What others say that makes no sense: it is dropped, counted, and said once for each sender and kind."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+
+from oarlock.agent.net.loop import Loop
+from oarlock.agent.protocol.wire import WireError
+
+_DELAY = 1.0  # seconds until it is said, so that a count can be
+_KINDS = 10  # of one sender; there is no end to what a hostile one can think of
+_SENDERS = 1000
+_MORE = "other things that make no sense"
+
+
+class Oddities:
+    """`say` is given one line."""
+
+    def __init__(self, loop: Loop, say: Callable[[str], None]) -> None:
+        self._loop = loop
+        self._say = say
+        self._counts: dict[tuple[str, str], int] = {}
+        self._unsaid: set[tuple[str, str]] = set()
+
+    def add(self, sender: str, what: str | Exception) -> None:
+        """An exception that is no WireError is a mistake of ours: its traceback goes into the agent's log."""
+        kind = str(what) if isinstance(what, (str, WireError)) else f"it led to {type(what).__name__}"
+        key = self._key(sender, kind)
+        if key not in self._counts:
+            self._unsaid.add(key)
+            if isinstance(what, Exception) and not isinstance(what, WireError):
+                traceback.print_exception(type(what), what, what.__traceback__, file=sys.stderr)
+            if not self._loop.expects(self._name):
+                self._loop.after(self._name, _DELAY, self.flush)
+        self._counts[key] = self._counts.get(key, 0) + 1
+
+    def flush(self) -> None:
+        """Say now what would be said a little later."""
+        self._loop.cancel(self._name)
+        unsaid, self._unsaid = sorted(self._unsaid), set()
+        for sender, kind in unsaid:
+            count = self._counts[(sender, kind)]
+            self._say(f"dropped {count} {'message' if count == 1 else 'messages'} of {sender}: {kind}")
+
+    def _key(self, sender: str, kind: str) -> tuple[str, str]:
+        if (sender, kind) in self._counts:
+            return sender, kind
+        if sum(other == sender for other, _ in self._counts) >= _KINDS:
+            return sender, _MORE
+        return (sender, kind) if len(self._counts) < _KINDS * _SENDERS else ("others", _MORE)
+
+    @property
+    def _name(self) -> str:
+        return f"oddities {id(self)}"

@@ -1,0 +1,277 @@
+"""The agent of a pod, as its first process: unpack the program, install what it needs, lead or follow.
+
+    /oarlock/code     what the client sent: agent.zip, program.tar.gz in parts, spec.json      (read-only)
+    /oarlock/secret   the run's token
+    /oarlock/work     this pod's own: the agent, the program, packages, HOME
+    /oarlock/store    the leader's claim (elsewhere only this pod's): data/, runs/<run>/
+
+It ends with 0 only when the run is over, so that its index is complete; when it has to leave before
+that, with 143, and Kubernetes starts another one in its place.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tarfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any, cast
+
+from oarlock.agent import life
+from oarlock.agent.net.link import Link
+from oarlock.agent.net.loop import Loop
+from oarlock.agent.pod import pip_install
+from oarlock.agent.protocol import pod_paths
+from oarlock.agent.protocol.spec import Seat, Spec
+from oarlock.agent.record.leadership import Tenure
+from oarlock.agent.record.run_record import Echo, Record
+from oarlock.checkpoints.store import leads_out, stays_inside
+from oarlock.run import events
+from oarlock.run.cluster import form
+from oarlock.run.contract import PREEMPTED
+from oarlock.run.typed import VERSION
+from oarlock.system import processes
+
+CODE = Path(pod_paths.CODE)
+WORK = Path(pod_paths.WORK)
+PORT = 7077  # the coordinator's
+_LAST_WORDS = Path("/dev/termination-log")
+_LAST_WORDS_LIMIT = 4000  # bytes; Kubernetes keeps 4,096
+
+
+def main() -> int:
+    spec = Spec.from_json((CODE / "spec.json").read_text())
+    spec = replace(spec, bind=os.environ.pop("OARLOCK_POD_IP"))
+    role = os.environ.pop("OARLOCK_SEAT_ROLE")
+    index = int(os.environ.pop("OARLOCK_SEAT_OFFSET", "0")) + int(os.environ.get("JOB_COMPLETION_INDEX", "0"))
+    address = os.environ.pop("OARLOCK_COORDINATOR", "")
+    print(
+        f"oarlock: {role}-{index} of run {spec.run}; lines with ::oarlock are for `oarlock attach`",
+        flush=True,
+    )
+    processes.raise_limits()
+    processes.adopt_orphans()
+    try:
+        if not address:
+            _claim_folder(spec)
+        life.make_folders(spec)
+        _make_home()
+        _unpack(spec)
+    except OSError as problem:
+        return _fail(f"{problem.filename or 'a file'} cannot be written: {problem.strerror}")
+    return _guarded(
+        lambda: _follow(spec, role, index, address) if address else _lead(spec, role, index),
+    )
+
+
+def _guarded(live: Callable[[], int]) -> int:
+    """An agent that fails says so last, and ends with an error: whoever takes this pod's place goes on."""
+    try:
+        return live()
+    except Exception as error:
+        traceback.print_exc()
+        return _fail(f"the agent failed: {type(error).__name__}: {error}")
+
+
+def _lead(spec: Spec, role: str, index: int) -> int:
+    folder = Path(spec.folder)
+    tenure = Tenure(folder, WORK)
+    if not tenure.take(spec.limits.grace):
+        return _stand_aside(tenure)
+    is_resumed = _take_resumption(folder, spec.resumed)
+    past = _past(folder / "events.jsonl")
+    echo = Echo(leads=True)
+    record = Record(folder, events.fold(spec.run, past), echo, spec.limits.logs)
+    echo.replay(past)
+    if not past:
+        tasks = [task.name for task in form(spec.sizes)]
+        record.emit("run", job=spec.job, engine="kubernetes", tasks=tasks, version=VERSION)
+    is_over = record.state.is_final and not is_resumed
+    if not is_over:
+        host = os.environ.get("HOSTNAME") or socket.gethostname()
+        record.emit("agent", pid=os.getpid(), host=host, version=VERSION)
+    failed = None if is_over else pip_install.install(spec, WORK)
+    code = life.lead(spec, record, spec.seat_of(role, index), failed, tenure)
+    if tenure.is_over:
+        return _stand_aside(tenure)
+    if not record.state.is_final:
+        return code
+    _say_last(_verdict(record.state))
+    return 0
+
+
+def _stand_aside(tenure: Tenure) -> int:
+    """Another pod leads. If this one ended, its node would start it again; whoever replaced it ends it."""
+    print("oarlock: another pod leads this run now", flush=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(PREEMPTED))
+    while not tenure.is_dismissed:
+        time.sleep(60)
+    return PREEMPTED
+
+
+def _follow(spec: Spec, role: str, index: int, address: str) -> int:
+    host, port = address.rsplit(":", 1)
+    seat = spec.seat_of(role, index)
+    failed = pip_install.install(spec, WORK)
+    if failed is not None:
+        return _give_notice(spec, seat, (host, int(port)), failed)
+    record = Record(Path(spec.folder), events.RunState(spec.run), Echo(leads=False))
+    departure = life.follow(spec, record, seat, (host, int(port)), spec.bind, _machine())
+    return 0 if departure.is_over else departure.code
+
+
+def _machine() -> str:
+    """This pod's own name, however often its container is started again: one that comes back with a lost node
+    is refused, and must not return as another one."""
+    mark = WORK / "machine"
+    if not mark.exists():
+        mark.write_text(secrets.token_hex(8))
+    return mark.read_text()
+
+
+def _give_notice(spec: Spec, seat: Seat, leader: tuple[str, int], why: str) -> int:
+    """This pod cannot run anything: the leader is to hear it and to end the run. Who only ended with an error
+    would be started again, and fail again, for ever."""
+    _fail(why)
+    loop = Loop()
+    codes: list[int] = []
+
+    def on_joined() -> None:
+        text = f"{seat.name}: {why}"
+        link.send({"events": [{"t": time.time(), "kind": "never_ready", "text": text}]})
+
+    def on_wish(wish: dict[str, Any]) -> None:
+        if wish["do"] == "over":
+            codes.append(PREEMPTED if wish.get("replaced") else 0)
+
+    def leave(*_: Any) -> None:
+        codes.append(PREEMPTED)
+
+    hello = {"name": seat.name, "uid": secrets.token_hex(8), "machine": _machine(), "host": spec.bind}
+    link = Link(loop, leader, life.read_token(spec), hello, on_wish, on_joined, leave, leave, _complain)
+    loop.on_signals([signal.SIGTERM, signal.SIGINT], leave)
+    loop.after("fence", spec.limits.rendezvous, leave)  # until it is first heard of
+    link.start()
+    while not codes:
+        loop.turn()
+    link.close()
+    return codes[0]
+
+
+def _claim_folder(spec: Spec) -> None:
+    """The claim outlives runs: what a deleted run of the same name has left there is put aside."""
+    folder = Path(spec.folder)
+    mark = folder / "id"
+    if folder.exists() and (not mark.exists() or mark.read_text() != spec.id):
+        number = 1
+        while (aside := folder.with_name(f"{folder.name}.{number}")).exists():
+            number += 1
+        folder.rename(aside)
+    folder.mkdir(parents=True, exist_ok=True)
+    mark.write_text(spec.id)
+
+
+def _take_resumption(folder: Path, count: int) -> bool:
+    """Whether this is the first start since somebody went on with a run that had ended."""
+    mark = folder / "resumed"
+    if count <= (int(mark.read_text()) if mark.exists() else 0):
+        return False
+    (folder / "result.json").unlink(missing_ok=True)
+    mark.write_text(str(count))
+    return True
+
+
+def _past(path: Path) -> list[events.Event]:
+    if not path.exists():
+        return []
+    lines = path.read_text(errors="replace").splitlines()
+    return [event for event in map(events.decode, lines) if event is not None]
+
+
+def _unpack(spec: Spec) -> None:
+    """Afresh at every start: a program that changed its own folder finds it as it was sent."""
+    shutil.rmtree(spec.cwd, ignore_errors=True)
+    Path(spec.cwd).mkdir(parents=True)
+    parts = sorted(CODE.glob("program.tar.gz.*"))
+    with tarfile.open(fileobj=cast("IO[bytes]", _Parts(parts)), mode="r|gz") as archive:
+        if hasattr(tarfile, "data_filter"):
+            archive.extractall(spec.cwd, _judged(archive), filter="data")
+        else:
+            archive.extractall(spec.cwd, _judged(archive))
+
+
+def _judged(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """Files, and links that stay inside. Not every Python 3.9 has tarfile's own filters."""
+    links: set[str] = set()
+    for member in archive:
+        name = member.name
+        is_link = member.issym() and not leads_out(name, member.linkname)
+        is_plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse()
+        folders = (name[:at] for at, letter in enumerate(name) if letter == "/")
+        if not (is_link or is_plain) or not stays_inside(name) or any(one in links for one in folders):
+            raise OSError(errno.EINVAL, "it does not belong into a program's folder", name)
+        links |= {name} if is_link else set()
+        yield member
+
+
+class _Parts:
+    """Several files read as one."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._data = b"".join(path.read_bytes() for path in paths)
+        self._at = 0
+
+    def read(self, size: int) -> bytes:
+        piece = self._data[self._at : self._at + size]
+        self._at += len(piece)
+        return piece
+
+
+def _make_home() -> None:
+    """A user that the image does not know has no home, and no name; some libraries ask for both."""
+    home = WORK / "home"
+    home.mkdir(parents=True, exist_ok=True)
+    os.environ.update(HOME=str(home), USER="oarlock", LOGNAME="oarlock")
+
+
+def _verdict(state: events.RunState) -> str:
+    told: dict[str, Any] = {
+        "result": state.state,
+        "code": state.code,
+        "reason": state.reason,
+        "ended": state.ended,
+    }
+    if state.failure is not None:
+        told["failure"] = {
+            key: value[:800] for key, value in vars(state.failure).items() if isinstance(value, str)
+        }
+    text = json.dumps(told)
+    return text if len(text) <= _LAST_WORDS_LIMIT else json.dumps({**told, "reason": "", "failure": None})
+
+
+def _complain(text: str) -> None:
+    print(f"oarlock: {text}", file=sys.stderr, flush=True)
+
+
+def _fail(why: str) -> int:
+    _complain(why)
+    _say_last(why)
+    return 1
+
+
+def _say_last(text: str) -> None:
+    """Where `kubectl describe` and our clients find it, even if nobody read the log."""
+    try:
+        _LAST_WORDS.write_bytes(text.encode()[-_LAST_WORDS_LIMIT:])
+    except OSError:
+        pass

@@ -1,0 +1,75 @@
+"""Installing what a job asks for with `pip:`, inside its pod, before anything is imported.
+
+Into an environment of the pod's own, ahead of the image's packages. pip sees those too: what fits is left as
+it is, so that `pip: [tqdm]` does not bring another NumPy with it; what does not is left alone and covered,
+for the image belongs to root and pip's `--prefix` would try to uninstall it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from oarlock.agent.protocol.spec import Spec
+
+_TAIL = 5  # of pip's lines, in an error
+
+
+def install(spec: Spec, work: Path) -> str | None:
+    """None once all is there, or what went wrong, in pip's words. The job's `env` reaches pip: an index, a
+    proxy. A path among the packages starts at the program's folder."""
+    if not spec.pip:
+        return None
+    import venv  # 15 ms that a pod without packages saves
+
+    folder = work / "packages"
+    try:
+        venv.create(folder, symlinks=True)
+    except OSError as problem:
+        return f"{problem.filename or folder} cannot be written: {problem.strerror}"
+    words = [str(folder / "bin" / "python"), "-m", "pip", "install", "--no-input"]
+    words += ["--disable-pip-version-check", "--no-warn-script-location", "--progress-bar", "off"]
+    done = subprocess.run(
+        [*words, "--", *spec.pip],
+        cwd=spec.cwd,
+        env={**os.environ, **spec.env, "PYTHONPATH": os.pathsep.join(_of_the_image())},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        errors="replace",
+        check=False,
+    )
+    print(done.stdout, end="", flush=True)
+    if done.returncode:
+        return _told(spec.pip, done.stdout)
+    _use(folder)
+    return None
+
+
+def _told(requirements: list[str], output: str) -> str:
+    """pip's own reason on the first line, for those who show no more."""
+    said = [line for line in output.splitlines() if line.strip() and not line.startswith("WARNING")]
+    why = next((line for line in reversed(said) if line.startswith("ERROR: ")), "").removeprefix("ERROR: ")
+    what = f"pip could not install {' '.join(requirements)}"
+    return "\n".join([f"{what}: {why}" if why else what, *said[-_TAIL:]])
+
+
+def _of_the_image() -> list[str]:
+    """Where the image's packages are, pip among them: its Python may be of an environment itself."""
+    return [place for place in sys.path if place.endswith(("site-packages", "dist-packages"))]
+
+
+def _use(folder: Path) -> None:
+    """For every process that this one starts."""
+    base = {"base": str(folder), "platbase": str(folder)}
+    places = {sysconfig.get_path(name, "posix_prefix", base) for name in ("purelib", "platlib")}
+    _put_first("PYTHONPATH", sorted(places))
+    _put_first("PATH", [str(folder / "bin")])
+
+
+def _put_first(variable: str, places: list[str]) -> None:
+    before = os.environ.get(variable)
+    os.environ[variable] = os.pathsep.join([*places, *([before] if before else [])])

@@ -1,0 +1,222 @@
+"""Inside a task's own process: make it look as if `python program.py` had been typed, then run that.
+
+What it adds: the contract's variables, the corrections of Keras and JAX, an `error` event
+before the process ends, and an end that does not hang.
+"""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import json
+import os
+import runpy
+import signal
+import sys
+import threading
+import types
+from pathlib import Path
+from typing import Any, NoReturn
+
+from oarlock.system import processes, stack_dump
+
+# What programs get from us: imported before a module beside the program can be taken for one that it needs.
+from oarlock.training import data as _data  # noqa: F401
+from oarlock.training import state as _state  # noqa: F401
+from oarlock.training.frameworks import jax_cluster, loopback, randomness
+from oarlock.training.keras import correction
+from oarlock.training.task import channel
+
+_OURS = str(Path(__file__).parents[1])  # the agent's own folder
+# What Python has imported before any program, so that no folder's own can take its place; and we ourselves.
+_ALWAYS_THERE = {
+    "__main__",
+    "abc",
+    "codecs",
+    "encodings",
+    "genericpath",
+    "io",
+    "os",
+    "posixpath",
+    "site",
+    "stat",
+}
+_ALWAYS_THERE |= {"_collections_abc", "_sitebuiltins", "oarlock"}
+
+
+def main() -> NoReturn:
+    """In a spawned interpreter: `runner LETTER EVENTS`, both descriptors."""
+    letter, events = int(sys.argv[1]), int(sys.argv[2])
+    with os.fdopen(letter, "rb") as file:
+        file.seek(0)
+        launch = json.loads(file.read())
+    adopt_environment(launch, events)
+    _run_program(launch)
+
+
+def run(launch: dict[str, Any], output: int, events: int) -> NoReturn:
+    """In a fork of the zygote."""
+    settle(launch, output, events)
+    adopt_environment(launch, events)
+    os.set_inheritable(events, False)
+    _shed_the_zygote()
+    _run_program(launch)
+
+
+def _shed_the_zygote() -> None:
+    """What a fork keeps of its parent and a fresh process has of its own; see also `randomness`."""
+    multiprocessing = sys.modules.get("multiprocessing.process")
+    if multiprocessing is not None:  # else whoever imports it makes a key
+        multiprocessing.current_process().authkey = os.urandom(32)
+    if sys.version_info < (3, 13):  # later ones do it themselves
+        threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
+
+
+def settle(launch: dict[str, Any], output: int, events: int) -> None:
+    """A session of its own, output into the agent's pipe, signals as a fresh process has them."""
+    os.setsid()
+    processes.die_with_parent()
+    if os.getppid() != launch["parent"]:
+        os._exit(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(null)
+    os.close(output)
+    for sig in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(sig, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+
+
+def adopt_environment(launch: dict[str, Any], events: int) -> None:
+    os.environ.update(launch["env"])
+    os.environ["OARLOCK_FD"] = str(events)
+    os.chdir(launch["cwd"])
+
+
+def _run_program(launch: dict[str, Any]) -> NoReturn:
+    faulthandler.enable()
+    stack_dump.register()
+    channel.open_line()
+    correction.install()
+    jax_cluster.install()
+    loopback.install()
+    randomness.begin(launch["seed"], launch["identity"])
+    program = launch["program"]
+    code = 1
+    try:
+        if program["kind"] == "module":
+            _run_module(program["target"], program["args"])
+        else:
+            _run_file(str(Path(launch["cwd"]) / program["target"]), program["args"])
+        code = 0
+    except SystemExit as leaving:
+        code = _exit_code(leaving)
+    except BaseException as error:
+        code = _explain(error, launch)
+    _end(code)
+
+
+def _run_file(path: str, args: list[str]) -> None:
+    sys.argv = [path, *args]
+    _look_first_in(Path(path).parent)
+    # A real __main__: pickling, multiprocessing's spawn and `if __name__` all look there.
+    module = types.ModuleType("__main__")
+    module.__dict__.update(__file__=path, __builtins__=__builtins__, __cached__=None)
+    sys.modules["__main__"] = module
+    code = compile(Path(path).read_bytes(), path, "exec")
+    exec(code, module.__dict__)
+
+
+def _run_module(name: str, args: list[str]) -> None:
+    sys.argv = [name, *args]
+    _look_first_in(Path.cwd())
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def _look_first_in(folder: Path) -> None:
+    """As Python does. A `secrets.py` there is what the program means by `secrets`, though we have another."""
+    if getattr(sys.flags, "safe_path", False):
+        return
+    sys.path.insert(0, str(folder))
+    beside = {file.name.partition(".")[0] for file in folder.glob("*.py")}
+    beside |= {package.parent.name for package in folder.glob("*/__init__.py")}
+    for name in list(sys.modules):
+        if name.partition(".")[0] in beside - _ALWAYS_THERE and not _is_in(sys.modules[name], folder):
+            del sys.modules[name]
+
+
+def _is_in(module: types.ModuleType, folder: Path) -> bool:
+    """Or has no file at all: what is built into the interpreter comes before any folder."""
+    file = getattr(module, "__file__", None)
+    return file is None or folder in Path(file).parents
+
+
+def _exit_code(leaving: SystemExit) -> int:
+    if leaving.code is None:
+        return 0
+    if isinstance(leaving.code, int):
+        return leaving.code & 0xFF
+    print(leaving.code, file=sys.stderr, flush=True)
+    return 1
+
+
+def _explain(error: BaseException, launch: dict[str, Any]) -> int:
+    """Show the traceback without our own frames, and tell the agent before anybody else notices."""
+    trace = error.__traceback__
+    while trace is not None and _is_plumbing(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    channel.send(
+        {
+            "kind": "error",
+            "type": type(error).__name__,
+            "message": str(error)[:4000],
+            "where": _where(error, trace, launch["cwd"]),
+        }
+    )
+    try:
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
+    except Exception:
+        sys.__excepthook__(type(error), error, trace)
+    return 130 if isinstance(error, KeyboardInterrupt) else 1
+
+
+def _is_plumbing(filename: str) -> bool:
+    return filename.startswith((_OURS, "<frozen ")) or filename.endswith("runpy.py")
+
+
+def _where(error: BaseException, trace: types.TracebackType | None, folder: str) -> str | None:
+    """The innermost line of the user's own code; where there is none, the innermost of all."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    found = None
+    while trace is not None:
+        place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+        mine = place.startswith(folder + os.sep) and "site-packages" not in place
+        if mine or found is None or not found[0]:
+            found = (mine, place)
+        trace = trace.tb_next
+    return found[1] if found else None
+
+
+def _end(code: int) -> NoReturn:
+    """What the interpreter does at its end, which a forked child must do itself.
+
+    After a failure under `jax.distributed` its exit handler would wait 98 s for a dead peer.
+    """
+    channel.flush()
+    if code == 0 or not jax_cluster.is_connected():
+        try:
+            threading._shutdown()  # type: ignore[attr-defined]
+            atexit._run_exitfuncs()
+        except BaseException as error:
+            print(f"oarlock: at exit: {type(error).__name__}: {error}", file=sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            pass
+    os._exit(code)

@@ -1,0 +1,4 @@
+"""Arguments and options that several verbs share.
+
+Imports `job` and `records`.
+"""

@@ -1,0 +1,141 @@
+"""What `run`, `render` and `plan` have in common: TARGET, its arguments, and the flags over its job file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from oarlock.errors import JobError
+from oarlock.job import job_file
+from oarlock.records import runs
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Options of ours come before TARGET: no word behind it is looked at.
+SETTINGS: dict[str, Any] = {"allow_interspersed_args": False}
+
+
+class JobCommand(click.Command):
+    """Options of ours come before TARGET; all that follows it, or `--`, is the program's."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        at = args.index("--") if "--" in args else len(args)
+        rest = super().parse_args(ctx, args[:at])
+        if at < len(args):
+            # `train.py a -- b`: what is behind the first argument is the program's, dashes included.
+            own = ctx.params["args"]
+            ctx.params["args"] = (*own, *args[at if own else at + 1 :])
+        return rest
+
+
+def job_options(verb: F) -> F:
+    """[TARGET] [ARGS]... and what changes the job. The verb gets them by name, to hand to `load`."""
+    for option in reversed(_OPTIONS):
+        verb = option(verb)
+    return verb
+
+
+def cluster_options(verb: F) -> F:
+    """Where on which cluster; both are fields of the job too, and win over it."""
+    for option in reversed(_CLUSTER):
+        verb = option(verb)
+    return verb
+
+
+def load(given: Mapping[str, Any], *, is_here: bool = True) -> job_file.JobFile:
+    """The job that the options describe. `is_here`: what it starts must be on this machine."""
+    target, args = given["target"], given["args"]
+    if given["module"] is not None and target is not None:
+        target, args = None, (target, *args)
+    overrides = {
+        "roles.worker.replicas": given["workers"],
+        "roles.ps.replicas": given["ps"],
+        "roles.evaluator.replicas": 1 if given["evaluator"] else None,
+        "framework": given["framework"],
+        "module": given["module"],
+        "warm": False if given["cold"] else given["warm"],
+        "args": list(args) or None,
+        "kubernetes.namespace": given.get("namespace"),
+        "kubernetes.context": given.get("context"),
+        **dict(map(_variable, given["variables"])),
+    }
+    return job_file.load(target, overrides=overrides, sets=given["sets"], cwd=Path.cwd(), is_here=is_here)
+
+
+def misplaced(command: click.Command, given: Mapping[str, Any], program: Path) -> str | None:
+    """What to say where an option of ours went to the program, unless the program's text names it too. Only
+    of the first one: it tells the rule."""
+    ours = {
+        name: option for option in command.params if isinstance(option, click.Option) for name in option.opts
+    }
+    words: list[str] = list(given["args"])
+    for number, word in enumerate(words):
+        name, equals, _ = word.partition("=")
+        if word == "--":
+            return None
+        if name not in ours or _names(program, name):
+            continue
+        takes_next = not ours[name].is_flag and not equals
+        written = " ".join(words[number : number + 1 + takes_next])
+        target = given["target"]
+        return f"{written} goes to {target}; for Oarlock write it before: oarlock run {written} {target}"
+    return None
+
+
+def _names(program: Path, option: str) -> bool:
+    """Whether its text has the option, or a field from which a parser makes it."""
+    try:
+        text = program.read_text(errors="replace")
+    except OSError:
+        return True  # nothing can be said of it
+    field = re.escape(option.lstrip("-").replace("-", "_"))
+    if option.startswith("--"):
+        return (
+            option in text
+            or re.search(rf"""["']{field}["']|^\s*{field}\s*:""", text, re.MULTILINE) is not None
+        )
+    return re.search(rf"""["']{option}["']""", text) is not None
+
+
+def run_name(job: str, name: str | None) -> str:
+    """The name as it was given, if it can be one, else a new one. Nothing is created."""
+    return runs.new_name(job) if name is None else runs.check_name(name)
+
+
+def _variable(written: str) -> tuple[str, str]:
+    name, equals, value = written.partition("=")
+    if not equals or not name:
+        raise JobError(f"--env {written}: expected a name and a value, such as SEED=7")
+    return f"env.{name}", value
+
+
+_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    click.argument("target", required=False, type=click.Path()),
+    click.argument("args", nargs=-1, type=click.UNPROCESSED),
+    click.option("-n", "--workers", metavar="N", help="How many workers: a number, or min..max."),
+    click.option("--ps", metavar="N", help="How many parameter servers."),
+    click.option("--evaluator", is_flag=True, help="Add an evaluator."),
+    click.option("--name", help="The run's name. Default: the job's, and four letters."),
+    click.option("--framework", help="auto, tensorflow, torch, jax or none."),
+    click.option(
+        "--set", "sets", multiple=True, metavar="FIELD=VALUE", help="Any field: --set limits.restarts=5."
+    ),
+    click.option(
+        "--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable for every task."
+    ),
+    click.option(
+        "-m", "--module", metavar="NAME", help="Run a module, as python -m does, instead of TARGET."
+    ),
+    click.option(
+        "--warm", metavar="TIME", help="Keep what was imported for the next run, so long (warm: 10m)."
+    ),
+    click.option("--cold", is_flag=True, help="Start each task afresh instead of forking it (warm: false)."),
+)
+_CLUSTER: tuple[Callable[[Any], Any], ...] = (
+    click.option("--namespace", metavar="NAME", help="Where on the cluster. Default: the context's."),
+    click.option("--context", metavar="NAME", help="The kubeconfig's context. Default: the current one."),
+)

@@ -1,0 +1,74 @@
+"""Deleting checkpoints: which, not what a run that is under way would go on from, and only after a yes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from oarlock.cli.checkpoint_views.sources import BROKEN, Found
+from oarlock.engines.shared.checkpoint_folder import FOLDER, Entry
+from oarlock.errors import OarlockError
+from oarlock.screens.output import confirm
+from oarlock.screens.units import plural, size
+
+
+def delete(found: Found, doomed: Sequence[str], *, snapshots: bool, yes: bool, force: bool) -> bool:
+    """Steps, or `broken`. False if somebody was asked and said no."""
+    if found.problems and (snapshots or FOLDER not in found.places):
+        raise OarlockError(f"{found.problems[0]}; nothing was deleted")
+    within = [
+        one for one in found.checkpoints if one["step"] is not None and (snapshots or one["where"] == FOLDER)
+    ]
+    chosen = [one for one in found.wrong if one in within] if BROKEN in doomed else []
+    for word in doomed:
+        if word != BROKEN:
+            chosen += [one for one in _of_step(found, within, int(word)) if one not in chosen]
+    if not chosen:
+        return True
+    if not force and found.is_alive:
+        _protect(found, chosen)
+    if not yes and not _agrees(f"delete {listed(chosen)} of {found.name}?"):
+        return False
+    for where, place in found.places.items():
+        found.freed += place.delete([one["name"] for one in chosen if one["where"] == where])
+    found.deleted = [one for one in found.checkpoints if one in chosen]
+    found.checkpoints = [one for one in found.checkpoints if one not in chosen]
+    return True
+
+
+def listed(chosen: Sequence[Entry]) -> str:
+    """`step 5 and step 10 (1.2 MB)`, with their generations where a step has several."""
+    if not chosen:
+        return "nothing"
+    names = list(dict.fromkeys(f"step {one['step']} of generation {one['generation']}" for one in chosen))
+    some = ", ".join(names[:5]) + (f" and {plural(len(names) - 5, 'other')}" if len(names) > 5 else "")
+    kept = sum(one["where"] != FOLDER for one in chosen)
+    where = f", {plural(kept, 'snapshot')} among them" if kept else ""
+    return f"{some} ({size(sum(one['size'] for one in chosen))}{where})"
+
+
+def _of_step(found: Found, within: Sequence[Entry], step: int) -> list[Entry]:
+    matching = [one for one in within if one["step"] == step]
+    if not matching:
+        is_kept = any(one["step"] == step for one in found.checkpoints)
+        more = "only a snapshot, which --snapshots deletes" if is_kept else "none"
+        raise OarlockError(f"no checkpoint of step {step} is in {found.folder}: there is {more}")
+    return matching
+
+
+def _protect(found: Found, chosen: Sequence[Entry]) -> None:
+    for where, place in found.places.items():
+        newest = place.newest()
+        if any(one["name"] == newest and one["where"] == where for one in chosen):
+            why = "is the newest whole one there, and somebody who is running may go on from it"
+            raise OarlockError(
+                f"{newest} in {found.folder if where == FOLDER else where} {why}; --force deletes it"
+            )
+
+
+def _agrees(question: str) -> bool:
+    if not sys.stdin.isatty():
+        raise click.UsageError("there is nobody to ask: --yes deletes without asking")
+    return confirm(question)

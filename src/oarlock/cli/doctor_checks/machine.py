@@ -1,0 +1,115 @@
+"""What a run needs of this machine, looked at one by one. Each look gives name, state, detail and fix."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import platform
+import shutil
+import socket
+import struct
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from oarlock.agent.host import import_env
+from oarlock.records import runs
+from oarlock.screens.units import size
+from oarlock.system import free_ports, private_network
+
+Finding = dict[str, object]
+
+_LITTLE_SPACE = 1_000_000_000
+_LITTLE_SHARED = 64 * 1024 * 1024 + 1  # what Docker gives by default is too little for data loaders
+_GET_FLAGS, _UP, _LOOPBACK = 0x8913, 0x1, 0x8  # SIOCGIFFLAGS, IFF_UP, IFF_LOOPBACK
+
+
+def finding(name: str, state: str, detail: str, fix: str | None = None) -> Finding:
+    """`state` is ok, warning or failed; a failure means that nothing can run."""
+    return {"name": name, "state": state, "detail": detail, "fix": fix}
+
+
+def system() -> Finding:
+    detail = f"{platform.system()} {platform.release()}, {platform.machine()}"
+    if platform.system() == "Linux":
+        return finding("system", "ok", detail)
+    return finding("system", "warning", f"{detail}: tasks are spawned, not forked", "on Windows use WSL")
+
+
+def cores() -> Finding:
+    return finding("cores", "ok", str(import_env.cores()))
+
+
+def memory() -> Finding:
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        limit = Path("/sys/fs/cgroup/memory.max")
+        if limit.is_file() and (text := limit.read_text().strip()).isdecimal():
+            total = min(total, int(text))
+    except (OSError, ValueError):
+        return finding("memory", "ok", "unknown")
+    return finding("memory", "ok", size(total))
+
+
+def home() -> Finding:
+    place = runs.home()
+    there = next(path for path in (place, *place.parents) if path.exists())
+    shown = str(place) if there == place else f"{place} (will be created)"
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            free = shutil.disk_usage(there).free
+    except OSError as problem:
+        fix = "set OARLOCK_HOME to a folder that you can write to"
+        return finding("OARLOCK_HOME", "failed", f"{shown} cannot be written: {problem.strerror}", fix)
+    state = "ok" if free >= _LITTLE_SPACE else "warning"
+    return finding("OARLOCK_HOME", state, f"{shown}, {size(free)} free")
+
+
+def loopback() -> Finding:
+    try:
+        free_ports.free_ports(2)
+    except OSError as problem:
+        return finding("ports", "failed", f"no port of 127.0.0.1 can be bound: {problem}", "is `lo` up?")
+    return finding("ports", "ok", "127.0.0.1 can be bound")
+
+
+def network() -> Finding:
+    """Where local runs can be reached from."""
+    try:
+        names = [name for _, name in socket.if_nameindex() if _is_outward(name)]
+    except OSError:
+        names = []
+    if not names or importlib.util.find_spec("tensorflow") is None:
+        return finding("network", "ok", "runs listen on 127.0.0.1 only")
+    detail = f"TensorFlow listens on every interface, {' and '.join(names)} too, and obeys who connects"
+    why = private_network.refusal()
+    if why is not None:
+        return finding("network", "warning", detail, f"use a firewall: no network: private here ({why})")
+    return finding("network", "warning", detail, "network: private in the job keeps others out")
+
+
+def _is_outward(interface: str) -> bool:
+    """/sys may show the interfaces of another network namespace, so the kernel is asked."""
+    if platform.system() != "Linux":
+        return not interface.startswith("lo")
+    request = struct.pack("16sH22x", interface.encode(), 0)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        answer = fcntl.ioctl(any_socket, _GET_FLAGS, request)
+    flags = struct.unpack("16sH22x", answer)[1]
+    return bool(flags & _UP) and not flags & _LOOPBACK
+
+
+def shared_memory() -> Finding:
+    place = Path("/dev/shm")
+    if not os.access(place, os.W_OK):
+        return finding("/dev/shm", "warning", "not there or not writable: data loaders may fail")
+    free = shutil.disk_usage(place).free
+    if free < _LITTLE_SHARED:
+        return finding(
+            "/dev/shm", "warning", f"{size(free)} free", "in a container: docker run --shm-size=2g"
+        )
+    return finding("/dev/shm", "ok", f"{size(free)} free")
+
+
+CHECKS: tuple[Callable[[], Finding], ...] = (system, cores, memory, home, loopback, network, shared_memory)

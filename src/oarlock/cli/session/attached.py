@@ -1,0 +1,86 @@
+"""The client's side of a run that it watches: the right screen, Ctrl-C, the last lines, the exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from oarlock.engines.local import local_engine
+from oarlock.records import log_files
+from oarlock.records.runs import RunFolder
+from oarlock.records.watch import LogLine, Watch
+from oarlock.run.events import RunState
+from oarlock.screens import json_shape, summary
+from oarlock.screens.event_text import exit_code
+from oarlock.screens.follow_screen import Detached, Interrupts, Screen, until_end
+from oarlock.screens.json_lines import JsonLines
+from oarlock.screens.output import flush, hint, print_json_line, say
+from oarlock.screens.plain import Plain
+
+_RECENT = 10  # lines
+
+
+def own(watch: Watch, interrupts: Interrupts, as_json: bool) -> int:
+    """Beside a run of our own: Ctrl-C stops it, the second kills it, the third leaves it alone."""
+    run, screen = watch.run, _screen(as_json)
+
+    def on_interrupt(count: int) -> None:
+        if count > 2:
+            raise Detached
+        screen.say(f"stopping {run.name} (Ctrl-C again to kill)" if count == 1 else f"killing {run.name}")
+        local_engine.stop(run, now=count > 1)
+
+    try:
+        return finish(run, until_end(watch, screen, interrupts, on_interrupt), as_json)
+    except Detached:
+        say(f"left; {run.name} may still be ending", err=True)
+        hint(f"oarlock status {run.name}")
+        return 130
+
+
+def visit(watch: Watch, interrupts: Interrupts, as_json: bool, is_new: bool = False) -> int:
+    """Beside a run that does not need us: Ctrl-C leaves, and never stops it."""
+    run = watch.run
+    if not as_json and not run.is_running():
+        return finish(run, run.state(), as_json)
+    # JSON has the whole story; a person wants to see where it stands, and the last lines that led there.
+    recent: list[LogLine] = []
+    if not as_json and not is_new:
+        watch.skip()
+        recent = list(log_files.read(watch, log_files.latest(run), _RECENT))
+    screen = _screen(as_json)
+    screen.show(watch.state, [], recent)
+
+    def on_interrupt(count: int) -> None:
+        raise Detached
+
+    try:
+        return finish(run, until_end(watch, screen, interrupts, on_interrupt), as_json)
+    except Detached:
+        say(f"detached; {run.name} goes on", err=True)
+        hint(f"oarlock attach {run.name}")
+        return 0
+
+
+def finish(run: RunFolder, state: RunState, as_json: bool) -> int:
+    if as_json:
+        print_json_line({"kind": "state", **json_shape.of_run(run, state)})
+        return exit_code(state)
+    flush()
+    is_good = state.state == "succeeded"
+    for number, line in enumerate(summary.lines(run, state)):
+        colour = ("green" if is_good else "red") if number == 0 else None
+        say(line, err=not is_good, fg=colour, bold=number == 0)
+    if state.failure is None:  # else the last line says how to see more
+        hint(summary.next_command(run, state))
+    return exit_code(state)
+
+
+def _screen(as_json: bool) -> Screen:
+    if as_json:
+        return JsonLines()
+    if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
+        return Plain()
+    from oarlock.screens.live import Display
+
+    return Display()

@@ -1,0 +1,96 @@
+"""`oarlock run --dry-run`: the resolved job, its tasks and the environment of each. Creates nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from oarlock.agent.host import import_env
+from oarlock.agent.protocol.spec import Spec
+from oarlock.engines.local import local_engine
+from oarlock.job.job_file import JobFile
+from oarlock.job.model import to_data
+from oarlock.program import bundle
+from oarlock.records import runs
+from oarlock.run import cluster, contract
+from oarlock.screens import travel_text
+from oarlock.screens.output import complain, print_block, print_json, print_table, say
+
+
+def show(jobfile: JobFile, name: str | None, machines: int, as_json: bool, travels: bool = False) -> None:
+    packed = bundle.pack(jobfile.folder) if travels else None
+    record = runs.home() / "runs" / (name or f"{jobfile.job.name}-xxxx")
+    tasks = _tasks(local_engine.spec_for(jobfile.job, jobfile.folder, record, machines))
+    if as_json:
+        source = str(jobfile.source) if jobfile.source else None
+        job = to_data(jobfile.job, full=True)
+        told = {"job": job, "folder": str(jobfile.folder), "source": source, "tasks": tasks}
+        if packed is not None:
+            sent = {"files": len(packed.files), "size": packed.size, "withheld": list(packed.withheld)}
+            told["program"] = sent
+        print_json(told)
+        return
+    if packed is not None:
+        for line in travel_text.lines(jobfile.folder, len(packed.files), packed.size, packed.withheld):
+            complain(line)
+    say(yaml.safe_dump(to_data(jobfile.job), sort_keys=False), lines=True)
+    print_table(("TASK", "RANK"), [(task["name"], _rank(task)) for task in tasks])
+    common = dict(set.intersection(*(set(task["env"].items()) for task in tasks)))
+    _print_variables("every task", common)
+    for task in tasks:
+        _print_variables(task["name"], {k: v for k, v in task["env"].items() if k not in common})
+
+
+def _tasks(spec: Spec) -> list[dict[str, Any]]:
+    tasks = cluster.form(spec.sizes)
+    places = _places(spec, tasks)
+    gang = contract.Gang(
+        run=spec.run,
+        generation=1,
+        tasks=tasks,
+        # Chosen only when a generation forms: others each time.
+        addresses={task.name: f"127.0.0.1:<port of {task.name}>" for task in tasks},
+        max_restarts=spec.limits.restarts,
+        seed=spec.seed,
+        machines=places,
+    )
+    common = [{**import_env.import_time(spec, len(names)), **spec.env} for names in places]
+    machine = {name: number for number, names in enumerate(places) for name in names}
+    return [
+        {
+            "name": task.name,
+            "role": task.role,
+            "index": task.index,
+            "rank": task.rank,
+            "env": {**common[machine[task.name]], **contract.environment(gang, task, _folders(spec, task))},
+        }
+        for task in tasks
+    ]
+
+
+def _places(spec: Spec, tasks: Iterable[cluster.Task]) -> list[list[str]]:
+    """Task names, machine by machine: in order, each as many of a role as it has slots for."""
+    slots = [spec.slots_of(machine) for machine in range(spec.machines)]
+    places: list[list[str]] = [[] for _ in slots]
+    for task in tasks:
+        machine = next(number for number, left in enumerate(slots) if left.get(task.role))
+        slots[machine][task.role] -= 1
+        places[machine].append(task.name)
+    return places
+
+
+def _folders(spec: Spec, task: cluster.Task) -> dict[str, str]:
+    """Only what the leader saves is kept."""
+    scratch = Path(spec.folder) / "scratch" / task.name / "model"
+    return spec.folders if task.is_leader else {**spec.folders, "model": str(scratch)}
+
+
+def _rank(task: dict[str, Any]) -> str:
+    return "-" if task["rank"] is None else str(task["rank"])
+
+
+def _print_variables(heading: str, variables: dict[str, str]) -> None:
+    print_block(heading, [f"{name}={variables[name]}" for name in sorted(variables)])

@@ -1,0 +1,23 @@
+"""`oarlock attach`: the live view of a run that somebody else started, or that was detached."""
+
+from __future__ import annotations
+
+import click
+
+from oarlock.cli.arguments.options import json_option, run_argument
+from oarlock.cli.session import attached, find_run
+from oarlock.records.watch import Watch
+from oarlock.screens.follow_screen import Interrupts
+
+
+@click.command("attach")
+@run_argument
+@json_option("events as JSON lines, and last the final state")
+def verb(name: str | None, as_json: bool) -> int:
+    """Watch a run that is under way.
+
+    Ctrl-C leaves it alone and running. The exit code is the run's, or 0 after Ctrl-C.
+    """
+    run = find_run.find(name, with_logs=True)
+    with Interrupts() as interrupts:
+        return attached.visit(Watch(run), interrupts, as_json)

@@ -1,0 +1,115 @@
+"""`oarlock checkpoints`: what a run can go on from, in its folder and where its snapshots are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import click
+
+from oarlock.cli.arguments.options import json_option, run_names
+from oarlock.cli.checkpoint_views import deletion, sources, table
+from oarlock.cli.checkpoint_views.sources import BROKEN, Found
+from oarlock.cli.session.signals import leaving_in_order
+from oarlock.screens.output import complain, flush, hint, print_json, say
+from oarlock.screens.units import size
+
+_ON_ITS_OWN = "local"  # a program that was started without Oarlock
+
+
+@click.command("checkpoints")
+@click.argument("name", metavar="[RUN|FOLDER]", required=False, shell_complete=run_names)
+@click.option("--verify", "verifies", is_flag=True, help="Read every byte, and say of each if it is whole.")
+@click.option(
+    "--delete",
+    "doomed",
+    multiple=True,
+    metavar="STEP",
+    help="Delete that of STEP, or all that are `broken`; may be repeated.",
+)
+@click.option("--snapshots", is_flag=True, help="With --delete: where snapshots are kept, too.")
+@click.option("--yes", is_flag=True, help="With --delete: do not ask.")
+@click.option("--force", is_flag=True, help="With --delete: the newest one of a run that is running, too.")
+@json_option("where they are, who may add to them and each of them, as JSON")
+def verb(
+    name: str | None,
+    verifies: bool,
+    doomed: tuple[str, ...],
+    snapshots: bool,
+    yes: bool,
+    force: bool,
+    as_json: bool,
+) -> int:
+    """List the checkpoints of a run; verify or delete them.
+
+    Those in its folder and, where its job has storage.snapshots, those that are kept there. FOLDER: of a
+    program that was started without Oarlock. On a cluster the run's leading pod is asked, or after its end a
+    small pod that mounts its claim and goes again.
+    """
+    _check(doomed, snapshots or yes or force)
+    found = sources.subject(name)
+    reads = verifies or BROKEN in doomed
+    with leaving_in_order(), ExitStack() as opened:
+        sources.look(
+            found,
+            opened,
+            verifies=reads,
+            reads_snapshots=verifies or (reads and snapshots),
+            writes=bool(doomed),
+        )
+        if doomed and not deletion.delete(found, doomed, snapshots=snapshots, yes=yes, force=force):
+            say("nothing was deleted", err=True)
+            return 1
+    if as_json:
+        print_json(_shape(found))
+    elif doomed:
+        say(f"deleted {deletion.listed(found.deleted)}: {size(found.freed)} freed")
+    else:
+        table.print_all(found.name, found.checkpoints, _owner(found))
+    flush()
+    for problem in found.problems:
+        complain(str(problem))
+    if not as_json:
+        _hint(found, reads, bool(doomed))
+    return 1 if verifies and (found.wrong or found.problems) else 0
+
+
+def _check(doomed: Sequence[str], has_more: bool) -> None:
+    if has_more and not doomed:
+        raise click.UsageError("--snapshots, --yes and --force are for --delete STEP")
+    for word in doomed:
+        if word != BROKEN and not word.isdecimal():
+            raise click.UsageError(f"--delete {word}: expected the number of a step, or `{BROKEN}`")
+
+
+def _owner(found: Found) -> str | None:
+    """Who may add to the folder, if it is somebody else."""
+    if found.fence is None or found.fence[0] == (found.run.name if found.run else _ON_ITS_OWN):
+        return None
+    return f"only {found.fence[0]} in generation {found.fence[1]} may add to {found.folder} now"
+
+
+def _hint(found: Found, is_verified: bool, has_deleted: bool) -> None:
+    if has_deleted:
+        hint(f"oarlock checkpoints {found.name}")
+    elif any(one["step"] is not None for one in found.wrong):
+        hint(f"oarlock checkpoints {found.name} --delete broken")
+    elif found.checkpoints and not is_verified:
+        hint(f"oarlock checkpoints {found.name} --verify")
+    elif found.checkpoints and found.run is not None and found.run.is_remote:
+        hint(f"oarlock pull {found.name} --what checkpoints")
+
+
+def _shape(found: Found) -> dict[str, Any]:
+    fence = None if found.fence is None else {"run": found.fence[0], "generation": found.fence[1]}
+    return {
+        "run": found.run.name if found.run else None,
+        "folder": found.folder,
+        "snapshots": found.snapshots,
+        "fence": fence,
+        "checkpoints": found.checkpoints,
+        "problem": "; ".join(found.problems) or None,
+        "deleted": found.deleted,
+        "freed": found.freed,
+    }

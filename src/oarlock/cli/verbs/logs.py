@@ -1,0 +1,113 @@
+"""`oarlock logs`: what the tasks wrote, all of them merged by time."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from oarlock.cli.arguments.options import json_option, run_argument
+from oarlock.cli.session import find_run
+from oarlock.engines.engine import follow
+from oarlock.records import log_files
+from oarlock.records.log_files import Choice
+from oarlock.records.watch import LogLine, Watch
+from oarlock.screens.follow_screen import leaving
+from oarlock.screens.output import complain, flush, print_json_line, print_output
+from oarlock.screens.units import size
+
+
+@click.command("logs")
+@run_argument
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run ends; Ctrl-C leaves.")
+@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
+@click.option("--since", metavar="WHEN", help="Only what is newer: 10m, or a time such as 2025-11-15T10:00.")
+@click.option("--task", "tasks", multiple=True, metavar="TASK", help="Only this task; may be repeated.")
+@click.option("--failed", is_flag=True, help="Only the task that failed.")
+@click.option("--first-error", is_flag=True, help="Only the task that failed, from its first error on.")
+@click.option(
+    "--generation", type=click.IntRange(min=1), metavar="N", help="Of this generation, not the latest."
+)
+@click.option("--previous", is_flag=True, help="Of the generation before the latest.")
+@click.option("--timestamps", is_flag=True, help="Put the time before each line.")
+@json_option("a JSON object per line: time, generation, task, text")
+def verb(
+    name: str | None,
+    follow: bool,
+    tail: int | None,
+    since: str | None,
+    tasks: tuple[str, ...],
+    failed: bool,
+    first_error: bool,
+    generation: int | None,
+    previous: bool,
+    timestamps: bool,
+    as_json: bool,
+) -> None:
+    """Print what the tasks of a run have written.
+
+    All tasks, merged by time, of the latest generation.
+    """
+    _exclude({"--generation": generation, "--previous": previous})
+    _exclude({"--task": tasks, "--failed": failed, "--first-error": first_error})
+    _exclude({"--follow": follow, "--first-error": first_error})
+    run = find_run.find(name, with_logs=True)
+    choice = log_files.choose(
+        run,
+        tasks=tasks,
+        failed=failed or first_error,
+        generation=generation,
+        previous=previous,
+        since=since,
+    )
+    show = _Printer(timestamps, as_json)
+    watching = Watch(run)
+    watching.skip(takes_in=False)
+    if tail is None:
+        for task, missing in log_files.dropped(watching, choice):
+            complain(f"the first {size(missing)} of {task} are gone: limits.logs keeps the newest lines")
+    if not follow:
+        if first_error:
+            lines = log_files.from_first_error(watching, choice)
+            show.all(lines if tail is None else deque(lines, tail))
+        else:
+            show.all(log_files.read(watching, choice, tail))
+        return
+    with leaving(run):
+        show.all(log_files.read(watching, choice, tail))
+        _follow(watching, choice, show)
+
+
+def _exclude(given: dict[str, Any]) -> None:
+    names = [name for name, value in given.items() if value]
+    if len(names) > 1:
+        raise click.UsageError(f"{names[0]} and {names[1]} exclude each other")
+
+
+class _Printer:
+    def __init__(self, timestamps: bool, as_json: bool) -> None:
+        self.timestamps = timestamps
+        self.as_json = as_json
+        self.colours = sys.stdout.isatty()
+
+    def all(self, lines: Iterable[LogLine]) -> None:
+        for line in lines:
+            self.one(line)
+
+    def one(self, line: LogLine) -> None:
+        if self.as_json:
+            print_json_line(asdict(line))
+            return
+        stamp = f"{line.time} " if self.timestamps else ""
+        print_output(f"{stamp}{line.task} | ", line.text, colours=self.colours)
+
+
+def _follow(watching: Watch, choice: Choice, show: _Printer) -> None:
+    flush()
+    for _, lines in follow(watching):
+        show.all(filter(choice.wants, lines))
+        flush()

@@ -1,0 +1,88 @@
+"""`oarlock ps`: the runs of this machine, from their records."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from oarlock.cli.arguments.options import json_option
+from oarlock.records import runs
+from oarlock.run.events import RunState
+from oarlock.screens import event_text, json_shape
+from oarlock.screens.output import complain, hint, print_json, print_table, say
+from oarlock.screens.units import duration, number, plural
+
+_LATEST = 20
+_HEADER = (
+    *("RUN", "STATE", "GENERATION", "RESTARTS", "TASKS"),
+    *("STEP", "RATE", "LOSS", "GOODPUT", "AGE", "DURATION"),
+)
+
+
+@click.command("ps")
+@click.option("-a", "--all", "everything", is_flag=True, help=f"All of them, not only the latest {_LATEST}.")
+@click.option("--refresh", is_flag=True, help="Ask the clusters first; else their runs are as last seen.")
+@json_option("a JSON array, each run as `status --json` gives it")
+def verb(everything: bool, refresh: bool, as_json: bool) -> None:
+    """List runs, newest first."""
+    if refresh:
+        from oarlock.cli.session import find_run
+
+        find_run.refresh_all()
+    found = runs.all_runs()
+    shown = found if everything else found[:_LATEST]
+    known = [(run, state) for run in shown if (state := _state(run))]
+    for run, _ in known:
+        if later := run.later():
+            complain(later)
+    if as_json:
+        print_json([json_shape.of_run(run, state) for run, state in known])
+        return
+    if not found:
+        say("no runs yet")
+        hint("oarlock run train.py")
+        return
+    print_table(_HEADER, [_row(run, state) for run, state in known])
+    if len(shown) < len(found):
+        hint(f"oarlock ps --all  # {plural(len(found) - len(shown), 'older run')}")
+
+
+def _state(run: runs.RunFolder) -> RunState | None:
+    try:
+        return run.state()
+    except OSError:
+        return None  # deleted between the listing and the look
+    except Exception:  # of one record: the others are shown
+        return RunState(run.name, state="unreadable")
+
+
+def _row(run: runs.RunFolder, state: RunState) -> tuple[str, ...]:
+    now, leader = time.time(), state.leader
+    created = state.created or now
+    loss = leader.metrics.get("loss") if leader else None
+    return (
+        state.run,
+        _seen(run, state, now),
+        str(state.generation),
+        str(state.restarts),
+        str(len(state.tasks)),
+        event_text.steps(leader) if leader else "",
+        event_text.rate(leader) if leader and leader.state == "running" and state.state == "running" else "",
+        "" if loss is None else number(loss),
+        event_text.goodput(json_shape.spent(state)),
+        duration(now - created),
+        duration((_end(state) or now) - created),
+    )
+
+
+def _seen(run: runs.RunFolder, state: RunState, now: float) -> str:
+    """A cluster's run goes on unseen: its state is as old as the last look."""
+    if state.is_over or not run.is_remote:
+        return state.state
+    return f"{state.state} ({duration(now - run.seen)} ago)"
+
+
+def _end(state: RunState) -> float | None:
+    """A lost run ended when it was last heard of."""
+    return state.updated if state.state == "lost" else state.ended

@@ -1,0 +1,127 @@
+"""`oarlock stacks`: the Python stacks of running tasks, read from their logs as they arrive there."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import click
+
+from oarlock.agent.protocol.pod_paths import AGENT
+from oarlock.cli.arguments.options import json_option, run_argument
+from oarlock.cli.session import find_run
+from oarlock.cli.session.ask_agent import Refused, ask, kept_fresh, require_running
+from oarlock.errors import JobError
+from oarlock.records import runs
+from oarlock.records.watch import Tail, parse_line
+from oarlock.run.events import RunState
+from oarlock.screens.output import print_json, say
+from oarlock.system import stack_dump
+
+_PATIENCE = 10.0
+_POLL = 0.02
+# A program may have begun a line when faulthandler starts to write.
+_THREAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$")
+_FRAME = re.compile(r'  (?:File ".*", line \S+ in .+|\.\.\.|<.+>|Garbage-collecting)$')
+# What leads to the program: the zygote, the runner, and the line that starts them.
+_AGENT = f"(?:{re.escape(str(Path(stack_dump.__file__).parent))}|{AGENT}/oarlock/agent)"
+_OURS = re.compile(rf'  File "(?:{_AGENT}/.*|<string>", line 1 in <module>$)')
+
+
+@dataclass
+class Answer:
+    """What one task has answered so far."""
+
+    task: str
+    state: str = "no answer"  # shown, stopped, no python, no answer
+    stack: list[str] = field(default_factory=list)
+
+    def hear(self, text: str) -> None:
+        us, _, said = text.partition(f"oarlock: {self.task} ")
+        said = "" if us else said
+        if said == stack_dump.SHOWS:
+            self.state, self.stack = "begun", []
+        elif said == stack_dump.SHOWN and self.state == "begun":
+            self.state = "shown"
+        elif said in _OTHERS:
+            self.state = _OTHERS[said]
+        elif self.state == "begun" and (thread := _THREAD.search(text)):
+            self.stack.append(thread[0])
+        elif self.state == "begun" and self.stack and _FRAME.match(text) and not _OURS.match(text):
+            self.stack.append(text)
+
+    @property
+    def is_complete(self) -> bool:
+        return self.state not in ("begun", "no answer")
+
+
+_OTHERS = {stack_dump.STOPPED: "stopped", stack_dump.NO_PYTHON: "no python"}
+
+
+@click.command("stacks")
+@run_argument
+@click.option("--task", "tasks", multiple=True, metavar="TASK", help="Only this task; may be repeated.")
+@json_option("a JSON array: task, state, stack")
+def verb(name: str | None, tasks: tuple[str, ...], as_json: bool) -> int:
+    """Show where each task of a run is right now, in its Python code.
+
+    The run goes on undisturbed, and the stacks are in its logs too. A task that is blocked in C answers as
+    well; one that was stopped (SIGSTOP) or is no Python is told apart.
+    """
+    run = find_run.find(name)
+    require_running(run)
+    state = run.state()
+    with kept_fresh(run):
+        answers = _collect(run, state.generation, _running(state, tasks))
+    if as_json:
+        print_json([asdict(answer) for answer in answers])
+    else:
+        for answer in answers:
+            _print(answer)
+    return 0 if all(answer.is_complete for answer in answers) else 1
+
+
+def _running(state: RunState, chosen: Sequence[str]) -> list[str]:
+    for name in chosen:
+        if name not in state.tasks:
+            raise JobError(f"{state.run} has no task {name}; it has {', '.join(state.tasks)}")
+        if state.tasks[name].state != "running":
+            raise Refused(f"{name} is not running: it is {state.tasks[name].state}")
+    found = [task.name for task in state.tasks.values() if task.state == "running"]
+    if not found:
+        raise Refused(f"no task of {state.run} is running: it is {state.state}")
+    return [name for name in found if name in chosen or not chosen]
+
+
+def _collect(run: runs.RunFolder, generation: int, tasks: Sequence[str]) -> list[Answer]:
+    answers = {name: Answer(name) for name in tasks}
+    logs = {name: Tail(run.path / "logs" / str(generation) / f"{name}.log") for name in tasks}
+    for log in logs.values():
+        log.skip()
+    ask(run, {"ask": "stacks"})
+    deadline = time.monotonic() + _PATIENCE
+    while not all(answer.is_complete for answer in answers.values()) and time.monotonic() < deadline:
+        time.sleep(_POLL)
+        for name, answer in answers.items():
+            for line in [] if answer.is_complete else logs[name].lines():
+                if not answer.is_complete:
+                    answer.hear(parse_line(line, generation, name).text)
+    for answer in answers.values():
+        if answer.state == "begun":
+            answer.state = "no answer"
+    return list(answers.values())
+
+
+def _print(answer: Answer) -> None:
+    if answer.state in ("shown", "no answer"):
+        say(answer.task, bold=True, nl=answer.state == "shown")
+        if answer.state == "no answer":
+            say(f" did not answer within {_PATIENCE:g} s")
+        for line in answer.stack:
+            say(f"  {line}")
+    else:
+        say(answer.task, bold=True, nl=False)
+        say(f" {stack_dump.STOPPED if answer.state == 'stopped' else stack_dump.NO_PYTHON}")

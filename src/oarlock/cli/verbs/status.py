@@ -1,0 +1,96 @@
+"""`oarlock status`: everything that RunState holds, for people."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import click
+
+from oarlock.cli.arguments.options import json_option, run_argument
+from oarlock.cli.session import find_run
+from oarlock.run.events import RunState, TaskState
+from oarlock.screens import event_text, json_shape, summary
+from oarlock.screens.output import hint, print_block, print_json, print_table, say
+from oarlock.screens.units import duration, plural
+
+_MOST = 30  # tasks that are listed
+_HEADER = ("TASK", "STATE", "STEP", "RATE", "ETA", "STARTS", "CODE", "PROCESS", "METRICS")
+
+
+@click.command("status")
+@run_argument
+@json_option("the run's state as JSON")
+def verb(name: str | None, as_json: bool) -> None:
+    """Show all that is known about a run."""
+    run = find_run.find(name)
+    state = run.state()
+    if as_json:
+        print_json(json_shape.of_run(run, state))
+        return
+    _print_heading(state)
+    say()
+    _print_tasks(list(state.tasks.values()))
+    if state.straggler is not None:
+        print_block("straggler", [event_text.straggler(state.straggler)])
+    if state.problem is not None:
+        print_block("problem", state.problem.split("; ", 1))
+    if state.failure is not None:
+        print_block("failure" if state.is_final else "last failure", summary.failure(run, state.failure))
+    if state.notes:
+        print_block("notes", state.notes)
+    print_block("folders", [f"{kind:<12} {place}" for kind, place in json_shape.folders(run).items()])
+    hint(
+        summary.next_command(run, state)
+        if state.is_final or state.state == "lost"
+        else f"oarlock attach {run.name}"
+    )
+
+
+def _print_tasks(tasks: list[TaskState]) -> None:
+    """All of a few; of many how many are in which state, the leader, and those that stand out."""
+    if len(tasks) <= _MOST:
+        print_table(_HEADER, [_row(task) for task in tasks])
+        return
+    counts = Counter(task.state for task in tasks)
+    usual = counts.most_common(1)[0][0]
+    odd = [task for task in tasks[1:] if task.state != usual]
+    shown = [tasks[0], *odd[: _MOST - 1]]
+    say(", ".join(f"{count} {state}" for state, count in counts.most_common()))
+    print_table(_HEADER, [_row(task) for task in shown])
+    if len(odd) >= _MOST:
+        say(f"and {len(odd) - _MOST + 1} more that are not {usual}")
+
+
+def _print_heading(state: RunState) -> None:
+    code = f", exit code {event_text.exit_code(state)}" if state.is_final else ""
+    reason = f": {event_text.first_line(state.reason)}" if state.reason and state.failure is None else ""
+    say(f"{state.run} {state.state}{code}{reason}", bold=True)
+    facts = [
+        f"job {state.job}",
+        state.engine,
+        f"generation {state.generation}",
+        plural(state.restarts, "restart"),
+    ]
+    if state.agent and not state.is_final and state.state != "lost":
+        facts.append(f"agent process {state.agent}")
+    say(", ".join(facts))
+    for what, when in (("created", state.created), ("started", state.started), ("ended", state.ended)):
+        if when is not None:
+            stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when))
+            say(f"{what} {stamp} ({duration(time.time() - when)} ago)")
+    say(f"time {event_text.time_spent(json_shape.spent(state))}")
+
+
+def _row(task: TaskState) -> tuple[str, ...]:
+    return (
+        task.name,
+        task.state,
+        event_text.steps(task),
+        event_text.rate(task),
+        duration(task.eta) if task.eta and task.state == "running" else "",
+        str(task.starts),
+        "" if task.code is None else str(task.code),
+        "" if task.pid is None else str(task.pid),
+        "  ".join(event_text.metrics(task, most=len(task.metrics))),
+    )

@@ -1,0 +1,55 @@
+"""How a run's objects are named: their labels, their container, its port and its volume. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+Object = dict[str, Any]  # as the API server gives it
+
+MANAGED = "app.kubernetes.io/managed-by"
+JOB = "app.kubernetes.io/name"
+RUN = "oarlock.dev/run"
+ID = "oarlock.dev/id"  # of this run alone: a name is used again
+ROLE = "oarlock.dev/role"
+LEAD = "oarlock.dev/lead"
+STOPPED = "oarlock.dev/stopped"  # an annotation: who stopped it meant to
+RESULT = "oarlock.dev/result"  # an annotation: how the run ended
+OWNER = "oarlock.dev/owner"  # an annotation: the user who sent the run
+COMPLETE = "oarlock.dev/complete"  # an annotation: all of the run was created
+QUEUE = "kueue.x-k8s.io/queue-name"
+INDEX = "batch.kubernetes.io/job-completion-index"
+
+CONTAINER = "main"
+PORT = 7077
+STORE_VOLUME = "oarlock-store"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """One run on a cluster. Its selectors never match another run of the same name."""
+
+    name: str
+    id: str = ""  # runs of earlier versions have none
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return {MANAGED: "oarlock", RUN: self.name, **({ID: self.id} if self.id else {})}
+
+    @property
+    def selector(self) -> str:
+        return f"{selecting(self.name)},{f'{ID}={self.id}' if self.id else f'!{ID}'}"
+
+    @property
+    def members(self) -> str:
+        """The pods that train; others of the run's are only there to look at it."""
+        return f"{self.selector},{ROLE}"
+
+    @property
+    def leading(self) -> str:
+        return f"{self.selector},{LEAD}=true"
+
+
+def selecting(run: str) -> str:
+    """Every run that ever had this name: to look, not to change."""
+    return f"{MANAGED}=oarlock,{RUN}={run}"

@@ -1,0 +1,123 @@
+"""A run's folder of checkpoints on its cluster: the leading pod is asked while it runs, after that a pod of
+ours that mounts the claim, for writing only where something is to be deleted."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from oarlock.checkpoints import store
+from oarlock.engines.kubernetes.api import pod_exec
+from oarlock.engines.kubernetes.api.api_error import ApiError
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.claims import claim_pod, pull_claims
+from oarlock.engines.shared import checkpoint_folder
+from oarlock.engines.shared.checkpoint_folder import Entry
+from oarlock.errors import OarlockError
+from oarlock.records.runs import RunFolder
+
+READING = replace(claim_pod.PULL, name="checkpoints")
+WRITING = replace(READING, is_writable=True)
+
+# Two modules from one argument: the words of a command are in the address of the request, and not every
+# server between us and the pod takes a long one. The pod's own Oarlock may be older, or not there at all.
+_START = (
+    "import base64, json, sys, types, zlib\n"
+    "for name, text in json.loads(zlib.decompress(base64.urlsafe_b64decode(sys.argv.pop(1)))):\n"
+    "    module = sys.modules[name] = types.ModuleType(name)\n"
+    "    exec(compile(text, name, 'exec'), module.__dict__)\n"
+    "module.main()\n"
+)
+
+
+class _Entry(msgspec.Struct):
+    name: str
+    step: int
+    generation: int
+    epoch: int | float | None
+    saved: float | None
+    workers: int | float | None
+    size: int
+    metrics: dict[str, bool | int | float | str]
+    where: Literal["folder"]
+    state: Literal["broken", "whole", "complete"]
+    why: str | None
+
+
+@contextmanager
+def opened(api: Api, run: RunFolder, path: str, *, writes: bool) -> Iterator[PodFolder]:
+    with ExitStack() as pods:
+        yield PodFolder(api, run, path, writes, pods)
+
+
+class PodFolder:
+    """As `Folder` on this machine."""
+
+    def __init__(self, api: Api, run: RunFolder, path: str, writes: bool, pods: ExitStack) -> None:
+        self._api = api
+        self._run = run
+        self._path = path
+        self._purpose = WRITING if writes else READING
+        self._pods = pods
+        self._beside: str | None = None  # our own pod, once there is one
+
+    def look(self, verifies: bool) -> list[Entry]:
+        found = self._ask("look", list[_Entry], verifies=verifies)
+        return [msgspec.structs.asdict(one) for one in found if store.position(one.name)]
+
+    def newest(self) -> str | None:
+        found: str | None = self._ask("newest", str | None)
+        return found
+
+    def fence(self) -> tuple[str, int] | None:
+        found: tuple[str, int] | None = self._ask("fence", tuple[str, int] | None)
+        return found
+
+    def delete(self, names: Sequence[str]) -> int:
+        freed: int = self._ask("delete", int, names=list(names))
+        return freed
+
+    def _ask(self, do: str, answer: Any, **more: Any) -> Any:
+        """What a pod answers is checked: its program may have written anything there."""
+        try:
+            return msgspec.json.decode(self._ask_somewhere(do, **more), type=answer)
+        except (ValueError, RecursionError):
+            raise OarlockError(
+                f"what came from the pods of {self._run.name} is no list of checkpoints"
+            ) from None
+
+    def _ask_somewhere(self, do: str, **more: Any) -> bytes:
+        order = json.dumps({"folder": self._path, "do": do, **more})
+        leader = pull_claims.leader(self._api, self._run) if self._beside is None else None
+        if leader is not None:
+            try:
+                return self._ask_in(leader, order)
+            except ApiError as error:
+                if error.status in (401, 403) or not pull_claims.has_ended(self._api, self._run):
+                    raise
+        if self._beside is None:
+            self._beside = self._pods.enter_context(claim_pod.mounted(self._api, self._run, self._purpose))
+        return self._ask_in(self._beside, order)
+
+    def _ask_in(self, pod: str, order: str) -> bytes:
+        words = ["python3", "-I", "-c", _START, _packed(), order]
+        code, said, complaint = pod_exec.run(self._api, pod, words)
+        if code:
+            lines = complaint.decode(errors="replace").strip().splitlines() or ["it said nothing"]
+            raise OarlockError(f"pod {pod} could not do it (exit code {code}): {lines[-1]}")
+        return said
+
+
+def _packed() -> str:
+    texts = [
+        (module.__name__, Path(module.__file__ or "").read_text()) for module in (store, checkpoint_folder)
+    ]
+    return base64.urlsafe_b64encode(zlib.compress(json.dumps(texts).encode(), 9)).decode()

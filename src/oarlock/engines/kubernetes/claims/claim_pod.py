@@ -1,0 +1,235 @@
+"""A pod beside a run's claims, to read them: for `pull` when the run has ended, for others any time.
+
+It is as harmless as one can be: read-only unless asked, without a token, with a deadline of its own for the
+case that nobody comes back to delete it. It carries the run's label, so that `delete` finds it, but no role:
+it is no member. It belongs to the leading Job.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from oarlock.engines.kubernetes.api.api_error import ApiError
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import CONTAINER, JOB, Identity, Object
+from oarlock.engines.kubernetes.lifecycle import identity
+from oarlock.engines.kubernetes.manifests import default_images, groups, objects, pod_template
+from oarlock.engines.kubernetes.manifests.payload import Parcel
+from oarlock.engines.shared import specs
+from oarlock.errors import OarlockError
+from oarlock.job.model import Job
+from oarlock.records.runs import RunFolder
+
+HELPER = "oarlock.dev/helper"  # a pod that is no task: what it is there for
+
+_DEADLINE = 3600  # seconds; a pull takes less
+_PATIENCE = 120.0
+_FAREWELL = 10.0
+_POLL = 0.2
+_ALIVE = "status.phase!=Succeeded,status.phase!=Failed"
+_SLEEP = (
+    f"import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit()); time.sleep({_DEADLINE})"
+)
+# What decides where a pod may run and as whom; all else of the leader's is not needed.
+_KEPT = (
+    "securityContext",
+    "imagePullSecrets",
+    "nodeSelector",
+    "tolerations",
+    "serviceAccountName",
+    "schedulerName",
+    "priorityClassName",
+)
+
+
+@dataclass(frozen=True)
+class Purpose:
+    name: str  # in the pod's name and label
+    command: tuple[str, ...]
+    is_writable: bool = False
+    image: str | None = None  # the leader's own where there is none
+    memory: tuple[str, str] = ("64Mi", "256Mi")  # asked for, and allowed
+
+
+PULL = Purpose("pull", ("python3", "-I", "-c", _SLEEP))
+
+
+@dataclass(frozen=True)
+class Prepared:
+    pod: Object
+    owner: Object | None  # the leading Job, if the cluster still has it
+
+    def owned(self, manifest: Object) -> Object:
+        return objects.owned(manifest, self.owner) if self.owner else manifest
+
+
+@contextmanager
+def mounted(api: Api, run: RunFolder, purpose: Purpose = PULL) -> Iterator[str]:
+    """The name of a running pod with the run's claims at their places; deleted again, whatever happens."""
+    prepared = prepare(api, run, purpose)
+    prepared.pod["spec"]["activeDeadlineSeconds"] = _DEADLINE
+    name = prepared.pod["metadata"]["name"]
+    try:
+        api.create(prepared.owned(prepared.pod))
+        _wait(api, name)
+        yield name
+    finally:
+        delete(api, "Pod", name)
+
+
+def prepare(api: Api, run: RunFolder, purpose: Purpose) -> Prepared:
+    """The pod's manifest, for a node where the claims can be mounted. Creates nothing."""
+    lead = identity.require(run, api)
+    who, job = identity.of(run), _job(run)
+    template = lead["spec"]["template"] if lead else _template(run.name, job)
+    pod = _manifest(who, job.name, template["spec"], purpose)
+    claims = claims_of(pod["spec"])
+    if not claims:
+        raise OarlockError(f"{run.name} keeps nothing that a pod could mount: its job has no claim")
+    exclusive = _require(api, claims)
+    user = _user(api, claims, who.leading) or _user(api, claims)
+    if user and exclusive & claims_of(user["spec"]):
+        name, owner = min(exclusive), user["metadata"]["name"]
+        look = f"`oarlock exec {run.name}` looks from inside a run"
+        raise OarlockError(
+            f"only one pod may mount claim {name} (ReadWriteOncePod), and {owner} does; {look}"
+        )
+    if user:
+        _share_node(pod["spec"], user["spec"])
+    return Prepared(pod, lead)
+
+
+def _job(run: RunFolder) -> Job:
+    return specs.job_of((run.path / "job.yaml").read_text(), str(run.path / "job.yaml"))
+
+
+def _template(run: str, job: Job) -> Object:
+    """Of a leader that the cluster has forgotten (kubernetes.ttl); any image with a Python will do."""
+    found = groups.of(job)
+    framework = "none" if job.framework == "auto" else job.framework
+    image = default_images.choose(job, found[0].part, framework).name
+    parcel = Parcel(run, job, found, {found[0].name: image}, "", "", b"", b"", "")
+    return pod_template.template(parcel, found[0], None)
+
+
+def _manifest(run: Identity, job: str, spec: Object, purpose: Purpose) -> Object:
+    volumes = [one for one in spec["volumes"] if "persistentVolumeClaim" in one]
+    names = [one["name"] for one in volumes]
+    theirs = next(one for one in spec["containers"] if one["name"] == CONTAINER)
+    mounts = [one for one in theirs["volumeMounts"] if one["name"] in names]
+    if not purpose.is_writable:
+        mounts = [{**one, "readOnly": True} for one in mounts]
+    asked, allowed = purpose.memory
+    container: Object = {
+        "name": CONTAINER,
+        "image": purpose.image or theirs["image"],
+        "command": list(purpose.command),
+        "workingDir": "/tmp",
+        "env": [{"name": "HOME", "value": "/tmp"}],
+        "resources": {"requests": {"cpu": "50m", "memory": asked}, "limits": {"memory": allowed}},
+        "securityContext": theirs["securityContext"],
+        "volumeMounts": [*mounts, {"name": "oarlock-tmp", "mountPath": "/tmp"}],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    if theirs.get("imagePullPolicy") and not purpose.image:
+        container["imagePullPolicy"] = theirs["imagePullPolicy"]
+    letters = "".join(random.SystemRandom().choices("bcdfghjkmnpqrstvwxz", k=4))
+    labels = {**run.labels, JOB: job, HELPER: purpose.name}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"{run.name}-{purpose.name}-{letters}", "labels": labels},
+        "spec": {
+            **{key: spec[key] for key in _KEPT if spec.get(key)},
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "containers": [container],
+            "volumes": [*volumes, {"name": "oarlock-tmp", "emptyDir": {}}],
+        },
+    }
+
+
+def claims_of(spec: Object) -> set[str]:
+    volumes = spec.get("volumes") or []
+    return {one["persistentVolumeClaim"]["claimName"] for one in volumes if "persistentVolumeClaim" in one}
+
+
+def _require(api: Api, claims: set[str]) -> set[str]:
+    """A pod would wait for one that is gone. Those that only one pod may mount."""
+    exclusive = set()
+    for name in sorted(claims):
+        claim = api.find("PersistentVolumeClaim", name)
+        if claim is None:
+            raise OarlockError(
+                f"claim {name} is gone from namespace {api.namespace}, and what it held with it"
+            )
+        if claim["spec"].get("accessModes") == ["ReadWriteOncePod"]:
+            exclusive.add(name)
+    return exclusive
+
+
+def _share_node(spec: Object, user: Object) -> None:
+    """A claim that only one node may mount, and that the leader or another run of the job uses: go to that
+    node. What the leader tolerates there, admission may have added: a device's taint, say."""
+    term = {"key": "metadata.name", "operator": "In", "values": [user["nodeName"]]}
+    required = {"nodeSelectorTerms": [{"matchFields": [term]}]}
+    spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    spec["tolerations"] = user.get("tolerations") or []
+
+
+def _user(api: Api, claims: set[str], labels: str = "") -> Object | None:
+    """A pod that has one of the claims on its node."""
+    found = api.all("Pod", labels, _ALIVE)
+    return next(
+        (pod for pod in found if pod["spec"].get("nodeName") and claims_of(pod["spec"]) & claims), None
+    )
+
+
+def _wait(api: Api, name: str) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        pod = api.get("Pod", name)
+        if is_up(pod):
+            return
+        if pod["status"].get("phase") in ("Failed", "Succeeded") or time.monotonic() > deadline:
+            raise OarlockError(f"the pod that mounts its claim does not start: {why(pod)}")
+        time.sleep(_POLL)
+
+
+def delete(api: Api, kind: str, name: str) -> None:
+    """Tried for a while: an API server that is away comes back, and one that comes up refuses at first. After
+    that its deadline ends the pod."""
+    until = time.monotonic() + _FAREWELL
+    while time.monotonic() < until:
+        try:
+            api.delete(kind, name, grace=0)
+            return
+        except ApiError:
+            time.sleep(_POLL)
+
+
+def is_up(pod: Object) -> bool:
+    """Whether its container runs, and will for a while."""
+    return "deletionTimestamp" not in pod["metadata"] and any(
+        one["name"] == CONTAINER and "running" in one.get("state", {})
+        for one in pod["status"].get("containerStatuses") or []
+    )
+
+
+def why(pod: Object) -> str:
+    status: dict[str, Any] = pod["status"]
+    for one in status.get("containerStatuses") or []:
+        for state in one.get("state", {}).values():
+            if state.get("reason") not in (None, "ContainerCreating"):
+                return f"{state['reason']}: {state.get('message', '')}".strip(": ")
+    for condition in status.get("conditions") or []:
+        if condition["status"] == "False" and condition.get("message"):
+            return str(condition["message"]).partition(". ")[0]
+    return str(status.get("reason") or status.get("phase"))

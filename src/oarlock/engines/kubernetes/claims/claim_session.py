@@ -1,0 +1,115 @@
+"""A pod beside a run's claims for as long as somebody looks, during training too.
+
+It is a Job of its own, whose deadline the client pushes on as long as it lives. A client that is killed, or
+whose connection is lost, leaves a Job whose deadline comes; Kubernetes then removes the pod, and the Job
+itself a few seconds later. A pod alone would stay for ever, as a failed one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from oarlock.engines.kubernetes import diagnose
+from oarlock.engines.kubernetes.api.api_error import ApiError
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import MANAGED, Identity, Object
+from oarlock.engines.kubernetes.claims import claim_pod
+from oarlock.engines.kubernetes.claims.claim_pod import HELPER, Purpose
+from oarlock.errors import OarlockError
+from oarlock.records.runs import RunFolder
+
+LEASE = 600.0  # seconds that a pod outlives a client that is gone
+# Ends at once when it is asked to: a shell that waits for its child is deaf meanwhile, unless it `wait`s.
+IDLE = ("/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done")
+
+_AFTERWARDS = 5  # seconds in which a pod that failed can be asked why
+_PATIENCE = 120.0
+_POLL = 0.1
+_WHAT = "the pod beside its claim"
+_HOPELESS = ("ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError")
+
+
+@contextmanager
+def beside(api: Api, run: RunFolder, purpose: Purpose, lease: float = LEASE) -> Iterator[str]:
+    """The name of a running pod with the run's claims at their places; gone again, whatever happens."""
+    prepared = claim_pod.prepare(api, run, purpose)
+    api.create(prepared.pod, dry_run=True)  # what admission refuses, a Job would say to nobody
+    job = _job(prepared.pod, lease)
+    name = job["metadata"]["name"]
+    over = threading.Event()
+    renewing = threading.Thread(target=_renew, args=(api, name, lease, over), daemon=True)
+    try:
+        api.create(prepared.owned(job))
+        renewing.start()
+        yield _wait(api, name)
+    finally:
+        over.set()
+        claim_pod.delete(api, "Job", name)
+
+
+def require(api: Api, pod: str) -> None:
+    """Raises OarlockError when it runs no more."""
+    found = api.find("Pod", pod)
+    if found is None:
+        raise OarlockError(f"{_WHAT} was deleted")
+    if not claim_pod.is_up(found):
+        raise OarlockError(f"{_WHAT} has ended: {_reason(api, found)}")
+
+
+def _job(pod: Object, lease: float) -> Object:
+    """Without the run's label: `stop` would suspend it, and resume it later. Its pod has it."""
+    labels = {MANAGED: "oarlock", HELPER: pod["metadata"]["labels"][HELPER]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": pod["metadata"]["name"], "labels": labels},
+        "spec": {
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": round(lease),
+            "ttlSecondsAfterFinished": _AFTERWARDS,
+            "template": {"metadata": {"labels": pod["metadata"]["labels"]}, "spec": pod["spec"]},
+        },
+    }
+
+
+def _renew(api: Api, job: str, lease: float, over: threading.Event) -> None:
+    """The deadline counts from the Job's start, of which we know only that it was not before now."""
+    began = time.monotonic()
+    while not over.wait(lease / 3):
+        deadline = round(time.monotonic() - began + lease)
+        try:
+            api.patch("Job", job, {"spec": {"activeDeadlineSeconds": deadline}})
+        except ApiError as error:
+            if error.status == 404:
+                return
+
+
+def _wait(api: Api, job: str) -> str:
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        found = api.all("Pod", f"batch.kubernetes.io/job-name={job}")
+        for pod in found:
+            if claim_pod.is_up(pod):
+                return str(pod["metadata"]["name"])
+            if pod["status"].get("phase") in ("Failed", "Succeeded"):
+                raise OarlockError(f"{_WHAT} has ended: {_reason(api, pod)}")
+        if time.monotonic() > deadline or any(_is_hopeless(pod) for pod in found):
+            reason = _reason(api, found[0]) if found else "the cluster makes none"
+            raise OarlockError(f"{_WHAT} does not start: {reason}")
+        time.sleep(_POLL)
+
+
+def _is_hopeless(pod: Object) -> bool:
+    states = [one.get("state", {}) for one in pod["status"].get("containerStatuses") or []]
+    return any(state.get("waiting", {}).get("reason") in _HOPELESS for state in states)
+
+
+def _reason(api: Api, pod: Object) -> str:
+    """In words, where we know them; else the last of the pod's own."""
+    found = diagnose.look(api, Identity(pod["metadata"]["name"]), [pod], [])
+    if found:
+        return found[0].what.removeprefix(f"{found[0].who}: ")
+    return claim_pod.why(pod).strip().rpartition("\n")[2]

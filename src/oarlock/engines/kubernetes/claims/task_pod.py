@@ -1,0 +1,30 @@
+"""Which pod hosts which task. A pod is a seat: a role and a number, with room for one member's tasks."""
+
+from __future__ import annotations
+
+from oarlock.agent.protocol.spec import Spec
+from oarlock.engines.kubernetes.api import names
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import INDEX, ROLE, Identity, Object
+from oarlock.engines.kubernetes.claims import claim_pod
+from oarlock.errors import OarlockError
+
+
+def pod_of(api: Api, run: Identity, spec: Spec, task: str) -> str:
+    """The name of the running pod that has the task, or would have it. Raises OarlockError."""
+    role, _, number = task.rpartition("-")
+    member = int(number) // spec.processes_of(role)
+    found = api.all("Pod", f"{run.selector},{ROLE}={role}")
+    seats = {_seat(pod): str(pod["metadata"]["name"]) for pod in found if claim_pod.is_up(pod)}
+    # A gang that may shrink closes ranks: tasks are given out in the order of the seats that are there.
+    names = dict(enumerate(seats[seat] for seat in sorted(seats))) if spec.is_elastic(role) else seats
+    if member not in names:
+        raise OarlockError(f"no pod of {task} is running; `oarlock status {spec.run}` says why")
+    return names[member]
+
+
+def _seat(pod: Object) -> int:
+    container = next(one for one in pod["spec"]["containers"] if one["name"] == names.CONTAINER)
+    variables = {one["name"]: one.get("value", "") for one in container.get("env") or []}
+    offset = int(variables.get("OARLOCK_SEAT_OFFSET") or 0)
+    return offset + int(pod["metadata"]["labels"].get(INDEX, 0))

@@ -1,0 +1,196 @@
+"""The record of a cluster run on this machine, written by whoever watches it: in the same files that an
+agent writes for a local run, so that every verb reads both alike.
+
+What was read and how far are committed together: a client that is killed in between leaves files that are
+longer than the last commit says, and the next one cuts them back. No line is lost or written twice. Where
+the commit itself is damaged, the files stay, all is read again, and what they have already is passed over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from oarlock.agent.lead.target_size import Wanted
+from oarlock.agent.record import log_segments, pod_lines
+from oarlock.agent.record.run_record import LINE_LIMIT
+from oarlock.engines.kubernetes.follow.pod_log import Position
+from oarlock.errors import LaterRun
+from oarlock.records.runs import RunFolder
+from oarlock.run import events
+from oarlock.run.typed import VERSION, LaterVersion, build, check_version
+from oarlock.system.atomic_file import write_durably
+
+_Log = tuple[int, str]  # its generation and task
+_AGENT: _Log = (0, "")
+_FILE = "watched.json"
+_LONGEST = 2 * LINE_LIMIT  # bytes: a line and the one before it
+
+
+class Ledger:
+    """Open only while holding the run's lock."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self.run = run
+        self._spec = run.spec()
+        kept = _kept(run)
+        self.positions = {} if kept is None else kept.positions
+        self.records = {} if kept is None else kept.records  # how many events of each of the leader's records
+        self._sizes = _whole_lines(run) if kept is None else kept.sizes
+        self._waiting: dict[str, list[str]] = {}  # lines by file, until the next commit
+        self._output: dict[_Log, list[str]] = {}  # and of tasks
+        self._committed: dict[str, Any] = {}
+        self._roll_back()
+        # What was taken before the commit was lost.
+        self._events = {} if kept is not None else Counter(events.encode(event) for event in run.events())
+        self._stamps = {} if kept is not None else _last_stamps(run)
+        self.state = events.fold(run.name, run.events())
+        self._logs = log_segments.Logs(run.path / "logs", self._spec.limits.logs)
+        if kept is None:
+            self.commit()
+
+    @property
+    def machines(self) -> int:
+        """How many pods there are to be, by the last `scale`."""
+        return Wanted(self._spec, self.state.workers).machines
+
+    def take(self, uid: str, pod: str, stamp: str, text: str) -> None:
+        """One line of a pod's log."""
+        said = pod_lines.parse(text)
+        if isinstance(said, pod_lines.EventLine):
+            self._take_event(said)
+        elif isinstance(said, pod_lines.TaskLine):
+            key = said.generation, said.task
+            if stamp > self._stamps.get(key, ""):
+                self._output.setdefault(key, []).append(f"{stamp} {said.text}")
+        else:
+            if stamp > self._stamps.get(_AGENT, ""):
+                self._append("agent.log", f"{stamp} {pod}: {text}")
+
+    def emit(self, kind: str, **fields: Any) -> None:
+        """An event of the client's own: what only it can see."""
+        self._put({"t": time.time(), "kind": kind, **fields})
+
+    def end(self, state: str, code: int, **fields: Any) -> None:
+        self.emit("end", state=state, code=code, **fields)
+
+    def commit(self) -> None:
+        """Also when nothing is new: it says when the cluster was last seen."""
+        for name, waiting in self._waiting.items():
+            path = self.run.path / name
+            with path.open("ab") as file:
+                file.write(_joined(waiting))
+            self._sizes[name] = path.stat().st_size
+        self._waiting.clear()
+        for (generation, task), waiting in self._output.items():
+            with closing(self._logs.open(generation, task)) as log:
+                log.append(_joined(waiting))
+            self._sizes[log.path.relative_to(self.run.path).as_posix()] = log.path.stat().st_size
+        self._output.clear()
+        kept = {"version": VERSION, **asdict(_Kept(self.positions, self.records, self._sizes))}
+        if kept == self._committed:
+            os.utime(self.run.path / _FILE)
+        else:
+            write_durably(self.run.path / _FILE, json.dumps(kept).encode())
+            self._committed = kept
+
+    def seal(self) -> None:
+        """The run is over: its state as it will be from now on."""
+        self.commit()
+        write_durably(self.run.path / "result.json", json.dumps(self.state.to_data(), indent=1).encode())
+
+    def _take_event(self, said: pod_lines.EventLine) -> None:
+        record = repr(said.record)
+        if said.number <= self.records.get(record, 0):
+            return  # told again by a leader that took over
+        self.records[record] = said.number
+        line = events.encode(said.event)
+        if self._events.get(line, 0):
+            self._events[line] -= 1
+        elif said.event["kind"] != "run":  # which was written here before anything ran
+            self._put(said.event)
+
+    def _put(self, event: events.Event) -> None:
+        self.state.apply(event)
+        self._append("events.jsonl", events.encode(event))
+
+    def _append(self, name: str, line: str) -> None:
+        self._waiting.setdefault(name, []).append(line)
+
+    def _roll_back(self) -> None:
+        """Segments that are gone were dropped."""
+        files = _files(self.run)
+        self._sizes = {name: size for name, size in self._sizes.items() if name in files}
+        for name, path in files.items():
+            if path.stat().st_size > self._sizes.get(name, 0):
+                os.truncate(path, self._sizes.get(name, 0))
+
+
+def _joined(waiting: list[str]) -> bytes:
+    return "".join(f"{line}\n" for line in waiting).encode("utf-8", "replace")
+
+
+@dataclass
+class _Kept:
+    positions: dict[str, Position]
+    records: dict[str, int]
+    sizes: dict[str, int]
+
+
+def _kept(run: RunFolder) -> _Kept | None:
+    """None where there is none yet, half of it, or less of the files than it says: lines that were not on the
+    disk before the power went. Raises LaterRun for a later version's."""
+    try:
+        data = json.loads((run.path / _FILE).read_bytes())
+        if not isinstance(data, dict) or not isinstance(data.get("positions"), dict):
+            return None
+        check_version(data)
+        positions = {uid: build(Position, fields) for uid, fields in data["positions"].items()}
+        kept = build(_Kept, data, positions=positions)
+        files = _files(run)
+        is_short = any(path.stat().st_size < kept.sizes.get(name, 0) for name, path in files.items())
+        return None if is_short else kept
+    except LaterVersion as later:
+        raise LaterRun(run.name, later) from None
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _files(run: RunFolder) -> dict[str, Path]:
+    found = (run.path / "events.jsonl", run.path / "agent.log", *run.path.glob("logs/*/*.log"))
+    return {path.relative_to(run.path).as_posix(): path for path in found if path.exists()}
+
+
+def _whole_lines(run: RunFolder) -> dict[str, int]:
+    """How large each file is, without a half line at its end."""
+    return {
+        name: path.stat().st_size - len(_end(path).rpartition(b"\n")[2]) for name, path in _files(run).items()
+    }
+
+
+def _last_stamps(run: RunFolder) -> dict[_Log, str]:
+    """How far each log goes."""
+    found = {_AGENT: [run.path / "agent.log"]}
+    for generation in log_segments.generations(run.path / "logs"):
+        for task, parts in log_segments.listed(run.path / "logs" / str(generation)).items():
+            found[generation, task] = [part.path for part in parts]
+    return {
+        log: max((_last_stamp(path) for path in paths if path.exists()), default="")
+        for log, paths in found.items()
+    }
+
+
+def _last_stamp(path: Path) -> str:
+    return _end(path).rpartition(b"\n")[0].rpartition(b"\n")[2].partition(b" ")[0].decode(errors="replace")
+
+
+def _end(path: Path) -> bytes:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _LONGEST))
+        return file.read()

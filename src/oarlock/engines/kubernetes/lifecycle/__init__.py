@@ -1,0 +1,4 @@
+"""What changes a run on its cluster: submit, ask, stop, resume, scale, delete, repair.
+
+Imports `api` and `manifests`.
+"""

@@ -1,0 +1,48 @@
+"""Putting a question to a run's leading agent, through exec in its pod."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from oarlock.agent.net.control import UnreachableError
+from oarlock.agent.protocol.pod_paths import AGENT
+from oarlock.engines.kubernetes.api import pod_exec
+from oarlock.engines.kubernetes.api.api_error import ApiError
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import Identity, Object
+
+_ASK = f"import sys; sys.path.append('{AGENT}'); from oarlock.agent.pod.ask import main; main()"
+
+
+def leading(api: Api, run: Identity) -> list[Object]:
+    """The pods in which it may be; one that is being replaced, or stopped, among them."""
+    found = api.all("Pod", run.leading)
+    return [pod for pod in found if pod["status"].get("phase") == "Running"]
+
+
+def ask(api: Api, pod: Object, question: dict[str, Any]) -> dict[str, Any]:
+    """The agent's answer. Raises UnreachableError while there is none, and ApiError."""
+    try:
+        words = ["python3", "-I", "-c", _ASK, json.dumps(question)]
+        code, said, complaint = pod_exec.run(api, pod["metadata"]["name"], words)
+    except ApiError as error:
+        if error.is_transient:
+            raise UnreachableError(str(error)) from None  # its pod may be on its way out
+        raise
+    if code:
+        raise UnreachableError(complaint.decode(errors="replace").strip().rpartition("\n")[2])
+    answer: dict[str, Any] = json.loads(said)
+    if answer.get("unreachable"):
+        raise UnreachableError(answer["why"])
+    return answer
+
+
+def hurry(api: Api, run: Identity) -> None:
+    """Have all tasks of a run whose pods are being deleted killed. A kubelet goes on with the grace that it
+    began with, whatever a later deletion says (kubernetes#83916), and a Job's own has all of it."""
+    try:
+        for pod in leading(api, run):
+            ask(api, pod, {"ask": "leave"})
+    except (UnreachableError, ApiError):
+        pass  # it has left, or was never there: tasks do not outlive that for long

@@ -1,0 +1,76 @@
+"""Finishing what a client that died in the middle had begun: to send, to stop or to scale a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import COMPLETE, LEAD, ROLE, STOPPED, Object
+from oarlock.engines.kubernetes.lifecycle import identity, stop_delete, submit
+from oarlock.errors import OarlockError
+from oarlock.records.runs import RunFolder
+
+_GOING = 60.0  # seconds for what is half there to go
+
+
+def repair(api: Api, jobs: Sequence[Object]) -> None:
+    """What was to be stopped is stopped, what was to be started starts."""
+    lead = _complete(jobs)
+    if lead is None:
+        return
+    is_stopped = STOPPED in _notes(lead)
+    for job in jobs:
+        is_suspended = bool(job["spec"].get("suspend"))
+        if is_stopped and not is_suspended:
+            api.change("Job", job, {"spec": {"suspend": True}})
+        elif not is_stopped and is_suspended and not lead["spec"].get("suspend"):
+            submit.resume(api, job)
+
+
+def match(api: Api, jobs: Sequence[Object], workers: int | None) -> None:
+    """As many pods as the leader was last asked to have workers, if it was. It is asked before its Job is
+    changed: who has looked at the Jobs first, and then at what it says, knows nothing older from it."""
+    lead = _complete(jobs)
+    if workers is None or lead is None or STOPPED in _notes(lead):
+        return
+    followers = [job for job in jobs if job is not lead and _role(job) == "worker"]
+    count = workers - (_role(lead) == "worker")
+    if len(followers) == 1 and followers[0]["spec"].get("parallelism") != count:
+        stop_delete.scale(api, followers[0], count)
+
+
+def settle(run: RunFolder, api: Api) -> bool:
+    """Whether the run is really there. One whose client died while sending it is gone on with if all of it
+    was created, and removed, with its record, if not."""
+    if not (run.path / submit.UNSENT).exists():
+        return True
+    try:
+        held = run.hold(seconds=0)
+    except OarlockError:
+        return True  # it is being sent right now
+    try:
+        who = identity.of(run)
+        jobs = submit.jobs_of(api, who)
+        if _complete(jobs) is not None:
+            repair(api, jobs)
+            (run.path / submit.UNSENT).unlink()
+            return True
+        stop_delete.delete(api, who, now=True, patience=_GOING)
+        run.remove()
+        return False
+    finally:
+        os.close(held)
+
+
+def _complete(jobs: Sequence[Object]) -> Object | None:
+    """The leading Job of a run that was sent to the end."""
+    return next((job for job in jobs if LEAD in job["metadata"]["labels"] and COMPLETE in _notes(job)), None)
+
+
+def _notes(job: Object) -> Object:
+    return job["metadata"].get("annotations") or {}
+
+
+def _role(job: Object) -> str:
+    return str(job["spec"]["template"]["metadata"]["labels"].get(ROLE, ""))

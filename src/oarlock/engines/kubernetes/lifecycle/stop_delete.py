@@ -1,0 +1,171 @@
+"""Ending a run on its cluster: stop it so that it can go on, or delete it and prove that it is gone."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+
+from oarlock.agent.protocol.spec import Spec
+from oarlock.engines.kubernetes.api.client import Api, uid_of
+from oarlock.engines.kubernetes.api.names import (
+    JOB,
+    LEAD,
+    MANAGED,
+    OWNER,
+    QUEUE,
+    RESULT,
+    RUN,
+    STOPPED,
+    Identity,
+    Object,
+)
+from oarlock.engines.kubernetes.lifecycle import ask_leader, submit
+from oarlock.engines.kubernetes.manifests import groups
+from oarlock.engines.kubernetes.manifests.payload import Parcel
+from oarlock.engines.shared import specs
+from oarlock.errors import LaterRun, OarlockError
+from oarlock.run.typed import LaterVersion
+
+# All that a run may have made, in the order in which it is deleted: first what makes other things.
+KINDS = ("Job", "Pod", "Service", "ConfigMap", "Secret", "NetworkPolicy")
+_POLL = 0.1
+_GOING = 60.0  # seconds for objects to go
+
+
+def stop(api: Api, run: Identity, *, now: bool = False) -> None:
+    """Suspend its Jobs: the pods get SIGTERM and the grace, and `resume` brings them back."""
+    jobs = sorted(submit.jobs_of(api, run), key=lambda job: LEAD not in job["metadata"]["labels"])
+    for job in jobs:
+        change: Object = {"spec": {"suspend": True}}
+        if LEAD in job["metadata"]["labels"]:
+            change["metadata"] = {"annotations": {STOPPED: "stopped by the user"}}
+        api.change("Job", job, change)
+    if now:
+        for pod in api.all("Pod", run.members):
+            api.delete("Pod", pod["metadata"]["name"], grace=1, only=uid_of(pod))
+        ask_leader.hurry(api, run)
+
+
+def resume(api: Api, run: Identity) -> Object:
+    """Go on with a run: its Jobs where they were only stopped, new ones where they have ended. The leading
+    one, as it is now."""
+    jobs = sorted(submit.jobs_of(api, run), key=lambda job: LEAD not in job["metadata"]["labels"])
+    if not jobs:
+        raise OarlockError(f"{run.name} is no longer on the cluster; `oarlock run` starts another")
+    if STOPPED not in jobs[0]["metadata"].get("annotations", {}):
+        parcel = unpacked(api, run, jobs)
+        delete(api, run, now=True, patience=_GOING)
+        return submit.submit(api, parcel)
+    for job in jobs:
+        change: Object = {"metadata": {"annotations": {STOPPED: None, RESULT: None}}}
+        if QUEUE not in job["metadata"]["labels"]:  # else it is for Kueue to resume
+            change["spec"] = {"suspend": False}
+        api.change("Job", job, change)
+    return jobs[0]
+
+
+def unpacked(api: Api, run: Identity, jobs: list[Object]) -> Parcel:
+    """The run as it was sent, but as large as it was made since, out of its own objects, to be sent again."""
+    maps = api.all("ConfigMap", run.selector)
+    binary = {name: data for one in maps for name, data in (one.get("binaryData") or {}).items()}
+    data = {name: text for one in maps for name, text in (one.get("data") or {}).items()}
+    spec = spec_in(data, run.name)
+    job = specs.job_of(data["job.yaml"], f"job.yaml of {run.name}")
+    known = {one["metadata"]["name"].removeprefix(f"{run.name}-"): one["spec"] for one in jobs}
+    parts = sorted(name for name in binary if name.startswith("program.tar.gz."))
+    return Parcel(
+        run=run.name,
+        job=job,
+        groups=tuple(replace(group, count=known[group.name]["parallelism"]) for group in groups.of(job)),
+        images={name: one["template"]["spec"]["containers"][0]["image"] for name, one in known.items()},
+        spec=replace(spec, resumed=spec.resumed + 1).to_json(),
+        written=data["job.yaml"],
+        agent=base64.b64decode(binary["agent.zip"]),
+        program=b"".join(base64.b64decode(binary[name]) for name in parts),
+        token=secrets.token_hex(32),
+        framework="torch" if "torch" in spec.modules else "none",
+        id=spec.id,
+        owner=(jobs[0]["metadata"].get("annotations") or {}).get(OWNER, ""),  # whose it was, it remains
+    )
+
+
+def spec_in(data: Mapping[str, str], run: str) -> Spec:
+    """Out of a run's ConfigMap, which another version may have written. Raises OarlockError."""
+    try:
+        return Spec.from_json(data["spec.json"])
+    except LaterVersion as later:
+        raise LaterRun(run, later) from None
+    except (ValueError, KeyError) as problem:
+        raise OarlockError(f"the ConfigMap of {run} is damaged: {problem}") from None
+
+
+def scale(api: Api, job: Object, count: int) -> None:
+    """With no completions left a Job is complete, and could never grow again."""
+    change = {"parallelism": count, **({"completions": count} if count else {})}
+    api.change("Job", job, {"spec": change})
+
+
+def delete(api: Api, run: Identity, *, now: bool, patience: float) -> None:
+    """Everything but the claims, and wait until none of it is left. Raises OarlockError if some is."""
+    for kind in KINDS:
+        api.delete_all(kind, run.selector)
+    if now:
+        ask_leader.hurry(api, run)
+        for pod in api.all("Pod", run.selector):
+            api.delete("Pod", pod["metadata"]["name"], grace=0, only=uid_of(pod))
+    left: list[str] = []
+
+    def is_gone() -> bool:
+        left[:] = remaining(api, run)
+        return not left
+
+    if not _wait(is_gone, patience):
+        raise OarlockError(f"after {patience:g} s there is still {', '.join(left[:5])}")
+
+
+def remaining(api: Api, run: Identity) -> list[str]:
+    """What there is of the run on the cluster, claims apart."""
+    found = [(kind, one) for kind in KINDS for one in api.all(kind, run.selector)]
+    return [f"{kind}/{one['metadata']['name']}" for kind, one in found]
+
+
+def claims_of(api: Api, job: str) -> list[Object]:
+    """Those that Oarlock made for a job."""
+    return api.all("PersistentVolumeClaim", f"{MANAGED}=oarlock,{JOB}={job}")
+
+
+def is_mine(api: Api, found: Object) -> bool:
+    """Whether this user made it; those of earlier versions do not say."""
+    return bool(found["metadata"].get("annotations", {}).get(OWNER, api.user) == api.user)
+
+
+def users_of(api: Api, job: str, but: Collection[str]) -> list[str]:
+    """Other runs of the job that are on the cluster."""
+    labels = [found["metadata"]["labels"] for found in api.all("Job", f"{MANAGED}=oarlock,{JOB}={job}")]
+    return sorted({one[RUN] for one in labels if RUN in one} - set(but))
+
+
+def delete_claims(api: Api, claims: Collection[Object], patience: float) -> None:
+    for claim in claims:
+        api.delete("PersistentVolumeClaim", claim["metadata"]["name"], only=uid_of(claim))
+    left = {claim["metadata"]["uid"] for claim in claims}
+
+    def is_gone() -> bool:
+        found = api.all("PersistentVolumeClaim", f"{MANAGED}=oarlock") if left else []
+        return not any(one["metadata"]["uid"] in left for one in found)
+
+    if not _wait(is_gone, patience):
+        names = ", ".join(claim["metadata"]["name"] for claim in claims)
+        raise OarlockError(f"after {patience:g} s there is still claim {names}")
+
+
+def _wait(done: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL)
+    return True

@@ -1,0 +1,98 @@
+"""From a job file to a parcel: read the program's folder, choose images, write the agents' spec."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+
+from oarlock.agent.protocol.pod_paths import PROGRAM, SECRET, STORE
+from oarlock.agent.protocol.spec import Spec
+from oarlock.engines.kubernetes.api.names import PORT
+from oarlock.engines.kubernetes.manifests import default_images, groups
+from oarlock.engines.kubernetes.manifests.payload import PART, Parcel
+from oarlock.engines.shared import specs
+from oarlock.errors import JobError
+from oarlock.job.job_file import JobFile
+from oarlock.job.model import Job, Limits, to_data
+from oarlock.program import bundle, frameworks
+
+_RENDEZVOUS = 1800.0  # seconds, unless the job says otherwise
+
+
+def pack(
+    jobfile: JobFile, run: str, part: int = PART, is_new: bool = False, id: str = "", owner: str = ""
+) -> Parcel:
+    """Raises JobError for a folder that is too big to travel. `is_new`: the run's name was just made up."""
+    job = jobfile.job
+    packed = bundle.pack(jobfile.folder)
+    if job.program is not None and job.program not in packed.files:
+        raise JobError(
+            f"{job.program} is ignored and would stay behind; `!{job.program}` in .oarlockignore takes it"
+        )
+    framework = frameworks.framework_of(job, jobfile.folder)
+    found = groups.of(job)
+    chosen = {group.name: default_images.choose(job, group.part, framework) for group in found}
+    lacking = dict.fromkeys(package for image in chosen.values() for package in image.pip)
+    spec = spec_for(job, jobfile.folder, run, (*lacking, *job.pip), id)
+    # Without a claim every pod that leads looks like the first.
+    spec = replace(spec, is_new=is_new and job.kubernetes.claim is not None)
+    return Parcel(
+        run=run,
+        job=job,
+        groups=found,
+        images={name: image.name for name, image in chosen.items()},
+        spec=spec.to_json(),
+        written=yaml.safe_dump(to_data(job), sort_keys=False),
+        agent=bundle.agent_zip(),
+        program=packed.data,
+        files=len(packed.files),
+        size=packed.size,
+        withheld=packed.withheld,
+        token=secrets.token_hex(32),
+        framework=framework,
+        part=part,
+        id=spec.id,
+        owner=owner,
+    )
+
+
+def spec_for(job: Job, folder: Path, run: str, pip: tuple[str, ...] = (), id: str = "") -> Spec:
+    """The same for every pod; who it is, a pod learns from its variables."""
+    record = f"{STORE}/runs/{run}"
+    spec = specs.resolve(job, folder, run)
+    if job.limits.rendezvous == Limits().rendezvous:  # images have to be pulled, nodes may have to be added
+        spec = replace(spec, limits=replace(spec.limits, rendezvous=_RENDEZVOUS))
+    return replace(
+        spec,
+        folder=record,
+        cwd=PROGRAM,
+        folders=_folders(job, record),
+        snapshots=_place(job.storage.snapshots) or "",
+        machines=sum(group.count for group in groups.of(job)),
+        brings_crew=False,
+        port=PORT,
+        id=id or secrets.token_hex(8),
+        pip=list(pip),
+        secret=f"{SECRET}/token",
+        is_replaced=True,
+    )
+
+
+def _folders(job: Job, record: str) -> dict[str, str]:
+    defaults = {
+        "data": f"{STORE}/data/{job.name}",
+        "checkpoints": f"{record}/checkpoints",
+        "model": f"{record}/model",
+        "logs": f"{record}/tensorboard",
+    }
+    return {kind: _place(getattr(job.storage, kind)) or default for kind, default in defaults.items()}
+
+
+def _place(asked: str | None) -> str | None:
+    """A relative folder is on the claim: below the program it would go with the pod."""
+    if asked is None or "://" in asked or asked.startswith("/"):
+        return asked
+    return f"{STORE}/{Path(asked).as_posix()}"

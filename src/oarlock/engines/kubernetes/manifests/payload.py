@@ -1,0 +1,58 @@
+"""Everything that a run consists of, before it becomes objects. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from oarlock.engines.kubernetes.api.names import JOB, Identity
+from oarlock.engines.kubernetes.manifests.groups import Group
+from oarlock.job.model import Job
+
+PART = 1024 * 1024  # bytes in a ConfigMap, by the API server's rule
+
+
+@dataclass(frozen=True)
+class Parcel:
+    run: str
+    job: Job
+    groups: tuple[Group, ...]  # the leader first
+    images: Mapping[str, str]  # by group
+    spec: str  # as JSON
+    written: str  # the job, as YAML: for other clients
+    agent: bytes
+    program: bytes
+    token: str
+    framework: str = "none"
+    files: int = 0  # of the program, and their bytes
+    size: int = 0
+    withheld: tuple[str, ...] = ()  # of the program's folder, what may hold credentials
+    part: int = PART
+    id: str = ""  # the spec's
+    owner: str = ""  # the user who sends it, as the cluster calls them; not known to a rendering
+
+    @property
+    def leader(self) -> Group:
+        return self.groups[0]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return {**self.job.kubernetes.labels, **self.identity.labels, JOB: self.job.name}
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.run, self.id)
+
+    @property
+    def code(self) -> dict[str, bytes]:
+        """The program's archive by the ConfigMaps that carry it; the first has the agent and the spec too."""
+        room = self.part - len(self.agent) - len(self.spec.encode()) - len(self.written.encode())
+        cuts = [0, *range(room, len(self.program), self.part)]
+        ends = [*cuts[1:], len(self.program)]
+        return {
+            f"{self.run}-code-{number}": self.program[start:end]
+            for number, (start, end) in enumerate(zip(cuts, ends, strict=True))
+        }
+
+    def name_of(self, group: Group) -> str:
+        return f"{self.run}-{group.name}"

@@ -1,0 +1,96 @@
+"""A run as a file for `kubectl apply`, which needs Oarlock no more. Asks no cluster."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+import yaml
+
+from oarlock import __version__
+from oarlock.engines.kubernetes.api.names import Object, selecting
+from oarlock.engines.kubernetes.manifests import objects, packing
+from oarlock.engines.kubernetes.manifests.payload import PART, Parcel
+from oarlock.job.job_file import JobFile
+
+# kubectl writes what it applies into an annotation of the object, and all annotations together may have
+# 256 KiB. Base64 makes four bytes of three.
+_ANNOTATION = 256 * 1024
+_PART = 180 * 1024
+# Deleted by the run's label; the pods go with their Jobs, and claims do not carry it.
+_KINDS = "job,service,networkpolicy,configmap,secret"
+
+
+@dataclass(frozen=True)
+class Rendered:
+    parcel: Parcel
+    objects: list[Object]
+
+    @property
+    def fits_annotations(self) -> bool:
+        """Whether `kubectl apply` takes it as it is, or only with --server-side."""
+        return all(len(json.dumps(one)) < _ANNOTATION for one in self.objects)
+
+
+def render(jobfile: JobFile, run: str) -> Rendered:
+    parcel = packing.pack(jobfile, run, part=_PART)
+    head = len(parcel.agent) + len(parcel.spec.encode()) + len(parcel.written.encode())
+    if head >= _PART:
+        parcel = replace(parcel, part=PART)
+    namespace = jobfile.job.kubernetes.namespace
+    return Rendered(parcel, [_placed(one, namespace) for one in objects.standalone(parcel)])
+
+
+def to_yaml(rendered: Rendered) -> str:
+    documents = yaml.dump_all(
+        rendered.objects, Dumper=_Dumper, sort_keys=False, explicit_start=True, allow_unicode=True, width=110
+    )
+    return _preface(rendered) + documents
+
+
+def _placed(manifest: Object, namespace: str | None) -> Object:
+    if namespace is None:
+        return manifest
+    return {**manifest, "metadata": {"namespace": namespace, **manifest["metadata"]}}
+
+
+def _preface(rendered: Rendered) -> str:
+    parcel = rendered.parcel
+    run, settings = parcel.run, parcel.job.kubernetes
+    kubectl = "kubectl"
+    kubectl += f" --context '{settings.context}'" if settings.context else ""
+    kubectl += f" -n {settings.namespace}" if settings.namespace else ""
+    apply = "apply -f" if rendered.fits_annotations else "apply --server-side -f"
+    lines = [
+        f"Run {run} of job {parcel.job.name}, by Oarlock {__version__}. It trains as soon as it is applied,",
+        "and supervises itself. Keep this file to yourself: the Secret in it holds the run's token, made for",
+        "this rendering, and whoever has it can take part in the run. For another run, render again.",
+        "",
+        f"start    {kubectl} {apply} FILE",
+        f"follow   {kubectl} logs -f job/{parcel.name_of(parcel.leader)}   # once its pod runs",
+        f"remove   {kubectl} delete {_KINDS} -l {selecting(run)}",
+    ]
+    for claim in objects.claims(parcel):
+        name = claim["metadata"]["name"]
+        lines.append(f"         which keeps the claim {name}: {kubectl} delete pvc {name}")
+    return "".join(f"# {line}".rstrip() + "\n" for line in lines)
+
+
+class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    """As kubectl's reader understands it, which is not the one that PyYAML writes for."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: Any, text: str) -> Any:
+    if "\n" in text:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|")
+    # `1e3` and `y` are texts to PyYAML, a number and a truth to kubectl. Words are quoted where PyYAML does.
+    is_word = re.match("[A-Za-z/].", text) is not None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if is_word else '"')
+
+
+_Dumper.add_representer(str, _text)

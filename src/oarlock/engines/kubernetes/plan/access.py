@@ -1,0 +1,168 @@
+"""What a cluster lets this user do, asked one by one. Creates nothing.
+
+What the server does not tell is None, which is an answer too: `edit` may not list storage classes, and no
+server says whether its nodes can pull an image.
+"""
+
+from __future__ import annotations
+
+import time
+from email.utils import parsedate_to_datetime
+from typing import NamedTuple
+
+from oarlock.engines.kubernetes.api.api_error import ApiError
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import MANAGED, Object
+
+OLDEST = (1, 29)
+_LEVEL = "pod-security.kubernetes.io/enforce"
+_IS_DEFAULT = "storageclass.kubernetes.io/is-default-class"
+
+
+class Need(NamedTuple):
+    """What one resource is used for: each of Kubernetes' verbs, and the verbs of ours that need it."""
+
+    resource: str
+    group: str
+    verbs: dict[str, str]
+    is_vital: bool = True  # without it there is no run at all
+
+    @property
+    def name(self) -> str:
+        return f"{self.resource}.{self.group}" if self.group else self.resource
+
+
+_MADE = {"create": "run", "list": "delete", "deletecollection": "delete"}
+NEEDS = (
+    Need(
+        "jobs",
+        "batch",
+        {
+            "create": "run",
+            "get": "status",
+            "list": "run, status, stop, delete",
+            "patch": "run, stop, scale",
+            "delete": "run, delete",
+            "deletecollection": "delete",
+        },
+    ),
+    Need(
+        "pods",
+        "",
+        {
+            "create": "run, plan, pull",
+            "get": "pull",
+            "list": "run, status, logs, attach",
+            "watch": "run, logs, attach",
+            "patch": "run, attach",
+            "delete": "stop, delete, pull",
+            "deletecollection": "delete",
+        },
+    ),
+    Need("configmaps", "", _MADE),
+    Need("secrets", "", _MADE),
+    Need("services", "", {"create": "run", "list": "delete", "delete": "delete"}),
+    Need("networkpolicies", "networking.k8s.io", _MADE),
+    Need(
+        "persistentvolumeclaims",
+        "",
+        {"create": "run", "get": "plan", "list": "delete", "delete": "delete --volumes"},
+    ),
+    Need("pods/log", "", {"get": "run, logs, attach"}),
+    Need("pods/exec", "", {"get": "stacks, pull", "create": "stacks, pull"}, is_vital=False),
+    Need("pods/eviction", "", {"create": "chaos"}, is_vital=False),
+    Need("events", "", {"list": "run, status"}, is_vital=False),
+    Need("resourcequotas", "", {"list": "plan"}, is_vital=False),
+    Need("limitranges", "", {"list": "doctor"}, is_vital=False),
+)
+
+
+class Greeting(NamedTuple):
+    version: str
+    ahead: float | None  # seconds that the server's clock is ahead of ours
+
+    @property
+    def is_new_enough(self) -> bool | None:
+        major, _, minor = self.version.lstrip("v").partition(".")
+        try:
+            return (int(major), int(minor.partition(".")[0])) >= OLDEST
+        except ValueError:
+            return None
+
+
+def greet(api: Api) -> Greeting:
+    """Version and clock. Raises ApiError; a server that knows nobody here is found out by `who`."""
+    before = time.time()
+    answer = api.send("GET", "version")
+    now = (before + time.time()) / 2
+    ahead: float | None
+    try:
+        # The header has whole seconds, cut off.
+        ahead = parsedate_to_datetime(answer.headers["Date"]).timestamp() + 0.5 - now
+    except (KeyError, ValueError, TypeError):
+        ahead = None
+    return Greeting(str(answer.json().get("gitVersion", "")), ahead)
+
+
+def lacking(api: Api, need: Need) -> list[str]:
+    """Those of Kubernetes' verbs that this user may not use on it."""
+    resource, _, below = need.resource.partition("/")
+    return [verb for verb in need.verbs if not api.review(verb, need.group, resource, below)]
+
+
+def pod_security(api: Api) -> str | None:
+    """restricted, baseline or privileged: what the namespace's label says, else what a dry run shows."""
+    try:
+        namespace = api.raw(f"api/v1/namespaces/{api.namespace}")
+        told = (namespace["metadata"].get("labels") or {}).get(_LEVEL)
+        if told is not None:
+            return str(told)
+    except ApiError as error:
+        if error.status not in (403, 404):
+            raise
+    for pod in (_probe(), _probe(hostNetwork=True)):
+        refused_by = _refused_by(api, pod)
+        if refused_by != "":
+            return refused_by
+    return "privileged"
+
+
+def has_default_class(api: Api) -> bool | None:
+    try:
+        classes = api.raw("apis/storage.k8s.io/v1/storageclasses")["items"]
+    except ApiError as error:
+        if error.status == 403:
+            return None
+        raise
+    return any((one["metadata"].get("annotations") or {}).get(_IS_DEFAULT) == "true" for one in classes)
+
+
+def listed(api: Api, kind: str) -> list[Object] | None:
+    """All of a kind, None where that is not for this user to see."""
+    try:
+        return api.all(kind)
+    except ApiError as error:
+        if error.status == 403:
+            return None
+        raise
+
+
+def _probe(**spec: object) -> Object:
+    """Never created. What `restricted` refuses and `baseline` takes, unless it asks for more."""
+    resources = {"requests": {"cpu": "1m", "memory": "1Mi"}, "limits": {"cpu": "1m", "memory": "1Mi"}}
+    container = {"name": "main", "image": "probe", "resources": resources}
+    metadata = {"generateName": "oarlock-doctor-", "labels": {MANAGED: "oarlock"}}
+    described = {"containers": [container], "automountServiceAccountToken": False, **spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": described}
+
+
+def _refused_by(api: Api, pod: Object) -> str | None:
+    """The level that refuses it, '' if it would be taken, None if something else is in the way."""
+    try:
+        api.create(pod, dry_run=True)
+        return ""
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        _, found, level = error.message.partition('violates PodSecurity "')
+        return level.partition(":")[0] if found else None

@@ -1,0 +1,129 @@
+"""What a folder of checkpoints holds, and deleting from it.
+
+On this machine it is called; into a pod it travels as text (`python3 -c`), with the store that it reads. So
+it imports nothing else of ours, and any Python 3.9 runs it.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from oarlock.checkpoints.store import Checkpoint, Manifest, Store, position, verify
+
+Entry = dict[str, Any]  # name, step, generation, epoch, saved, workers, size, metrics, where, state, why
+FOLDER = "folder"
+
+
+class Folder:
+    def __init__(self, path: str) -> None:
+        self._store = Store(path)
+
+    def look(self, verifies: bool) -> list[Entry]:
+        """All but drafts, newest first."""
+        entries = []
+        for name in self._store.names():
+            path = self._store.folder / name
+            found = self._store.read(path)
+            manifest = found.manifest if isinstance(found, Checkpoint) else {}
+            why = found if isinstance(found, str) else verify(found) if verifies else None
+            if path.exists():  # else retention has taken it away under our hands
+                entries.append(entry(name, FOLDER, manifest, why, verifies) | {"size": _size(path)})
+        return entries
+
+    def newest(self) -> str | None:
+        """The name of the newest whole one."""
+        found, _ = self._store.newest()
+        return found.name if found else None
+
+    def fence(self) -> tuple[str, int] | None:
+        return self._store.fence()
+
+    def delete(self, names: Sequence[str]) -> int:
+        """Bytes that it has freed."""
+        freed = 0
+        for name in names:
+            if position(name) is None:
+                raise OSError(errno.EINVAL, "no name of a checkpoint", name)
+            path = self._store.folder / name
+            taken = _taken(path)
+            try:
+                self._store.delete(Checkpoint(path, 0, 0, {}))
+                freed += taken
+            except FileNotFoundError:
+                pass  # somebody else was faster
+        return freed
+
+
+def entry(name: str, where: str, manifest: Manifest, why: str | None, is_verified: bool) -> Entry:
+    _, step, generation = name.partition("_")[0].split("-")
+    metrics = manifest.get("metrics") or {}
+    return {
+        "name": name,
+        "step": int(step),
+        "generation": int(generation[1:]),
+        "epoch": _number(manifest.get("epoch")),
+        "saved": _number(manifest.get("saved")),
+        "workers": _number(manifest.get("world")),
+        "size": sum(file["size"] for file in manifest.get("files", {}).values()),
+        "metrics": {key: _plain(value) for key, value in metrics.items()},
+        "where": where,
+        "state": "broken" if why else "whole" if is_verified else "complete",
+        "why": why,
+    }
+
+
+def _number(value: Any) -> Any:
+    """None for what is none: the manifest is somebody's."""
+    return value if type(value) in (int, float) and math.isfinite(value) else None
+
+
+def _plain(value: Any) -> Any:
+    """nan and the infinities are no JSON."""
+    return value if _number(value) is not None or isinstance(value, (bool, str)) else str(value)
+
+
+def _size(path: Path) -> int:
+    return sum(one.st_size for one in _files(path))
+
+
+def _taken(path: Path) -> int:
+    """On the disk: a sparse file is smaller than it says."""
+    return sum(one.st_blocks * 512 for one in _files(path))
+
+
+def _files(path: Path) -> Iterator[os.stat_result]:
+    for one in path.rglob("*"):
+        try:
+            found = one.lstat()
+        except FileNotFoundError:
+            continue
+        if stat.S_ISREG(found.st_mode):
+            yield found
+
+
+def main() -> None:
+    """The argument: {"folder", "do", ...} as JSON; the answer likewise."""
+    order = json.loads(sys.argv[1])
+    folder = Folder(order["folder"])
+    try:
+        if order["do"] == "look":
+            answer: Any = folder.look(order["verifies"])
+        elif order["do"] == "delete":
+            answer = folder.delete(order["names"])
+        else:
+            answer = folder.newest() if order["do"] == "newest" else folder.fence()
+    except OSError as error:
+        sys.exit(f"{error.filename or order['folder']}: {error.strerror or error}")
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""A run's snapshots in object storage, as somebody at the keyboard wants them: listed, read through, deleted,
+brought here. The agent's own way to them is `agent/snapshots/children.py`."""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from oarlock.agent.protocol.spec import Spec
+from oarlock.checkpoints import redact
+from oarlock.checkpoints.bucket import CLAIM, LARGEST_MANIFEST, MANIFEST, PART, Bucket, is_here
+from oarlock.checkpoints.store import Manifest, is_not_of, unseal
+from oarlock.engines.shared.checkpoint_folder import Entry, entry
+from oarlock.errors import OarlockError
+from oarlock.wording import printable
+
+_NAME = re.compile("(?:step-([0-9]{1,18})-g([0-9]{1,18})|model)(?:_([0-9]{1,18}))?")
+_PATIENCE = 20.0  # seconds for one request
+_TRIES = 3  # for a part of a file that is read
+_AT_ONCE = 8  # manifests
+_SETTINGS = ("AWS_", "GOOGLE_", "AZURE_")
+_HARMLESS = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_BUCKETS = ("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
+_INCOMPLETE = "its upload was not completed"
+
+T = TypeVar("T")
+
+
+class Snapshots:
+    """Raises OarlockError with what the store says where it cannot be asked."""
+
+    def __init__(self, spec: Spec, is_ours: bool) -> None:
+        """`is_ours`: this machine sent the run. What somebody else's says must not decide which server sees
+        our credentials."""
+        self._top = spec.snapshots
+        self.url = f"{spec.snapshots}/{spec.run}"
+        if not is_here():
+            fix = "pip install 'oarlock[storage]'"
+            raise OarlockError(f"the snapshots in {self._top} cannot be read without obstore: {fix}")
+        if "://" not in self._top and not Path(self._top).is_dir():
+            raise OarlockError(f"the snapshots in {self._top} are gone: there is no such folder")
+        # As its agents have them; which server it is, for one.
+        settings = {key: text for key, text in spec.env.items() if key.startswith(_SETTINGS)}
+        os.environ.update(settings if is_ours else _harmless(spec.run, self._top, settings))
+        self._bucket = self._ask(lambda: _Bucket(spec.snapshots, spec.run, _PATIENCE))
+        self._files = self._ask(self._bucket.contents)
+        self._manifests: dict[str, Manifest | str] = {}
+
+    def look(self, verifies: bool) -> list[Entry]:
+        """Checkpoints, newest first, and models."""
+        self._read_manifests()
+        return [self._entry(name, verifies) for name in self._names()]
+
+    def newest(self) -> str | None:
+        """The name of the newest complete one."""
+        self._read_manifests()
+        return next((name for name in self._steps() if self._trouble(name) is None), None)
+
+    def delete(self, names: Sequence[str]) -> int:
+        """Bytes that it has freed. The manifest goes first: what is left of one is not complete."""
+        freed = 0
+        for name in names:
+            files = self._files.pop(name)
+            order = sorted(files, key=lambda file: (file == CLAIM, file != MANIFEST))
+            self._ask(partial(self._bucket.delete, name, order[:1]))
+            self._ask(partial(self._bucket.delete, name, order[1:]))
+            freed += sum(files.values())
+        return freed
+
+    def choose(self, kind: str, step: int | None) -> str | None:
+        """The newest complete one of a kind, `model` or `checkpoints`; of that step, if one is given."""
+        self._read_manifests()
+        names = self._steps() if kind == "checkpoints" else [one for one in self._names() if _is_model(one)]
+        matching = [name for name in names if step is None or _order(name)[0] == step]
+        return next((name for name in matching if self._trouble(name) is None), None)
+
+    def bring(self, name: str, folder: Path, show: Callable[[int], None]) -> tuple[int, int]:
+        """Its files into a new folder, compared with their checksums: how many, and their bytes."""
+        manifest = self._manifests[name]
+        assert isinstance(manifest, dict)
+        for file, told in manifest["files"].items():
+            target = folder / file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            crc = 0
+            with target.open("wb") as sink:
+                for piece in self._pieces(name, file, told["size"]):
+                    crc = zlib.crc32(piece, crc)
+                    sink.write(piece)
+                    show(len(piece))
+            if f"{crc:08x}" != told["crc32"]:
+                raise OarlockError(f"{self.url}/{name}: {file} has changed since it was written")
+        if not _is_model(name):
+            (folder / MANIFEST).write_bytes(self._read(name))
+        return len(manifest["files"]), sum(told["size"] for told in manifest["files"].values())
+
+    def size(self, name: str) -> int:
+        return sum(self._files[name].values())
+
+    def _names(self) -> list[str]:
+        """Newest first, models last."""
+        return sorted(filter(_NAME.fullmatch, self._files), key=_order, reverse=True)
+
+    def _steps(self) -> list[str]:
+        return [name for name in self._names() if not _is_model(name)]
+
+    def _entry(self, name: str, verifies: bool) -> Entry:
+        manifest = self._manifests[name]
+        why = self._trouble(name) or (self._compare(name) if verifies else None)
+        known = manifest if isinstance(manifest, dict) else {}
+        as_step = "step-0-g0" if _is_model(name) else name
+        found = entry(as_step, self.url, known, why, verifies)
+        if _is_model(name):
+            found |= {"step": None, "generation": None}
+        if why == _INCOMPLETE:
+            found["state"] = "incomplete"
+        return found | {"name": name, "size": self.size(name)}
+
+    def _trouble(self, name: str) -> str | None:
+        """What can be told without reading the files."""
+        manifest, files = self._manifests[name], self._files[name]
+        if isinstance(manifest, str):
+            return manifest
+        for file, told in manifest["files"].items():
+            if file not in files:
+                return f"{file} is missing"
+            if files[file] != told["size"]:
+                return f"{file} has {files[file]} bytes instead of {told['size']}"
+        return None
+
+    def _compare(self, name: str) -> str | None:
+        manifest = self._manifests[name]
+        assert isinstance(manifest, dict)
+        for file, told in manifest["files"].items():
+            crc = 0
+            for piece in self._pieces(name, file, told["size"]):
+                crc = zlib.crc32(piece, crc)
+            if f"{crc:08x}" != told["crc32"]:
+                return f"{file} has changed since it was written"
+        return None
+
+    def _pieces(self, name: str, file: str, size: int) -> Iterator[bytes]:
+        for start in range(0, size, PART):
+            end = min(start + PART, size)
+            yield self._ask(partial(self._bucket.receive, name, file, start, end), _TRIES)
+
+    def _read_manifests(self) -> None:
+        wanted = [name for name in self._names() if name not in self._manifests]
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            self._manifests.update(zip(wanted, threads.map(self._manifest, wanted)))
+
+    def _manifest(self, name: str) -> Manifest | str:
+        if MANIFEST not in self._files[name]:
+            return _INCOMPLETE
+        manifest = unseal(self._read(name))
+        if isinstance(manifest, str) or _is_model(name):
+            return manifest
+        step, generation, _ = _order(name)
+        return is_not_of(manifest, step, generation) or manifest
+
+    def _read(self, name: str) -> bytes:
+        size = self._files[name][MANIFEST]
+        if not 0 < size <= LARGEST_MANIFEST:
+            return b""  # which is none
+        return self._ask(partial(self._bucket.receive, name, MANIFEST, 0, size), _TRIES)
+
+    def _ask(self, question: Callable[[], T], tries: int = 1) -> T:
+        try:
+            return question()
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # Rust's panics are no Exceptions
+            if tries > 1:
+                return self._ask(question, tries - 1)
+            why = redact.told(error)
+            raise OarlockError(f"the snapshots in {self._top} cannot be reached: {why}") from None
+
+
+class _Bucket(Bucket):
+    """With what an agent never does: look through all of it, and delete."""
+
+    def contents(self) -> dict[str, dict[str, int]]:
+        """Size by file, by snapshot."""
+        found: dict[str, dict[str, int]] = {}
+        for some in self._api.list(self._store, self._run):
+            for one in some:
+                name, _, file = one["path"].removeprefix(f"{self._run}/").partition("/")
+                if file:
+                    found.setdefault(name, {})[file] = one["size"]
+        return found
+
+    def delete(self, name: str, files: Sequence[str]) -> None:
+        if files:
+            self._api.delete(self._store, [self._path(name, file) for file in files])
+
+
+def _harmless(run: str, url: str, settings: dict[str, str]) -> dict[str, str]:
+    """Of a run that somebody else sent. What is set here counts more, and what is missing here is said."""
+    scheme = url.partition("://")[0]
+    if scheme not in _BUCKETS:
+        raise OarlockError(
+            f"{run} was not sent from here, and its snapshots are not in a bucket: {printable(url)}"
+        )
+    lacking = {key: text for key, text in settings.items() if key not in os.environ}
+    asked = sorted(lacking.keys() - set(_HARMLESS))
+    if asked:
+        told = [f"{key}={lacking[key]}" if _is_shown(key) else key for key in asked]
+        raise OarlockError(
+            f"{run} was not sent from here, and what its job says does not decide where your credentials go: "
+            f"if you trust it, set {printable(', '.join(told))} in your environment"
+        )
+    return lacking
+
+
+def _is_shown(key: str) -> bool:
+    return "ENDPOINT" in key or key.endswith("_ALLOW_HTTP")
+
+
+def _is_model(name: str) -> bool:
+    return name.startswith("model")
+
+
+def _order(name: str) -> tuple[int, int, int]:
+    step, generation, again = (int(part or -1) for part in _NAME.fullmatch(name).groups())  # type: ignore[union-attr]
+    return step, generation, again

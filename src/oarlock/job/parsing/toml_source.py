@@ -1,0 +1,133 @@
+"""TOML to plain data with line numbers: `[tool.oarlock]` in pyproject.toml or in a program, or a job file.
+
+The standard library's reader keeps no lines, so a scan of the text finds them: of table headers and of
+keys at the start of a line. What is inside an inline table gets the line of the nearest key around it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from typing import Any
+
+from oarlock.errors import JobError
+from oarlock.job.parsing.fields import Path
+from oarlock.job.parsing.source import Source, stays_text
+
+tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+
+
+def read_toml(text: str, shown: str, table: Path = (), first_line: int = 1) -> Source | None:
+    """The job in a TOML text, or None if the table it should stand in is not there."""
+    data = _loads(text, shown, first_line)
+    for name in table:
+        data = data.get(name) if isinstance(data, dict) else None
+        if data is None:
+            return None
+    if not isinstance(data, dict):
+        raise JobError(f"{shown}: [{'.'.join(table)}] is not a table")
+    lines = {
+        path[len(table) :]: number + first_line
+        for path, number in _lines(text).items()
+        if path[: len(table)] == table
+    }
+    source = Source(shown, lines=lines)
+    source.data.update(_plain(data, (), source))
+    return source
+
+
+def read_script(text: str, shown: str, table: Path = ("tool", "oarlock")) -> Source | None:
+    """The job, or another table, in a program's own block of metadata (PEP 723), or None."""
+    blocks = [block for block in re.finditer(_BLOCK, text) if block["type"] == "script"]
+    if not blocks:
+        return None
+    first_line = text.count("\n", 0, blocks[0].start()) + 1
+    if len(blocks) > 1:
+        second = text.count("\n", 0, blocks[1].start()) + 1
+        raise JobError(f"{shown}:{second}: a second script block; the first is on line {first_line}")
+    content = "".join(
+        line[2:] if line.startswith("# ") else line[1:] for line in blocks[0]["content"].splitlines(True)
+    )
+    return read_toml(content, shown, table, first_line + 1)
+
+
+# From PEP 723 itself, so that every tool sees the same block.
+_BLOCK = r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$"
+
+
+class _Written(float):
+    """A float that remembers how it was written."""
+
+    text: str
+
+    def __new__(cls, text: str) -> _Written:
+        number = super().__new__(cls, text.replace("_", ""))
+        number.text = text
+        return number
+
+
+def _loads(text: str, shown: str, first_line: int) -> Any:
+    try:
+        return tomllib.loads(text, parse_float=_Written)
+    except RecursionError:
+        raise JobError(f"{shown}: nested too deeply") from None
+    except ValueError as problem:  # TOMLDecodeError, and a number that Python finds too long
+        message, found = str(problem), re.search(r" \(at line (\d+), column \d+\)", str(problem))
+        line = int(found[1]) - 1 if found else max(text.count("\n", 0, len(text.rstrip())), 0)
+        plain = re.sub(r" \(at [^()]*\)\Z", "", message)
+        raise JobError(
+            f"{shown}:{line + first_line}: not valid TOML: {plain[:1].lower()}{plain[1:]}"
+        ) from None
+
+
+def _plain(value: Any, path: Path, source: Source) -> Any:
+    """What YAML could have held too: floats without their text, dates and times as text."""
+    if isinstance(value, dict):
+        return {name: _plain(item, (*path, name), source) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item, (*path, str(number)), source) for number, item in enumerate(value)]
+    if isinstance(value, _Written):
+        return value.text if stays_text(path) else float(value)
+    if isinstance(value, int) and abs(value) >= 1 << 64:
+        raise JobError(f"{source.where(path)}: {'.'.join(path)}: a number too large")
+    return value if isinstance(value, (str, int, float)) else str(value)
+
+
+def _lines(text: str) -> dict[Path, int]:
+    """Field paths to line numbers, counted from 0; the first place wins."""
+    found: dict[Path, int] = {}
+    table: Path = ()
+    closing = ""  # the quotes that end the text over several lines we are in
+    for number, line in enumerate(text.splitlines()):
+        if closing:
+            closing = "" if closing in line else closing
+            continue
+        header = re.match(r"\s*\[\[?([^\[\]]+)\]\]?\s*(?:#.*)?$", line)
+        key = re.match(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*'|\s*\.\s*)+?)\s*=""", line)
+        if header:
+            table = _key(header[1])
+            _note(found, table, number)
+        elif key:
+            _note(found, (*table, *_key(key[1])), number)
+        quotes = re.findall(r'"""|\'\'\'', line)
+        closing = quotes[0] if len(quotes) == 1 else ""
+    return found
+
+
+def _note(found: dict[Path, int], path: Path, number: int) -> None:
+    for length in range(1, len(path) + 1):
+        found.setdefault(path[:length], number)
+
+
+def _key(written: str) -> Path:
+    """`tool."oarlock".limits` to its parts, by the one who knows TOML's quoting."""
+    try:
+        inner: Any = tomllib.loads(f"{written} = 0")
+    except ValueError:
+        return ()
+    path: Path = ()
+    while isinstance(inner, dict):
+        (name, inner), *_ = inner.items()
+        path = (*path, name)
+    return path

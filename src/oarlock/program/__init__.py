@@ -1,0 +1,4 @@
+"""The program's folder: what it imports, which framework it uses, what travels and what stays behind.
+
+Reads, never runs the program. Imports `job`, `records` and what travels.
+"""

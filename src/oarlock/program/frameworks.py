@@ -1,0 +1,93 @@
+"""Which framework a program trains with, and what to import before forking its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from oarlock.job.model import Job
+from oarlock.program.imports import Imports, scan
+
+# What an import says, by the first part of its name. Keras is what its backend is.
+_DECIDES = {
+    "tensorflow": "tensorflow",
+    "tf_keras": "tensorflow",
+    "torch": "torch",
+    **dict.fromkeys(("jax", "flax", "optax", "orbax", "equinox", "haiku"), "jax"),
+}
+# What it hints at: these come with more than one framework, or only handle data.
+_HINTS = {
+    **dict.fromkeys(("lightning", "pytorch_lightning", "transformers", "accelerate", "deepspeed"), "torch"),
+    **dict.fromkeys(("torchvision", "torchaudio", "torchtext", "timm"), "torch"),
+    **dict.fromkeys(("tensorflow_datasets", "tensorflow_hub", "tensorflow_text"), "tensorflow"),
+}
+_DISTRIBUTED = {
+    "tensorflow": ("tensorflow.distribute",),
+    "torch": ("torch.distributed", "torch.nn.parallel"),
+    "jax": ("jax.distributed",),
+}
+
+
+def framework_of(job: Job, folder: Path) -> str:
+    """The job's framework: as it says itself or, for `auto`, as its program's imports say."""
+    if job.framework != "auto":
+        return job.framework
+    program, module = job.program, job.module
+    if job.command and job.command[0].rpartition("/")[2].startswith("python"):
+        words = [*job.command[1:], "", ""]
+        program, module = (None, words[1]) if words[0] == "-m" else (words[0], None)
+    return detect(folder, program, module, job.env)
+
+
+def detect(
+    folder: Path, program: str | None, module: str | None = None, env: Mapping[str, str] | None = None
+) -> str:
+    """`tensorflow`, `torch`, `jax` or `none`."""
+    return decide(scan(folder, program, module), env or {})
+
+
+def decide(imports: Imports, env: Mapping[str, str]) -> str:
+    """Of several frameworks, the one whose way of distributing is named (a PyTorch program may use TensorFlow
+    to read data); if that does not settle it, the one imported first."""
+    backend = env.get("KERAS_BACKEND") or imports.keras_backend or "tensorflow"
+    keras = backend if backend in _DISTRIBUTED else "none"
+    decides = {**_DECIDES, "keras": keras, "keras_hub": keras, "keras_cv": keras}
+    firsts = [name.partition(".")[0] for name in imports.modules]
+    if any(name == "oarlock.keras" for name in imports.names):
+        firsts.append("keras")
+    met = list(dict.fromkeys(decides[name] for name in firsts if name in decides))
+    distributing = [framework for framework in met if _distributes(framework, imports.names)]
+    hinted = [_HINTS[name] for name in firsts if name in _HINTS]
+    return next(iter([*distributing, *met, *hinted]), "none")
+
+
+def _distributes(framework: str, names: Iterable[str]) -> bool:
+    prefixes = _DISTRIBUTED.get(framework, ())
+    return any(name == prefix or name.startswith(f"{prefix}.") for name in names for prefix in prefixes)
+
+
+def preimports(framework: str, imported: Iterable[str] = ()) -> list[str]:
+    """What the zygote imports before it forks: the framework, and what a first step would import lazily.
+
+    `imported` is what the program itself imports (`Imports.modules`). Only modules that were seen to start
+    neither CUDA nor a JAX backend are named; one that is not installed is to be skipped.
+    """
+    if framework not in _LAZILY:
+        return []
+    used = {name.partition(".")[0] for name in imported}
+    wanted = [framework, *_LAZILY[framework], *sorted(used & _SAFE)]
+    if framework == "tensorflow" and "tf_keras" in used:
+        wanted[1:2] = ["keras", "tf_keras"] if "keras" in used else ["tf_keras"]
+    return wanted
+
+
+_LAZILY = {
+    "tensorflow": ("keras",),
+    # What DDP() and the first optimizer import: with it the first step takes 0.01 s, without it 1.3 s
+    # (torch 2.13, two cores). It leaves out torch._inductor.compile_fx, which would start CUDA.
+    "torch": ("torch._dynamo",),
+    # Nothing else is worth it: the first sharded step imports eight more modules, 10 ms in all (JAX 0.10).
+    "jax": ("jax.numpy",),
+}
+# Small, used by most programs, and seen to start no thread that a fork would lose.
+_SAFE = frozenset(("numpy",))

@@ -1,0 +1,164 @@
+"""What of a program's folder stays behind: its ignore files, and those above it, read as git reads them.
+
+What .gitignore leaves out stays behind, as git would have it; .oarlockignore, in the same syntax, has the
+last word. Where .gitignore leaves a whole folder out, its line `!data/small.csv` still fetches that one file.
+Credentials stay behind unless a line of .oarlockignore without wildcards fetches them: `!*` does not.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pathspec import GitIgnoreSpec
+
+from oarlock.program.credentials import is_credential
+from oarlock.wording import printable
+
+CREDENTIAL = "it may hold credentials"
+
+
+@dataclass(frozen=True)
+class Ignored:
+    """What the ignore files that reach a folder say of what is in it."""
+
+    prefix: str  # from the repository's root to the program's folder
+    git: tuple[_IgnoreFile, ...] = ()  # the nearest first
+    own: tuple[_IgnoreFile, ...] = ()
+    closed: str | None = None  # by what this folder is left out: only what .oarlockignore fetches travels
+
+    @classmethod
+    def above(cls, folder: Path) -> Ignored:
+        """What is said from outside the folder, up to the root of its repository, if it is in one."""
+        root = next((place for place in (folder, *folder.parents) if (place / ".git").exists()), folder)
+        exclude = root / ".git" / "info" / "exclude"
+        ignored = cls("", git=(_IgnoreFile.read(exclude, 0),) if exclude.is_file() else ())
+        way = ""
+        for name in folder.relative_to(root).parts:
+            ignored = ignored.at(root / way, way)
+            way += f"{name}/"
+        return replace(ignored, prefix=way)
+
+    def at(self, place: Path, here: str) -> Ignored:
+        """And what the folder's own ignore files say, first of all."""
+        git, own = place / ".gitignore", place / ".oarlockignore"
+        start = len(self.prefix) + len(here)
+        joined = self
+        if git.is_file() and not git.is_symlink():  # git does not follow a link there
+            joined = replace(joined, git=(_IgnoreFile.read(git, start), *self.git))
+        if own.is_file():
+            joined = replace(joined, own=(_IgnoreFile.read(own, start), *self.own))
+        return joined
+
+    def ask(self, path: str, is_folder: bool) -> Ignored | str:
+        """By what rule it stays behind; or what is known inside of it."""
+        full = self.prefix + path
+        line = _deciding(self.own, full, is_folder)
+        if line is not None and line.why is not None:
+            return line.why
+        why = None if line else self.closed
+        if line is None and why is None and (theirs := _deciding(self.git, full, is_folder)):
+            why = theirs.why
+        may_hold_keys = self.closed == CREDENTIAL or is_credential(path, is_folder)
+        if why is None and may_hold_keys and not self.is_named(path, is_folder):
+            why = CREDENTIAL
+        if why is None or (is_folder and _is_on_the_way(self.own, full, by_name=why == CREDENTIAL)):
+            return replace(self, closed=why)
+        return why
+
+    def is_named(self, path: str, is_folder: bool = False) -> bool:
+        """Whether .oarlockignore takes it along by its name."""
+        line = _deciding(self.own, self.prefix + path, is_folder, by_name=True)
+        return line is not None and line.why is None
+
+
+@dataclass(frozen=True)
+class _Line:
+    regex: re.Pattern[str]
+    why: str | None  # what it says of what it leaves out; None for a line that takes along
+    only_folders: bool = False
+    is_name: bool = True  # without a wildcard
+
+    def matches(self, path: str, is_folder: bool) -> bool:
+        if self.only_folders and not is_folder:
+            return False
+        matched = self.regex.search(path)
+        # pathspec marks with this group that a folder above the path was meant. git asks about each folder
+        # on the way by itself, and so do we: only then can `!build` be followed by `*.o`.
+        return matched is not None and matched.groupdict().get("ps_d") is None
+
+
+@dataclass(frozen=True)
+class _IgnoreFile:
+    start: int  # where a path relative to this file's folder begins
+    lines: list[_Line] = field(default_factory=list)
+    # The folders on the way to what a `!` line fetches back: `!data/eu/small.csv` has data and data/eu.
+    ways: list[_Line] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, file: Path, start: int) -> _IgnoreFile:
+        text = os.fsdecode(file.read_bytes().removeprefix(b"\xef\xbb\xbf"))
+        read = cls(start)
+        for number, line in enumerate(text.split("\n"), 1):
+            trimmed = _trimmed(line.removesuffix("\r"))
+            read._take(
+                trimmed, f"line {number} of {printable(str(file))} ({printable(trimmed)}) leaves it out"
+            )
+        return read
+
+    def _take(self, text: str, why: str) -> None:
+        only_folders = text.endswith("/")
+        text = text.removesuffix("/")
+        line = _compiled(text, only_folders, why)
+        if line is None:
+            return
+        self.lines.insert(0, line)  # the last that matches decides
+        if line.why is not None:
+            return
+        parts = text[1:].lstrip("/").split("/")
+        for end in range(1, len(parts)):
+            # `!**/small.csv` could be anywhere: for that no ignored folder is searched.
+            way = _compiled("/" + "/".join(parts[:end])) if set(parts[:end]) != {"**"} else None
+            if way:
+                self.ways.append(way)
+
+
+def _trimmed(line: str) -> str:
+    """Without the spaces at its end, but for one that a backslash protects."""
+    text = line.rstrip(" ")
+    is_protected = (len(text) - len(text.rstrip("\\"))) % 2 == 1
+    return text + " " if is_protected and text != line else text
+
+
+def _compiled(text: str, only_folders: bool = False, why: str = "") -> _Line | None:
+    try:
+        with warnings.catch_warnings():  # a strange `[[` is not for the launcher to report
+            warnings.simplefilter("ignore")
+            patterns = list(GitIgnoreSpec.from_lines([text]).patterns)
+    except (ValueError, re.error):
+        return None  # git takes a line it cannot read for one that matches nothing
+    if not patterns or patterns[0].include is None or patterns[0].regex is None:
+        return None  # empty, or a comment
+    is_name = not set(text) & set("*?[")
+    return _Line(patterns[0].regex, why if patterns[0].include else None, only_folders, is_name)
+
+
+def _deciding(
+    files: Iterable[_IgnoreFile], path: str, is_folder: bool, by_name: bool = False
+) -> _Line | None:
+    """With `by_name`, a line with wildcards takes nothing along."""
+    for file in files:
+        for line in file.lines:
+            counts = line.is_name or line.why is not None or not by_name
+            if counts and line.matches(path[file.start :], is_folder):
+                return line
+    return None
+
+
+def _is_on_the_way(files: Iterable[_IgnoreFile], path: str, by_name: bool) -> bool:
+    ways = ((way, file) for file in files for way in file.ways if way.is_name or not by_name)
+    return any(way.matches(path[file.start :], True) for way, file in ways)

@@ -1,1 +1,0 @@
-"""Turning what people write into plain data and structs, with messages they can act on."""

@@ -1,0 +1,138 @@
+"""Which lines of a run's logs are asked for, and reading them without holding them all."""
+
+from __future__ import annotations
+
+import heapq
+import re
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from itertools import islice
+
+from oarlock.agent.record import log_segments
+from oarlock.agent.record.run_record import timestamp
+from oarlock.errors import JobError, OarlockError
+from oarlock.quantities import Duration
+from oarlock.records import watch
+from oarlock.records.runs import RunFolder
+from oarlock.records.watch import LogLine, Watch
+from oarlock.run.events import RunState
+
+_SURE = re.compile(r"Traceback \(most recent call last\)|Fatal Python error|^Segmentation fault")
+_LIKELY = re.compile(r"\b\w*(?:Error|Exception)\b|\b(?:error|fatal|panic|abort(?:ed)?)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Choice:
+    tasks: frozenset[str]  # empty: all
+    first: int  # generations, from and to
+    last: float
+    since: str  # a time as log lines have it; empty: from the beginning
+
+    def wants(self, line: LogLine) -> bool:
+        return (
+            self.first <= line.generation <= self.last
+            and (not self.tasks or line.task in self.tasks)
+            and line.time >= self.since
+        )
+
+
+def choose(
+    run: RunFolder,
+    *,
+    tasks: Sequence[str],
+    failed: bool,
+    generation: int | None,
+    previous: bool,
+    since: str | None,
+) -> Choice:
+    latest = max(log_segments.generations(run.path / "logs"), default=0)
+    names = set(tasks)
+    if previous:
+        generation = latest - 1
+    if failed:
+        name, failed_in = culprit(run, generation)
+        names, generation = {name}, failed_in
+    if generation is not None and not 1 <= generation <= max(latest, 1):
+        raise OarlockError(f"{run.name} has no generation {generation}; the latest is {latest}")
+    _check_names(run, names)
+    return Choice(
+        frozenset(names),
+        first=latest if generation is None else generation,
+        last=float("inf") if generation is None else generation,
+        since="" if since is None else _since(since),
+    )
+
+
+def latest(run: RunFolder) -> Choice:
+    """All tasks of the latest generation."""
+    return choose(run, tasks=(), failed=False, generation=None, previous=False, since=None)
+
+
+def read(watching: Watch, choice: Choice, tail: int | None = None) -> Iterator[LogLine]:
+    """What `watching` has passed over, by time. Each file is in order, so that merging them holds one line
+    of each. `tail`: only the last lines of all, read from the end."""
+    chosen = {
+        (generation, task): log
+        for (generation, task), log in watching.logs.items()
+        if choice.first <= generation <= choice.last and (not choice.tasks or task in choice.tasks)
+    }
+    each = [_parsed(key, log.before() if tail is None else log.last(tail)) for key, log in chosen.items()]
+    wanted = (line for line in heapq.merge(*each, key=lambda line: line.time) if choice.wants(line))
+    return wanted if tail is None else iter(deque(wanted, tail))
+
+
+def dropped(watching: Watch, choice: Choice) -> Iterator[tuple[str, int]]:
+    """Tasks whose log begins later than they did, and by how many bytes."""
+    for (generation, task), log in watching.logs.items():
+        if choice.first <= generation <= choice.last and (not choice.tasks or task in choice.tasks):
+            missing = log.begins()
+            if missing:
+                yield task, missing
+
+
+def from_first_error(watching: Watch, choice: Choice) -> Iterator[LogLine]:
+    """From the first traceback on; without one from what looks like an error, without that everything."""
+    for pattern in (_SURE, _LIKELY):
+        for number, line in enumerate(read(watching, choice)):
+            if pattern.search(line.text):
+                return islice(read(watching, choice), number, None)
+    return read(watching, choice)
+
+
+def _parsed(key: tuple[int, str], lines: Iterable[bytes]) -> Iterator[LogLine]:
+    return (watch.parse_line(line, *key) for line in lines)
+
+
+def culprit(run: RunFolder, generation: int | None = None) -> tuple[str, int]:
+    """The task whose failure ended a generation (the last that failed, if none is asked for), and which."""
+    state, found = RunState(run.name), None
+    for event in run.events():
+        state.apply(event)
+        is_asked_for = generation in (None, state.generation)
+        if event["kind"] in ("restart", "end") and event.get("task") and is_asked_for:
+            found = (event["task"], state.generation)
+    if found is None:
+        raise OarlockError(f"no task of {run.name} has failed")
+    return found
+
+
+def _check_names(run: RunFolder, names: set[str]) -> None:
+    known = run.state().tasks if names else {}
+    for name in names:
+        if name not in known:
+            raise JobError(f"{run.name} has no task {name}; it has {', '.join(known)}")
+
+
+def _since(written: str) -> str:
+    try:
+        return timestamp(time.time() - Duration.parse(written).seconds)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", written))
+    except ValueError:
+        raise JobError(f"--since {written}: expected 10m, or a time such as 2025-11-15T10:00") from None
+    return timestamp(moment.astimezone(timezone.utc).timestamp())

@@ -1,0 +1,127 @@
+"""What a program finds in its environment: one task and the gang's addresses in, variables out.
+
+Pure; travels into pods. Everything is set for every framework, because it costs nothing and a
+program that mixes two works too. Only a trainer gets a rank.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from oarlock.run.cluster import Task, leader, world
+
+PREEMPTED = 143  # the exit code of whoever was asked to leave, and has: not a failure
+
+
+@dataclass(frozen=True)
+class Gang:
+    """One generation as every member must see it."""
+
+    run: str
+    generation: int
+    tasks: tuple[Task, ...]
+    addresses: Mapping[str, str]  # task name -> host:port, for this generation only
+    restarts: int = 0
+    max_restarts: int = 0
+    seed: int | None = None
+    machines: Sequence[Sequence[str]] = field(default_factory=list)  # task names, machine by machine
+    checkpoints: Sequence[str] = ()  # those that it may go on from, newest first
+
+
+def environment(gang: Gang, task: Task, folders: Mapping[str, str]) -> dict[str, str]:
+    """Every variable that `task` needs. `folders`: data, checkpoints, model, logs as this task sees them."""
+    return {
+        **_oarlock(gang, task),
+        **_folders(folders),
+        **_tensorflow(gang, task),
+        **_older_world(gang, task),
+        **(_torch(gang, task) if task.is_trainer else {}),
+        **(_jax(gang, task) if task.is_trainer else {}),
+    }
+
+
+def _oarlock(gang: Gang, task: Task) -> dict[str, str]:
+    variables = {
+        "OARLOCK_RUN": gang.run,
+        "OARLOCK_ROLE": task.role,
+        "OARLOCK_INDEX": str(task.index),
+        "OARLOCK_WORLD": str(world(gang.tasks)),
+        "OARLOCK_GENERATION": str(gang.generation),
+        "OARLOCK_SEED": str(gang.seed or 0),
+        "OARLOCK_LEADER": gang.addresses[leader(gang.tasks).name],
+        "OARLOCK_CHECKPOINTS": " ".join(gang.checkpoints),
+    }
+    if task.rank is not None:
+        variables["OARLOCK_RANK"] = str(task.rank)
+    return variables
+
+
+def _folders(folders: Mapping[str, str]) -> dict[str, str]:
+    names = {"data": "DATA_DIR", "checkpoints": "CHECKPOINT_DIR", "model": "MODEL_DIR", "logs": "LOG_DIR"}
+    return {names[kind]: folder for kind, folder in folders.items()}
+
+
+def _cluster(gang: Gang) -> dict[str, list[str]]:
+    """Role -> addresses, in index order. An evaluator inside it would be waited for by everybody."""
+    found: dict[str, list[str]] = {}
+    for task in gang.tasks:
+        if task.role != "evaluator":
+            found.setdefault(task.role, []).append(gang.addresses[task.name])
+    return found
+
+
+def _tensorflow(gang: Gang, task: Task) -> dict[str, str]:
+    config = {"cluster": _cluster(gang), "task": {"type": task.role, "index": task.index}}
+    return {"TF_CONFIG": json.dumps(config)}
+
+
+def _older_world(gang: Gang, task: Task) -> dict[str, str]:
+    return {"CLUSTER_CONFIG": json.dumps(_cluster(gang)), "POD_NAME": task.name}
+
+
+def _torch(gang: Gang, task: Task) -> dict[str, str]:
+    """All that torchrun sets. Without the last line torch would look for torchrun's own store."""
+    host, port = gang.addresses[leader(gang.tasks).name].rsplit(":", 1)
+    machine, local_rank, local_world = _place(gang, task)
+    size = str(world(gang.tasks))
+    return {
+        "RANK": str(task.rank),
+        "WORLD_SIZE": size,
+        "LOCAL_RANK": str(local_rank),
+        "LOCAL_WORLD_SIZE": str(local_world),
+        "GROUP_RANK": str(machine),
+        "GROUP_WORLD_SIZE": str(max(1, len(gang.machines))),
+        "ROLE_RANK": str(task.rank),
+        "ROLE_WORLD_SIZE": size,
+        "ROLE_NAME": "default",
+        "MASTER_ADDR": host,
+        "MASTER_PORT": port,
+        "TORCHELASTIC_RUN_ID": gang.run,
+        "TORCHELASTIC_RESTART_COUNT": str(gang.restarts),
+        "TORCHELASTIC_MAX_RESTARTS": str(gang.max_restarts),
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+    }
+
+
+def _place(gang: Gang, task: Task) -> tuple[int, int, int]:
+    """(machine, rank on it, trainers on it). One machine holds everybody unless told otherwise."""
+    names = {other.name for other in gang.tasks if other.is_trainer}
+    for number, members in enumerate(gang.machines):
+        if task.name in members:
+            here = [name for name in members if name in names]
+            return number, here.index(task.name), len(here)
+    rank: int | None = task.rank
+    return 0, rank or 0, len(names)
+
+
+def _jax(gang: Gang, task: Task) -> dict[str, str]:
+    """For programs that pass these on themselves; `initialize()` without arguments needs the
+    cluster environment that the runner registers (JAX reads only the address from variables)."""
+    return {
+        "JAX_COORDINATOR_ADDRESS": gang.addresses[leader(gang.tasks).name],
+        "JAX_NUM_PROCESSES": str(world(gang.tasks)),
+        "JAX_PROCESS_ID": str(task.rank),
+    }

@@ -1,0 +1,170 @@
+"""Events, progress and exit codes in words. Pure: state in, text out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from oarlock.run.accounting import PARTS
+from oarlock.run.events import Event, RunState, TaskState
+from oarlock.screens.ansi import resolve
+from oarlock.screens.units import duration, number, plural
+
+_METRICS = 3  # that fit on a line: the loss and two more
+_PARTS = {"lost": "lost work"}
+
+
+def notable(event: Event, state: RunState) -> str | None:
+    """The short line that a watcher should see for an event, if any."""
+    kind = event["kind"]
+    if kind in ("generation", "restart", "scale", "note", "problem", "stop") or (
+        kind == "ready" and event.get("modules")
+    ):
+        return describe(event)
+    if kind == "run":
+        return f"run {state.run}"
+    return None
+
+
+def describe(event: Event) -> str:
+    teller = _TELLERS.get(event["kind"])
+    if teller is not None:
+        return teller(event)
+    known = {key: value for key, value in event.items() if key not in ("t", "kind")}
+    return " ".join([event["kind"], *(f"{key}={value}" for key, value in known.items())])
+
+
+def progress(task: TaskState) -> str:
+    """`step 120/400  3.2/s  loss 0.41  ETA 1m20s`"""
+    parts = [f"step {steps(task)}", rate(task), *metrics(task), eta(task)]
+    return "  ".join(part for part in parts if part)
+
+
+def steps(task: TaskState) -> str:
+    if task.step is None:
+        return ""
+    return str(task.step) if task.total is None else f"{task.step}/{task.total}"
+
+
+def rate(task: TaskState) -> str:
+    if not task.rate:
+        return ""
+    return f"{task.rate:.1f}/s" if task.rate >= 0.1 else f"{task.rate * 60:.2g}/min"
+
+
+def eta(task: TaskState) -> str:
+    return f"ETA {duration(task.eta)}" if task.eta and task.state == "running" else ""
+
+
+def metrics(task: TaskState, most: int = _METRICS) -> list[str]:
+    """The loss first, then what the program named first."""
+    names = sorted(task.metrics, key=lambda name: name != "loss")
+    return [f"{name} {number(task.metrics[name])}" for name in names[:most]]
+
+
+def time_spent(spent: Mapping[str, float | None]) -> str:
+    """`12m03s: step 11m20s (goodput 94%), start 3.1s, lost work 31s`, without what is too short to show."""
+    share = f" (goodput {goodput(spent)})" if goodput(spent) else ""
+    parts = [(_PARTS.get(name, name), duration(spent[name])) for name in PARTS if name != "step"]
+    shown = [f"{name} {length}" for name, length in parts if length != duration(0)]
+    steps = f"step {duration(spent['step'])}{share}"
+    return f"{duration(spent['total'])}: {', '.join([steps, *shown])}"
+
+
+def goodput(spent: Mapping[str, float | None]) -> str:
+    share = spent["goodput"]
+    return "" if share is None else f"{share:.0%}"
+
+
+def straggler(task: TaskState) -> str:
+    return f"{task.name} holds the others back: it works {task.busy or 0:.0%} of the time, and they wait"
+
+
+def exit_code(state: RunState) -> int:
+    if state.state == "succeeded":
+        return 0
+    code = state.code if isinstance(state.code, int) else 0  # sys.exit prints what is no number
+    return code or (130 if state.state == "stopped" else 1)
+
+
+def first_line(text: str, most: int = 200) -> str:
+    line = resolve(text.strip().partition("\n")[0], colours=False)
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def _ready(event: Event) -> str:
+    modules = ", ".join(event.get("modules") or [])
+    said = "ready"
+    if modules and event.get("seconds"):
+        said = f"imported {modules} in {duration(event['seconds'])}"
+        if event.get("keeper"):
+            said += f"; process {event['keeper']} keeps them for {duration(event.get('keep'))} after the run"
+    elif modules:
+        said = f"{modules} were still imported, in process {event.get('keeper')}"
+    return f"{event['on']}: {said}" if event.get("on") else said
+
+
+def _task(event: Event) -> str:
+    if event["state"] == "started":
+        return f"{event['task']} started, process {event.get('pid')}"
+    why = " (ended by Oarlock)" if event.get("ours") else ""
+    return f"{event['task']} ended with {event.get('code')}{why}"
+
+
+def _report(event: Event) -> str:
+    known = {key: value for key, value in event.items() if key not in ("t", "kind", "task", "step", "total")}
+    task = TaskState(event["task"], step=event.get("step"), total=event.get("total"), metrics=known)
+    return f"{event['task']} {progress(task)}"
+
+
+def _error(event: Event) -> str:
+    where = f" at {event['where']}" if event.get("where") else ""
+    return f"{event['task']} {event.get('type')}: {first_line(str(event.get('message')))}{where}"
+
+
+def _restart(event: Event) -> str:
+    if event.get("forgiven"):
+        return f"{first_line(event.get('reason', ''))}; forming anew"
+    who = f"{event['task']} failed: " if event.get("task") else ""
+    return f"{who}{first_line(event.get('reason', ''))}; restarting ({event.get('left')} left)"
+
+
+def _checkpoint(event: Event) -> str:
+    step = f" of step {event['step']}" if event.get("step") is not None else ""
+    return f"checkpoint{step} in {duration(event.get('seconds'))}"
+
+
+def _problem(event: Event) -> str:
+    if not event.get("text"):
+        return "what was wrong is over"
+    return f"{event['text']}; {event['fix']}" if event.get("fix") else str(event["text"])
+
+
+def _end(event: Event) -> str:
+    reason = f": {first_line(event['reason'])}" if event.get("reason") else ""
+    return f"{event['state']}, exit code {event.get('code')}{reason}"
+
+
+_TELLERS: dict[str, Callable[[Event], str]] = {
+    "run": lambda event: f"run of {event.get('job')}: {plural(len(event.get('tasks', [])), 'task')}",
+    "agent": lambda event: (
+        f"agent: process {event['pid']} on {event.get('host')}" if event.get("pid") else "resumed"
+    ),
+    "ready": _ready,
+    "generation": lambda event: (
+        f"generation {event['generation']}: {plural(len(event.get('tasks', [])), 'task')}"
+    ),
+    "task": _task,
+    "report": _report,
+    "error": _error,
+    "restart": _restart,
+    "scale": lambda event: f"scaling to {plural(event.get('workers', 0), 'worker')}",
+    "checkpoint": _checkpoint,
+    "snapshot": lambda event: f"snapshot {event.get('name')} is uploaded",
+    "note": lambda event: first_line(str(event.get("text"))),
+    "problem": _problem,
+    "image": lambda event: f"image {event.get('image')} is {event.get('digest')}",
+    "stop": lambda event: f"stopping: {event.get('reason')}",
+    "end": _end,
+}
+
+KINDS = tuple(_TELLERS)

@@ -1,0 +1,21 @@
+"""A run as JSON lines, for other programs: its events as they are in the record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from oarlock.records.watch import LogLine
+from oarlock.run.events import Event, RunState
+from oarlock.screens.output import complain, print_json_line
+
+
+class JsonLines:
+    def show(self, state: RunState, happened: Sequence[Event], lines: Sequence[LogLine]) -> None:
+        for event in happened:
+            print_json_line(event)
+
+    def say(self, text: str) -> None:
+        complain(text)
+
+    def close(self) -> None:
+        pass

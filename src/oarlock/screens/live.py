@@ -1,0 +1,110 @@
+"""The live display: output scrolls above, one line per task stays below. The only place that imports rich."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from oarlock.records.watch import LogLine
+from oarlock.run.events import Event, RunState, TaskState
+from oarlock.screens import event_text
+from oarlock.screens.ansi import resolve, visible
+from oarlock.screens.follow_screen import in_order
+from oarlock.screens.units import duration, plural
+
+_INTERVAL = 0.1  # seconds between two redraws with nothing to scroll
+_METRICS = 4  # their column
+_COLOURS = ("cyan", "magenta", "green", "yellow", "blue")
+_STATES = {"running": "green", "failed": "red", "killed": "yellow", "finished": "blue", "pending": "dim"}
+
+
+class Display:
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(highlight=False, markup=False, emoji=False)
+        self._live = Live(console=self.console, auto_refresh=False, transient=True, redirect_stdout=False)
+        self._drawn_at = float("-inf")
+        self._live.start()
+
+    def show(self, state: RunState, happened: Sequence[Event], lines: Sequence[LogLine]) -> None:
+        width = max(map(len, (*state.tasks, "oarlock")))
+        above = [text for item in in_order(happened, lines) if (text := _above(item, state, width))]
+        if above:
+            self.console.print(Text("\n").join(above), soft_wrap=True)
+        now = time.monotonic()
+        if above or now - self._drawn_at >= _INTERVAL:
+            self._drawn_at = now
+            self._live.update(draw(state, *self.console.size), refresh=True)
+
+    def say(self, text: str) -> None:
+        self.console.print(_text(f"oarlock | {text}", "bold yellow"), soft_wrap=True)
+
+    def close(self) -> None:
+        self._live.stop()
+
+
+def draw(state: RunState, width: int, height: int) -> RenderableType:
+    """The heading and as many tasks as the screen has room for, those that need a look first."""
+    room = max(1, height - 4)
+    tasks = list(state.tasks.values())
+    shown = tasks if len(tasks) <= room else sorted(tasks, key=lambda task: task.state == "running")[:room]
+    table = Table.grid(padding=(0, 2))
+    for number in range(7):
+        table.add_column(no_wrap=number != _METRICS)  # the one that gives way where it is narrow
+    for task in shown:
+        table.add_row(*_row(task, bar=20 if width >= 100 else 10 if width >= 70 else 0))
+    hidden = [_text(f"and {plural(len(tasks) - len(shown), 'more task')}", "dim")] if shown != tasks else []
+    return Group(_heading(state), table, *hidden)
+
+
+def _heading(state: RunState) -> Text:
+    facts = [state.state, f"generation {state.generation}", plural(state.restarts, "restart")]
+    if state.created is not None:
+        facts.append(duration(time.time() - state.created))
+    return Text.assemble(
+        _text(state.run, "bold"), "  ", _text("  ".join(facts), "dim"), overflow="ellipsis", no_wrap=True
+    )
+
+
+def _row(task: TaskState, bar: int) -> list[RenderableType]:
+    done: RenderableType = ""
+    if bar and task.total and task.step is not None:
+        done = ProgressBar(total=task.total, completed=min(task.step, task.total), width=bar)
+    metrics = "  ".join(filter(None, [event_text.rate(task), *event_text.metrics(task)]))
+    restarts = f"restarted {task.starts - 1}x" if task.starts > 1 else ""
+    return [
+        _text(task.name, _colour(task.name)),
+        _text(task.state, _STATES.get(task.state, "")),
+        _text(event_text.steps(task)),
+        done,
+        _text(metrics, no_wrap=True),
+        _text(event_text.eta(task)),
+        _text(restarts, "yellow"),
+    ]
+
+
+def _above(item: Event | LogLine, state: RunState, width: int) -> Text | None:
+    if isinstance(item, LogLine):
+        prefix = _text(f"{item.task.ljust(width)} | ", _colour(item.task))
+        return Text.assemble(prefix, _coloured(resolve(item.text)))
+    text = event_text.notable(item, state)
+    return _text(f"{'oarlock'.ljust(width)} | {text}", "bold") if text else None
+
+
+def _coloured(line: str) -> Text:
+    return Text.from_ansi(line) if "\x1b" in line else Text(line)
+
+
+def _text(text: str, style: str = "", *, no_wrap: bool = False) -> Text:
+    """What anybody but a task said. Text itself lets escape sequences through."""
+    return Text(visible(text), style, no_wrap=no_wrap or None, overflow="ellipsis" if no_wrap else None)
+
+
+def _colour(task: str) -> str:
+    number = task.rpartition("-")[2]
+    return _COLOURS[int(number) % len(_COLOURS)] if number.isdecimal() else ""

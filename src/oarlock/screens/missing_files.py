@@ -1,0 +1,48 @@
+"""What a run on a cluster missed and this machine has: a file that did not travel, and by which rule."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+
+from oarlock.agent.protocol.pod_paths import PROGRAM
+from oarlock.checkpoints.store import stays_inside
+from oarlock.program import bundle
+from oarlock.records.runs import RunFolder
+from oarlock.wording import printable
+
+_MISSES = re.compile(r"(?i)no such file|not found|not exist|no module named|(cannot|unable to) open")
+_MODULE = re.compile(r"No module named '?([\w.]+)")
+_NAMES = re.compile(r"'([^'\n]{1,1000})'|\"([^\"\n]{1,1000})\"|([^\s'\"]{1,1000})")
+_MOST = 200  # names in a text
+
+
+def explain(run: RunFolder, text: str) -> list[str]:
+    """Of what a task said when it failed; nothing if it missed nothing that stayed here."""
+    folder = run.sent_from
+    if folder is None or not _MISSES.search(text):
+        return []
+    for name in dict.fromkeys(_candidates(text)):
+        try:
+            why = bundle.left_behind(folder, name)
+        except OSError:
+            continue
+        if why is not None:
+            where, line = printable(str(folder)), printable(f"!/{name}")
+            return [
+                f"{printable(name)} is in {where} and did not travel: {why}",
+                f"  add the line {line} to {where}/.oarlockignore, or keep data in a volume or a bucket",
+            ]
+    return []
+
+
+def _candidates(text: str) -> Iterator[str]:
+    """Names relative to the program's folder that may be meant."""
+    for module in _MODULE.findall(text)[:_MOST]:
+        path = module.replace(".", "/")
+        yield from (f"{path}.py", path, f"{path.partition('/')[0]}.py")
+    for found in _NAMES.findall(text)[:_MOST]:
+        name = os.path.normpath("".join(found).lstrip("([<").rstrip(".,:;)]>")).removeprefix(f"{PROGRAM}/")
+        if stays_inside(name):
+            yield name

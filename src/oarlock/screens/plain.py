@@ -1,0 +1,41 @@
+"""A run as plain lines, for pipes and files: `worker-0 | text`, and Oarlock's own as `oarlock | text`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from oarlock.records.watch import LogLine
+from oarlock.run.events import Event, RunState
+from oarlock.screens import event_text
+from oarlock.screens.follow_screen import in_order
+from oarlock.screens.output import print_output, say
+
+_INTERVAL = 5.0  # seconds between two lines of progress
+
+
+class Plain:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._told_at = float("-inf")
+
+    def show(self, state: RunState, happened: Sequence[Event], lines: Sequence[LogLine]) -> None:
+        for item in in_order(happened, lines):
+            if isinstance(item, LogLine):
+                print_output(f"{item.task} | ", item.text)
+            elif text := event_text.notable(item, state):
+                self.say(text)
+        if any(event["kind"] == "report" for event in happened):
+            self._progress(state)
+
+    def say(self, text: str) -> None:
+        say(f"oarlock | {text}")
+
+    def close(self) -> None:
+        pass
+
+    def _progress(self, state: RunState) -> None:
+        leader, now = state.leader, self._clock()
+        if leader is not None and leader.step is not None and now - self._told_at >= _INTERVAL:
+            self._told_at = now
+            self.say(event_text.progress(leader))

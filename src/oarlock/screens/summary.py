@@ -1,0 +1,121 @@
+"""The last lines on the screen: what came of a run, in at most ten."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+from oarlock.errors import OarlockError
+from oarlock.records import watch
+from oarlock.records.log_files import culprit
+from oarlock.records.runs import RunFolder
+from oarlock.run.events import Failure, RunState
+from oarlock.screens import json_shape
+from oarlock.screens.ansi import resolve
+from oarlock.screens.event_text import exit_code, first_line
+from oarlock.screens.units import duration, plural
+
+_MESSAGE_LINES = 3
+_LAST_WORDS = 3
+_TAIL = 200  # lines; a dump of many threads is long
+
+
+def lines(run: RunFolder, state: RunState) -> list[str]:
+    if state.state == "succeeded":
+        return _success(run, state)
+    if state.state == "failed":
+        return _failure(run, state)
+    reason = f": {state.reason}" if state.reason else ""
+    if state.state == "lost":
+        more = [] if run.is_remote else [f"more: {run.path / 'agent.log'}"]
+        return [f"{run.name} was lost{reason}", *more]
+    return [f"{run.name} {state.state}{_after(state)}{reason}"]
+
+
+def next_command(run: RunFolder, state: RunState) -> str:
+    if state.failure is not None:
+        return f"oarlock logs --failed {run.name}"
+    if state.state == "stopped" or (state.state == "lost" and not run.is_remote):
+        return f"oarlock run --resume {run.name}"
+    if state.state == "succeeded" and run.is_remote:
+        return f"oarlock pull {run.name}"
+    return f"oarlock logs {run.name}"
+
+
+def failure(run: RunFolder, told: Failure) -> list[str]:
+    """Who failed, of what and where; the last output of one that could not say; what it missed."""
+    cause, more = _cause(run, told), []
+    if run.is_remote:
+        from oarlock.screens import missing_files  # what packs programs is not needed for anything else here
+
+        more = missing_files.explain(run, f"{told.type}: {told.message}" if told.type else "\n".join(cause))
+    return [*cause, *more, *([f"not restarted: {told.refusal}"] if told.refusal else [])]
+
+
+def _cause(run: RunFolder, told: Failure) -> list[str]:
+    if told.type is None:
+        words = _last_words(run, told.task)
+        return [f"{told.task}: {first_line(told.reason)}", *(f"  | {word}" for word in words)]
+    message = (told.message or "").strip().split("\n")
+    shown = [first_line(line) for line in message[:_MESSAGE_LINES]]
+    return [
+        f"{told.task}: {told.type}: {shown[0]}".rstrip(": "),
+        *(f"  {line}" for line in shown[1:]),
+        *(["  …"] if len(message) > _MESSAGE_LINES else []),
+        *([f"  at {_near(told.where)}"] if told.where else []),
+    ]
+
+
+def _last_words(run: RunFolder, task: str) -> list[str]:
+    try:
+        log = watch.Tail(run.path / "logs" / str(culprit(run)[1]) / f"{task}.log")
+    except OarlockError:
+        return []
+    log.skip()
+    lines = [line for line in log.last(_TAIL) if line.partition(b" ")[2].strip()]
+    texts = [resolve(watch.parse_line(line, 0, task).text, colours=False) for line in lines]
+    return [first_line(text) for text in _crash(texts) or texts[-_LAST_WORDS:]]
+
+
+def _crash(texts: Sequence[str]) -> list[str]:
+    """Of faulthandler's dump, what it was and the innermost frame: its last lines are only ours."""
+    for number, text in enumerate(texts):
+        if text.startswith("Fatal Python error"):
+            frames = (frame for frame in texts[number:] if frame.startswith("  File "))
+            return [text, *islice(frames, 1)]
+    return []
+
+
+def _success(run: RunFolder, state: RunState) -> list[str]:
+    leader = state.leader
+    facts = [plural(leader.step, "step")] if leader and leader.step is not None else []
+    facts += [plural(state.restarts, "restart")] if state.restarts else []
+    told = [f"{run.name} succeeded{_after(state, 'in')}{': ' if facts else ''}{', '.join(facts)}"]
+    model = json_shape.folders(run).get("model", "")
+    if "://" in model or (Path(model).is_dir() and any(Path(model).iterdir())):
+        told.append(f"model: {model}")
+    return told
+
+
+def _failure(run: RunFolder, state: RunState) -> list[str]:
+    told = [f"{run.name} failed{_after(state)}, exit code {exit_code(state)}"]
+    more = f"more: oarlock logs --failed {run.name}"
+    if state.failure is None:
+        return [*told, first_line(state.reason or "", 400)]
+    return [*told, *failure(run, state.failure), more]
+
+
+def _after(state: RunState, word: str = "after") -> str:
+    if state.created is None or state.ended is None:
+        return ""
+    return f" {word} {duration(state.ended - state.created)}"
+
+
+def _near(where: str) -> str:
+    """Relative where that is shorter to read: the file is usually below the current folder."""
+    path, _, line = where.rpartition(":")
+    try:
+        return f"{Path(path).relative_to(Path.cwd())}:{line}"
+    except (ValueError, OSError):
+        return where

@@ -1,0 +1,43 @@
+"""Durations, sizes, metrics and counts as people read them. Pure."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+
+def duration(seconds: float | None) -> str:
+    """Two units at most: 0.4s, 42s, 1m20s, 2h05m, 3d04h."""
+    if seconds is None or not math.isfinite(seconds):
+        return ""
+    seconds = max(0.0, seconds)
+    if seconds < 9.95:
+        return f"{seconds:.1f}s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    minutes = whole // 60
+    if minutes < 24 * 60:
+        return f"{minutes // 60}h{minutes % 60:02d}m"
+    return f"{minutes // 1440}d{minutes // 60 % 24:02d}h"
+
+
+def size(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def number(value: Any) -> str:
+    """A metric in a few characters; what is not a number (nan comes as text) as it is."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)[:20]
+    return f"{value:.4g}"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,70 @@
+"""`network: private`: a network namespace for the tasks of one run, with nothing in it but loopback.
+
+Nobody outside reaches what they listen on, other users of the machine included, and they reach nobody. The
+agent stays outside: its tasks are on inherited sockets. Linux only, and where the machine allows it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+from oarlock.system import processes
+
+_NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000  # CLONE_NEWUSER, CLONE_NEWNET
+_SET_FLAGS, _UP = 0x8914, 0x1  # SIOCSIFFLAGS, IFF_UP
+_WHY = {errno.ENOSPC: "user.max_net_namespaces or user.max_user_namespaces is reached"}
+_PATIENCE = 30.0
+
+
+def enter() -> None:
+    """Move this process into a new one. It must have one thread: call it before any import.
+
+    Root needs no more. Others do it as the owner of a user namespace in which they are still themselves, so
+    that files, devices and signals are as before.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    uid, gid = os.geteuid(), os.getegid()
+    if libc.unshare(_NEW_NETWORK) != 0:
+        if libc.unshare(_NEW_USER | _NEW_NETWORK) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, _WHY.get(number) or os.strerror(number))
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+        Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sH22x", b"lo", _UP))
+
+
+def refusal() -> str | None:
+    """Why this machine does not allow it, or None. Tried in a process of its own."""
+    if sys.platform != "linux":
+        return "only Linux has network namespaces"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", processes.entry("oarlock.system.private_network")],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        return str(problem)
+    return None if done.returncode == 0 else (done.stderr.strip() or "it was tried and failed")
+
+
+def main() -> str | None:
+    """Try it. What is wrong goes to stderr by way of `sys.exit`."""
+    try:
+        enter()
+    except OSError as problem:
+        return problem.strerror or str(problem)
+    return None

@@ -1,0 +1,4 @@
+"""What Oarlock does to a framework once the program imports it: hooks, seeds, loopback, JAX's cluster.
+
+Imports nothing else of `training`.
+"""

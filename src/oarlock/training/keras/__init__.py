@@ -1,0 +1,125 @@
+"""`oarlock.keras`: what a program that calls `model.fit` passes to it. Works with Keras 3 and tf_keras.
+
+    callbacks = oarlock.keras.callbacks(model, save="30s")
+    model.fit(examples_from(callbacks.step), initial_epoch=callbacks.epoch, callbacks=callbacks, ...)
+
+Imports neither Keras: a callback of ours only has to answer to the names that both of them call.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Callable
+
+from oarlock.training.keras.callback import Callback, scalars
+from oarlock.training.task.context import current
+
+
+class Callbacks(Callback):
+    """Several, as one that Keras takes for a list: for `model.fit(..., callbacks=...)`.
+
+    `step` and `epoch` are where the training goes on, 0 if it is new.
+    """
+
+    def __init__(self, parts: Iterable[Any], step: int = 0, epoch: int = 0) -> None:
+        self._parts = list(parts)
+        self.step, self.epoch = step, epoch
+        # With JAX and PyTorch below it, Keras 3 waits for the metrics of every batch if a callback is not
+        # safe to be called from a thread.
+        self.async_safe = all(getattr(part, "async_safe", False) for part in self._parts)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._parts)
+
+    def set_params(self, params: Mapping[str, Any]) -> None:
+        for part in self._parts:
+            part.set_params(params)
+
+    def set_model(self, model: Any) -> None:
+        for part in self._parts:
+            part.set_model(model)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if not name.startswith("on_"):
+            raise AttributeError(name)
+
+        def tell(*args: Any, **kwargs: Any) -> None:
+            for part in self._parts:
+                getattr(part, name)(*args, **kwargs)
+
+        return tell
+
+
+def callbacks(
+    model: Any = None,
+    others: Iterable[Any] = (),
+    *,
+    save: int | str | None = "1m",
+    keep: int = 3,
+    keep_every: int | None = None,
+    best: str | None = None,
+) -> Callbacks:
+    """Tells how far the training is. With a model, which is built and compiled by now, it also keeps the
+    training: what was saved is restored here, and `fit` goes on in the middle of an epoch if that is where
+    the run was.
+
+    others: further callbacks of yours; the numbers they hold (EarlyStopping's patience) are kept as well.
+    save, keep, keep_every, best: as `oarlock.State.steps` has them.
+    """
+    if model is None:
+        return Callbacks([Progress(), *others])
+    from oarlock.checkpoints.retention import Retention
+    from oarlock.training.keras.fit_checkpoints import Closing, Opening, Training
+
+    others = list(others)
+    training = Training(model, others, save, Retention(keep, keep_every, best))
+    parts = [Opening(training), Progress(training.step), *others, Closing(training)]
+    return Callbacks(parts, training.step, training.epoch)
+
+
+class Progress(Callback):
+    """Reports step, total, epoch and the metrics that Keras hands over. It reads no metric itself: under
+    MultiWorkerMirroredStrategy that is a collective, which one worker alone must not begin."""
+
+    # Read is what is sent, and only then.
+    async_safe = True
+
+    def __init__(self, first: int = 0) -> None:
+        self._task = current()
+        self._first = first  # the step at which a restored training goes on
+        self._lock = threading.Lock()
+        self._epochs: int | None = None
+        self._steps: int | None = None  # of an epoch
+        self._before = 0  # steps, when this epoch began
+        self._done = 0  # steps of this epoch
+        self._epoch = 0
+
+    def set_params(self, params: Mapping[str, Any]) -> None:
+        self._epochs, self._steps = params.get("epochs"), params.get("steps")
+
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        self._epoch, self._done = epoch, 0
+        if self._steps is not None:
+            self._before = max(epoch * self._steps, self._first)
+
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        with self._lock:
+            if batch < self._done:
+                return  # called from several threads, Keras' batches may overtake each other
+            self._done = batch + 1
+            self._report(logs)
+
+    def on_test_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        if self._done:
+            self._report(None)  # validation within fit: no step is made, but nothing hangs either
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        self._report(logs)
+        self._steps = self._steps or self._done  # a dataset of unknown length: known from now on
+        self._done = 0
+
+    def _report(self, logs: Mapping[str, Any] | None) -> None:
+        total = None if self._epochs is None or self._steps is None else self._epochs * self._steps
+        metrics = {"epoch": self._epoch + 1, **scalars(logs or {})}
+        self._task.report(self._before + self._done, total=total, **metrics)

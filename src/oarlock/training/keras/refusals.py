@@ -1,0 +1,137 @@
+"""What Keras' `fit`, `evaluate` and `predict` cannot do with several workers, said in one sentence.
+
+Each of these ran before and gave wrong weights, hung, or ended in an error that names none of what the
+program wrote. Refusing comes before the first step; where there is a right way to go on, it is taken
+and said once.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from oarlock.training.frameworks import randomness
+
+
+class Refused(ValueError):
+    """Keras would train something else than what was written: says what, and what to write instead."""
+
+
+_said: set[str] = set()
+
+
+def say_once(sentence: str, stacklevel: int = 4) -> None:
+    if sentence in _said:
+        return
+    _said.add(sentence)
+    warnings.warn(f"oarlock: {sentence}", UserWarning, stacklevel=stacklevel)
+
+
+def refuse_parameter_servers(strategy: Any) -> None:
+    import tensorflow as tf
+
+    # Keras hands its dataset to the strategy, which answers with advice about ClusterCoordinator.
+    if isinstance(strategy, tf.distribute.experimental.ParameterServerStrategy):
+        raise Refused(
+            "Keras 3 cannot fit, evaluate or predict under ParameterServerStrategy: write the loop with"
+            " tf.distribute.coordinator.ClusterCoordinator, or use tf_keras with"
+            " tf_keras.utils.experimental.DatasetCreator"
+        )
+
+
+def refuse_unsharded(*datasets: Any) -> None:
+    import tensorflow as tf
+
+    # Measured with AutoShardPolicy.OFF: TensorFlow still splits each batch by the number of workers, but
+    # gives every worker the same pieces; weights off by 0.11 (2 workers) and 0.13 (4), without a word.
+    for given in datasets:
+        dataset = getattr(given, "_original_dataset", given)  # of strategy.experimental_distribute_dataset
+        if not isinstance(dataset, tf.data.Dataset):
+            continue
+        policy = dataset.options().experimental_distribute.auto_shard_policy
+        if policy == tf.data.experimental.AutoShardPolicy.OFF:
+            raise Refused(
+                "a tf.data dataset with AutoShardPolicy.OFF makes every worker train on the same part of"
+                " each batch: batch by the global batch size and leave the policy at AUTO or DATA, or give"
+                " each worker its own batches with strategy.distribute_datasets_from_function"
+            )
+
+
+def refuse_optimizer_from_elsewhere(model: Any, strategy: Any) -> None:
+    # Failed with "Mixing different tf.distribute.Strategy objects".
+    optimizer = getattr(model, "optimizer", None)  # predict needs no compile
+    if optimizer is not None and optimizer._distribution_strategy is not strategy:
+        raise Refused(
+            f"the optimizer {optimizer.name} was made outside strategy.scope(), so the workers would not"
+            " share its state: make it inside the scope"
+        )
+
+
+def refuse_metrics_from_elsewhere(model: Any, strategy: Any) -> None:
+    # Measured with AUC: each worker counted its own rows only, 181 of 383.
+    for group in model.metrics:
+        for metric in getattr(group, "metrics", [group]):
+            if any(getattr(v.value, "distribute_strategy", None) is not strategy for v in metric.variables):
+                raise Refused(
+                    f"the metric {metric.name} was made outside strategy.scope(), so it would count the"
+                    " rows of one worker only: make it inside the scope"
+                )
+
+
+def refuse_gradient_accumulation(model: Any) -> None:
+    # Fails with "merge_call called while defining a new graph": Keras sums over workers inside a condition.
+    steps = getattr(model.optimizer, "gradient_accumulation_steps", None)
+    if steps:
+        raise Refused(
+            f"gradient_accumulation_steps={steps} does not work with several workers in Keras 3:"
+            f" multiply the batch size by {steps} instead, or write the training loop"
+        )
+
+
+def one_step_per_execution(model: Any) -> None:
+    # Failed with "must feed a value for placeholder"; unrolled, it counted 22 iterations for 20.
+    if model.steps_per_execution > 1:
+        say_once(
+            f"steps_per_execution={model.steps_per_execution} does not work with several workers,"
+            " so each execution runs one step"
+        )
+        model.steps_per_execution = 1
+        _forget_functions(model)
+
+
+def no_xla_on_cpu(model: Any, strategy: Any) -> None:
+    # Failed with "collectives are not implemented" on the XLA CPU device.
+    if model.jit_compile and not any("GPU" in device for device in strategy.extended.worker_devices):
+        say_once("jit_compile=True does not work with several workers on CPUs, so the model runs without XLA")
+        model.jit_compile = False
+        _forget_functions(model)
+
+
+def unsynchronized_batch_norm(model: Any) -> None:
+    from keras.layers import BatchNormalization
+
+    for layer in model._flatten_layers():
+        if isinstance(layer, BatchNormalization) and layer.trainable and not layer.synchronized:
+            say_once(
+                f"the moving statistics of {layer.name} differ between workers, so what is exported or"
+                " restored depends on which worker saved it: write BatchNormalization(synchronized=True)"
+            )
+            return
+
+
+def unseeded_shuffle(x: Any, shuffle: Any) -> None:
+    from keras.utils import PyDataset
+    from tensorflow.python.eager import context
+
+    keras_shuffles = isinstance(x, (dict, list, tuple, PyDataset)) or hasattr(x, "shape")
+    seed = context.global_seed()
+    if shuffle and keras_shuffles and (seed is None or randomness.is_ours(seed)):
+        say_once(
+            "without a seed every worker shuffles in its own order, so an epoch repeats some rows and"
+            " misses others: call keras.utils.set_random_seed(n) with the same n on all workers"
+        )
+
+
+def _forget_functions(model: Any) -> None:
+    """Functions traced with the old setting; Keras makes them anew when they are missing."""
+    model.train_function = model.test_function = model.predict_function = None

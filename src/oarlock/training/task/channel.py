@@ -1,0 +1,159 @@
+"""A task's line to its agent: events go up, requests ("stop at the next step") come down.
+
+The socket is inherited (`OARLOCK_FD`). Without a launcher there is none, and everything here
+does nothing. Reporting must never slow a step: at most ten reports a second are sent, the
+newest one is kept and sent at the end. Requests are read when somebody asks for one, or, once
+somebody listens, by a thread of their own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from oarlock.training.task import busyness
+
+_INTERVAL = 0.1
+_TURN = 0.05  # seconds that a report waits for another thread that is sending
+
+_socket: socket.socket | None = None
+_opened_by = 0  # a forked data loader must not speak for its parent
+_sent = 0.0
+_kept: dict[str, Any] | None = None
+_requests: set[str] = set()
+_sending = threading.Lock()
+_reading = threading.Lock()
+_listened: socket.socket | None = None  # the line that a thread reads: from then on it alone does
+_listener: Callable[[str], None] | None = None
+
+
+def report(event: dict[str, Any]) -> None:
+    global _sent, _kept
+    now = time.monotonic()
+    if now - _sent < _INTERVAL:
+        _kept = {**(_kept or {}), **event, "t": time.time()}
+        return
+    _sent, kept, _kept = now, _kept, None
+    busy = busyness.share()
+    told = {} if busy is None else {"busy": busy}
+    send({**(kept or {}), **event, **told, "t": time.time(), "kind": "report"}, patience=0)
+
+
+def flush() -> None:
+    global _kept
+    if _kept is not None:
+        kept, _kept = _kept, None
+        send({**kept, "kind": "report"})
+
+
+def send(event: dict[str, Any], patience: float = 2.0) -> None:
+    """Best effort: an agent that does not read, or is gone, must not stop the training."""
+    line = open_line()
+    if line is None:
+        return
+    event.setdefault("t", time.time())
+    text = json.dumps(event, default=_number).encode() + b"\n"
+    if _sending.acquire(timeout=max(patience, _TURN)):
+        try:
+            _send(line, memoryview(text), patience)
+        finally:
+            _sending.release()
+
+
+def _send(line: socket.socket, left: memoryview, patience: float) -> None:
+    deadline = time.monotonic() + patience
+    try:
+        while left:
+            try:
+                left = left[line.send(left, socket.MSG_DONTWAIT) :]
+                deadline = time.monotonic() + 2.0  # half a line would spoil the next one
+            except BlockingIOError:
+                wait = deadline - time.monotonic()
+                if wait <= 0 or not select.select([], [line], [], wait)[1]:
+                    return
+    except OSError:
+        pass
+
+
+def requested(what: str) -> bool:
+    """Whether the agent has asked for `what` ("stop") so far."""
+    line = open_line()
+    if line is not None and _listened is not line:
+        with _reading:
+            if _listened is not line:
+                _read_requests(line)
+    return what in _requests
+
+
+def _read_requests(line: socket.socket) -> None:
+    try:
+        while True:
+            text = line.recv(4096, socket.MSG_DONTWAIT)
+            if not text:
+                break
+            _requests.update(text.decode().split())
+    except OSError:
+        pass
+
+
+def listen(hear: Callable[[str], None]) -> bool:
+    """Have a thread give every request to `hear`, and "" when the agent is gone; who listened before no
+    longer does. False where there is no line."""
+    global _listened, _listener
+    line = open_line()
+    if line is None:
+        return False
+    _listener = hear
+    if _listened is not line:
+        with _reading:
+            _listened = line
+        threading.Thread(target=_listen, args=(line,), name="oarlock-line", daemon=True).start()
+    return True
+
+
+def _listen(line: socket.socket) -> None:
+    rest = b""
+    while True:
+        try:
+            data = line.recv(4096)
+        except OSError:
+            data = b""
+        *lines, rest = (rest + data).split(b"\n")
+        for text in [one.decode(errors="replace") for one in lines] + ([] if data else [""]):
+            _requests.add(text)
+            if _listener is not None:
+                _listener(text)
+        if not data:
+            return
+
+
+def open_line() -> socket.socket | None:
+    """The first process to open it owns it; the runner does so before the program can fork."""
+    global _socket, _opened_by
+    number = os.environ.get("OARLOCK_FD")
+    if number is None:
+        return None
+    if _socket is None:
+        try:
+            _socket = socket.socket(fileno=int(number))
+        except (OSError, ValueError):
+            del os.environ["OARLOCK_FD"]
+            return None
+        _opened_by = os.getpid()
+        atexit.register(flush)
+    return _socket if _opened_by == os.getpid() else None
+
+
+def _number(value: Any) -> Any:
+    """NumPy, TensorFlow, torch and JAX scalars all answer to float()."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return str(value)

@@ -1,0 +1,90 @@
+"""A machine that does not see the leader's folder fetches the checkpoint its tasks go on from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oarlock.agent.net.loop import Loop
+from oarlock.agent.snapshots.transfer import Getting
+from oarlock.checkpoints.store import FORMAT, Store, checksum, verify
+from tests.support.members import Leader, leading
+
+
+@pytest.fixture
+def leader(tmp_path: Path) -> Iterator[Leader]:
+    with leading(tmp_path / "leader", machines=2) as found:
+        yield found
+
+
+@pytest.fixture
+def theirs(leader: Leader) -> Store:
+    return Store(leader.folder / "checkpoints")
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Store:
+    return Store(tmp_path / "ours")
+
+
+def save(store: Store, step: int, content: bytes = b"weights" * 1000) -> str:
+    draft = store.draft(step, 1)
+    draft.mkdir(parents=True)
+    (draft / "state").write_bytes(content)
+    told = dict(zip(("size", "crc32"), checksum(draft / "state")))
+    manifest = {"format": FORMAT, "run": "led", "generation": 1, "step": step, "files": {"state": told}}
+    return store.commit(draft, manifest).name
+
+
+def get(leader: Leader, ours: Store, names: list[str]) -> str | None:
+    loop, answers = Loop(), list["str | None"]()
+    getting = Getting(loop, leader.address, leader.token, str(ours.folder), patience=20)
+    loop.after("patience", 60, lambda: answers.append("no answer"))
+    getting.get(names, answers.append)
+    while not answers:
+        loop.turn()
+    return answers[0]
+
+
+def whole(store: Store) -> list[str]:
+    return [one.name for one in store.checkpoints() if verify(one) is None]
+
+
+def test_the_newest_is_fetched_and_others_are_forgotten(leader: Leader, theirs: Store, ours: Store) -> None:
+    save(ours, 5)
+    names = [save(theirs, 30), save(theirs, 20)]
+    assert get(leader, ours, names) is None
+    assert whole(ours) == [names[0]]
+
+
+def test_one_that_is_torn_at_the_leader_is_passed_over(leader: Leader, theirs: Store, ours: Store) -> None:
+    names = [save(theirs, 30), save(theirs, 20)]
+    (theirs.folder / names[0] / "state").write_bytes(b"other")
+    assert get(leader, ours, names) is None
+    assert whole(ours) == [names[1]]
+
+
+def test_one_that_is_here_already_is_replaced(leader: Leader, theirs: Store, ours: Store) -> None:
+    """Of the newest the leader has only a torn one; the one before it is here, perhaps torn."""
+    names = [save(theirs, 30), save(theirs, 20)]
+    (theirs.folder / names[0] / "manifest.json").unlink()
+    save(ours, 20)
+    (ours.folder / names[1] / "state").write_bytes(b"other")
+    assert get(leader, ours, names) is None
+    assert whole(ours) == [names[1]]
+
+
+def test_what_is_gone_everywhere_is_for_the_leader_to_say(leader: Leader, ours: Store) -> None:
+    assert get(leader, ours, ["step-0000000020-g1"]) is None
+    assert whole(ours) == []
+
+
+def test_a_name_that_leads_out_of_the_folder_is_none(leader: Leader, ours: Store, tmp_path: Path) -> None:
+    (ours.folder / ".saving-fetched-x").mkdir(parents=True)
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").touch()
+    assert get(leader, ours, ["x/../../precious"]) is None
+    assert (precious / "file").exists()

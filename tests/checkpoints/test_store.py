@@ -1,0 +1,340 @@
+"""The folder of checkpoints: only what is complete counts, damage is seen, and only its owner adds to it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oarlock.checkpoints import safetensors
+from oarlock.checkpoints import store as storing
+from oarlock.checkpoints.safetensors import Shape
+from oarlock.checkpoints.store import Checkpoint, FencedError, Store, checksum, verify
+
+RUN = "job-abcd"
+HOLDER = """
+import fcntl, sys, time
+file = open(sys.argv[1], "ab")
+fcntl.flock(file, fcntl.LOCK_EX)
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+def add(store: Store, step: int, generation: int = 1, run: str = RUN, content: bytes = b"") -> Checkpoint:
+    draft = store.draft(step, generation)
+    draft.mkdir(parents=True)
+    shapes = {"weights": Shape("float32", (256,)), "flags": Shape("uint8", (7,))}
+    head = safetensors.header(shapes, {"model": {}})
+    (draft / "state.safetensors").write_bytes(head + (content or bytes(range(250)) * 5)[: 256 * 4 + 7])
+    size, crc = checksum(draft / "state.safetensors")
+    manifest: dict[str, Any] = {
+        "format": storing.FORMAT,
+        "run": run,
+        "generation": generation,
+        "step": step,
+        "metrics": {"loss": 0.1},
+        "files": {"state.safetensors": {"size": size, "crc32": crc}},
+    }
+    return store.commit(draft, manifest)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    store = Store(tmp_path / "checkpoints")
+    store.raise_fence(RUN, 1)
+    return store
+
+
+def names(store: Store) -> list[str]:
+    return [one.name for one in store.checkpoints()]
+
+
+# What is there
+
+
+def test_a_folder_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path / "nowhere")
+    assert (store.checkpoints(), store.newest(), store.broken()) == ([], (None, []), [])
+    assert store.fence() is None
+    store.clean()
+
+
+def test_checkpoints_come_oldest_first_by_step_and_then_by_generation(store: Store) -> None:
+    for step, generation in ((120, 1), (5, 1), (120, 2), (1000000000000, 2)):
+        store.raise_fence(RUN, generation)
+        add(store, step, generation)
+    assert names(store) == [
+        "step-0000000005-g1",
+        "step-0000000120-g1",
+        "step-0000000120-g2",
+        "step-1000000000000-g2",
+    ]
+    newest, complaints = store.newest()
+    assert newest is not None
+    assert (newest.step, newest.generation, complaints) == (1000000000000, 2, [])
+    assert newest.size == (newest.path / "state.safetensors").stat().st_size
+    assert verify(newest) is None
+
+
+def test_what_is_half_written_or_half_deleted_does_not_count_and_is_cleaned_away(store: Store) -> None:
+    add(store, 1)
+    half = store.draft(2, 1)
+    half.mkdir()
+    (half / "state.safetensors").write_bytes(b"half")
+    (store.folder / ".deleting-step-0000000000-g1-77").mkdir()
+    (store.folder / "notes.txt").write_text("a user's own")
+    assert names(store) == ["step-0000000001-g1"]
+    store.clean()
+    left = sorted(path.name for path in store.folder.iterdir())
+    assert left == [".fence", ".lock", "notes.txt", "step-0000000001-g1"]
+
+
+def test_a_deleted_checkpoint_is_gone_at_once(store: Store) -> None:
+    first, second = add(store, 1), add(store, 2)
+    store.delete(second)
+    assert store.newest()[0] == first
+    assert not second.path.exists()
+    assert not list(store.folder.glob(".deleting-*"))
+
+
+def test_the_same_step_again_replaces_the_one_there_was(store: Store) -> None:
+    add(store, 4, content=bytes(2000))
+    torn = add(store, 5)
+    (torn.path / "state.safetensors").unlink()
+    add(store, 5, content=b"\x01" * 2000)
+    newest, complaints = store.newest()
+    assert newest is not None
+    assert (newest.step, complaints) == (5, [])
+    assert (newest.path / "state.safetensors").read_bytes().endswith(b"\x01" * 1000)
+
+
+# Damage
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0x04
+    path.write_bytes(data)
+
+
+def replace_by_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def make_unreadable(path: Path) -> None:
+    """As root there is no file that may not be read; there are links that lead nowhere but to themselves."""
+    path.unlink()
+    path.symlink_to(path.name)
+
+
+DAMAGE = {
+    "one byte is missing": (truncate, "has {less} bytes instead of {size}"),
+    "it is empty": (lambda path: path.write_bytes(b""), "has 0 bytes instead of {size}"),
+    "it has grown": (
+        lambda path: path.write_bytes(path.read_bytes() + b"x"),
+        "has {more} bytes instead of {size}",
+    ),
+    "a byte of the header's length": (lambda path: flip(path, 0), "has changed since it was written"),
+    "a byte of the header": (lambda path: flip(path, 100), "has changed since it was written"),
+    "the first byte of a tensor": (lambda path: flip(path, -256 * 4 - 7), "has changed since it was written"),
+    "a byte in the middle": (lambda path: flip(path, -512), "has changed since it was written"),
+    "the last byte": (lambda path: flip(path, -1), "has changed since it was written"),
+    "it was removed": (Path.unlink, "is missing"),
+    "a folder in its place": (replace_by_folder, "cannot be read (Is a directory)"),
+    "unreadable": (make_unreadable, "cannot be read (Too many levels of symbolic links)"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_file_is_said_and_the_next_older_checkpoint_taken(store: Store, damage: str) -> None:
+    older, newer = add(store, 1), add(store, 2)
+    spoil, why = DAMAGE[damage]
+    why = why.format(size=newer.size, less=newer.size - 1, more=newer.size + 1)
+    spoil(newer.path / "state.safetensors")
+    assert why in str(verify(newer))
+    newest, (complaint,) = store.newest()
+    assert newest == older
+    assert complaint.startswith(
+        f"step-0000000002-g1 is not whole and is passed over: state.safetensors {why}"
+    )
+    assert "\n" not in complaint
+
+
+def test_no_byte_of_a_file_can_change_without_being_seen(store: Store) -> None:
+    checkpoint = add(store, 1)
+    path = checkpoint.path / "state.safetensors"
+    for at in range(0, checkpoint.size, 3):
+        flip(path, at)
+        assert verify(checkpoint) is not None, at
+        flip(path, at)
+    assert verify(checkpoint) is None
+
+
+def test_no_byte_of_a_manifest_can_change_without_being_seen(store: Store) -> None:
+    """But for those that mean the same: what is read is then still what was written."""
+    checkpoint = add(store, 1)
+    path = checkpoint.path / "manifest.json"
+    for at in range(path.stat().st_size):
+        flip(path, at)
+        assert store.checkpoints() in ([], [checkpoint]), at
+        flip(path, at)
+    assert store.checkpoints() == [checkpoint]
+
+
+def seal(manifest: Any) -> bytes:
+    return json.dumps({"crc32": storing.seal(manifest), "manifest": manifest}).encode()
+
+
+MANIFESTS = {
+    "one digit changed": (lambda text: text.replace(b'"step": 2', b'"step": 3'), "its manifest has changed"),
+    "truncated": (lambda text: text[:-10], "its manifest is damaged"),
+    "empty": (lambda text: b"", "its manifest is damaged"),
+    "not text": (lambda text: bytes(range(256)), "its manifest is damaged"),
+    "not an object": (lambda text: b"[]", "its manifest is damaged"),
+    "of another format": (lambda text: seal({**json.loads(text)["manifest"], "format": 2}), "has format 2"),
+}
+
+
+@pytest.mark.parametrize("damage", MANIFESTS)
+def test_a_manifest_that_is_not_as_it_was_written(store: Store, damage: str) -> None:
+    older, newer = add(store, 1), add(store, 2)
+    spoil, why = MANIFESTS[damage]
+    path = newer.path / "manifest.json"
+    path.write_bytes(spoil(path.read_bytes()))
+    assert store.checkpoints() == [older]
+    ((name, reason),) = store.broken()
+    assert name == newer.name
+    assert why in reason
+    newest, (complaint,) = store.newest()
+    assert newest == older
+    assert complaint == f"{newer.name} is not whole and is passed over: {reason}"
+
+
+def test_a_missing_or_unreadable_manifest(store: Store) -> None:
+    first, second, third = (add(store, step) for step in (1, 2, 3))
+    (third.path / "manifest.json").unlink()
+    replace_by_folder(second.path / "manifest.json")
+    (store.folder / "step-0000000004-g1").write_text("a file, not a folder")
+    newest, complaints = store.newest()
+    assert newest == first
+    assert [complaint.rpartition(": ")[2] for complaint in complaints] == [
+        "its manifest cannot be read (Not a directory)",
+        "it has no manifest",
+        "its manifest cannot be read (Is a directory)",
+    ]
+
+
+def test_if_all_are_torn_there_is_none_and_each_is_named(store: Store) -> None:
+    for step in (1, 2, 3):
+        truncate(add(store, step).path / "state.safetensors")
+    newest, complaints = store.newest()
+    assert newest is None
+    assert [complaint.split()[0] for complaint in complaints] == [
+        "step-0000000003-g1",
+        "step-0000000002-g1",
+        "step-0000000001-g1",
+    ]
+
+
+# Who may add
+
+
+@pytest.mark.parametrize(("run", "generation"), [(RUN, 1), (RUN, 3), ("other", 2)])
+def test_only_the_generation_and_run_of_the_fence_commits(store: Store, run: str, generation: int) -> None:
+    before = add(store, 1)
+    store.raise_fence(RUN, 2)
+    with pytest.raises(FencedError, match="belongs to generation 2 of job-abcd now"):
+        add(store, 9, generation, run)
+    assert store.checkpoints() == [before]
+
+
+def test_without_a_fence_anybody_commits(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    add(store, 1, generation=7, run="anything")
+    assert names(store) == ["step-0000000001-g7"]
+
+
+def test_a_fence_that_cannot_be_read_lets_nobody_through(store: Store) -> None:
+    (store.folder / ".fence").write_text("{")
+    with pytest.raises(FencedError):
+        add(store, 1)
+    store.raise_fence(RUN, 1)
+    store.clean()
+    add(store, 1)
+
+
+def test_a_fence_raised_while_files_were_written_is_seen_at_the_commit(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = storing._write_manifest
+
+    def write_and_lose(path: Path, manifest: dict[str, Any]) -> None:
+        write(path, manifest)
+        store.raise_fence(RUN, 2)
+
+    monkeypatch.setattr(storing, "_write_manifest", write_and_lose)
+    with pytest.raises(FencedError):
+        add(store, 1)
+    assert store.checkpoints() == []
+
+
+def test_nobody_raises_the_fence_between_the_look_and_the_rename(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storing, "_LOCK_PATIENCE", 0.05)
+    look = Store.fence
+
+    def look_and_be_raced(self: Store) -> tuple[str, int] | None:
+        with pytest.raises(TimeoutError, match=r"holds .*/\.lock for too long"):
+            Store(self.folder).raise_fence(RUN, 2)
+        return look(self)
+
+    monkeypatch.setattr(Store, "fence", look_and_be_raced)
+    add(store, 1)
+    assert names(store) == ["step-0000000001-g1"]
+
+
+def test_a_lock_is_waited_for_while_its_holder_lives_and_is_free_when_it_dies(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = store.folder / ".lock"
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(lock)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    with holder:
+        try:
+            assert holder.stdout.readline() == "held\n"
+            monkeypatch.setattr(storing, "_LOCK_PATIENCE", 0.05)
+            with pytest.raises(TimeoutError):
+                add(store, 1)
+            assert store.checkpoints() == []
+        finally:
+            holder.send_signal(signal.SIGKILL)
+    store.clean()
+    add(store, 1)
+    assert names(store) == ["step-0000000001-g1"]
+
+
+def test_a_file_system_without_locks_still_has_the_fence(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(*_: Any) -> None:
+        raise OSError(95, os.strerror(95))
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    add(store, 1)
+    store.raise_fence(RUN, 2)
+    with pytest.raises(FencedError):
+        add(store, 2)

@@ -1,0 +1,42 @@
+"""What is built from a record: each field has a check, and none is forgotten."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from typing import Any
+
+import pytest
+
+from oarlock.agent.protocol.spec import Limits, Program, Spec
+from oarlock.engines.kubernetes.follow.pod_log import Position
+from oarlock.run import typed
+from oarlock.run.accounting import Accounts
+from oarlock.run.events import Failure, RunState, TaskState
+
+SECTIONS = {"program", "limits", "tasks", "failure", "accounts"}  # are built themselves
+
+
+@pytest.mark.parametrize("kind", [Accounts, Limits, Program, Spec, Position, Failure, RunState, TaskState])
+def test_every_field_of_a_record_can_be_checked(kind: Any) -> None:
+    kinds = {field.name: str(field.type).partition(" | ")[0] for field in fields(kind)}
+    assert {name for name, one in kinds.items() if one not in typed._KINDS} <= SECTIONS
+
+
+def test_a_spec_comes_back_as_it_went_and_unknown_fields_are_passed_over() -> None:
+    program = Program("command", ["python", "train.py"], ["-v"])
+    spec = Spec("a", "/f", "/c", program, {"worker": 2}, {"logs": "/l"}, Limits(stall=None), {"A": "b"})
+    assert Spec.from_json(spec.to_json()) == spec
+    assert typed.build(Limits, {**asdict(spec.limits), "moons": 3}) == spec.limits
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "null", "{}", "[" * 100_000, '{"version": "x"}', '{"program": 3}']
+)
+def test_what_is_no_spec_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        Spec.from_json(text)
+
+
+def test_a_later_version_is_told_apart() -> None:
+    with pytest.raises(typed.LaterVersion, match="record version 9, this one reads up to 1"):
+        Spec.from_json('{"version": 9}')

@@ -1,0 +1,160 @@
+"""The two screens, fed by hand: how often, how much, in which order."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from oarlock.records.watch import LogLine
+from oarlock.run.events import RunState, TaskState, fold
+from oarlock.screens import event_text
+from oarlock.screens.live import Display, draw
+from oarlock.screens.plain import Plain
+
+
+def happened(*events: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"t": float(number), **event} for number, event in enumerate(events)]
+
+
+def running(step: int = 120) -> RunState:
+    state = fold(
+        "mnist-abcd",
+        happened(
+            {"kind": "run", "job": "mnist", "tasks": ["worker-0", "worker-1"]},
+            {"kind": "agent", "pid": 1},
+            {"kind": "generation", "generation": 1, "tasks": ["worker-0", "worker-1"]},
+            {"kind": "task", "task": "worker-0", "state": "started", "pid": 2},
+            {"kind": "task", "task": "worker-1", "state": "started", "pid": 3},
+        ),
+    )
+    state.tasks["worker-0"].step = step
+    state.tasks["worker-0"].total = 400
+    state.tasks["worker-0"].rate = 3.2
+    state.tasks["worker-0"].metrics = {"accuracy": 0.9, "loss": 0.41, "lr": 0.01, "more": 1}
+    return state
+
+
+def test_progress_is_one_line() -> None:
+    told = event_text.progress(running().tasks["worker-0"])
+    assert told == "step 120/400  3.2/s  loss 0.41  accuracy 0.9  lr 0.01  ETA 1m28s"
+
+
+def test_where_the_time_went_is_one_line() -> None:
+    parts = {"start": 3.1, "rendezvous": 2.2, "step": 680.0, "checkpoint": 0.0, "lost": 31.0, "waiting": 0.04}
+    told = event_text.time_spent({"total": 723.0, **parts, "goodput": 0.9405})
+    assert told == "12m03s: step 11m20s (goodput 94%), start 3.1s, rendezvous 2.2s, lost work 31s"
+    nothing = {"total": 1.0, **dict.fromkeys(parts, 0.0), "start": 1.0, "goodput": None}
+    assert event_text.time_spent(nothing) == "1.0s: step 0.0s, start 1.0s"
+    assert (event_text.goodput(nothing), event_text.goodput({"goodput": 0.0})) == ("", "0%")
+
+
+def test_events_that_others_will_emit_are_told() -> None:
+    saved = {"t": 1.0, "kind": "checkpoint", "task": "worker-0", "step": 40, "seconds": 0.42}
+    assert event_text.describe(saved) == "checkpoint of step 40 in 0.4s"
+    scaled = {"t": 1.0, "kind": "restart", "forgiven": True, "reason": "scaled to 4 workers", "left": 3}
+    assert event_text.describe(scaled) == "scaled to 4 workers; forming anew"
+
+
+@pytest.mark.parametrize(
+    ("rate", "shown"), [(None, ""), (0.0, ""), (250.04, "250.0/s"), (0.5, "0.5/s"), (0.05, "3/min")]
+)
+def test_rates(rate: float | None, shown: str) -> None:
+    assert event_text.rate(TaskState("worker-0", rate=rate)) == shown
+
+
+def test_plain_progress_comes_at_most_every_five_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    now = 100.0
+    screen = Plain(clock=lambda: now)
+    told = []
+    for now, step in ((100.0, 1), (104.9, 2), (105.0, 3), (109.0, 4), (200.0, 5)):  # noqa: B007
+        screen.show(running(step), happened({"kind": "report", "task": "worker-0", "step": step}), [])
+        told.append(capsys.readouterr().out.partition("step ")[2].partition("/")[0])
+    assert told == ["1", "", "3", "", "5"]
+
+
+def test_no_report_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    """What an earlier life of the run had reported is no news."""
+    Plain().show(running(), [], [])
+    assert capsys.readouterr().out == ""
+
+
+def test_output_and_events_are_shown_as_they_happened(capsys: pytest.CaptureFixture[str]) -> None:
+    restart = {"t": 2.0, "kind": "restart", "task": "worker-1", "reason": "exit code 1", "left": 2}
+    lines = [
+        LogLine("1970-01-01T00:00:01.000000Z", 1, "worker-1", "before"),
+        LogLine("1970-01-01T00:00:03.000000Z", 2, "worker-1", "after"),
+    ]
+    Plain().show(RunState("x"), [restart], lines)
+    assert capsys.readouterr().out.splitlines() == [
+        "worker-1 | before",
+        "oarlock | worker-1 failed: exit code 1; restarting (2 left)",
+        "worker-1 | after",
+    ]
+
+
+def drawn(state: RunState, height: int = 24, width: int = 120) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, height=height)
+    with console.capture() as captured:
+        console.print(draw(state, width, height))
+    return captured.get().splitlines()
+
+
+def test_the_display_has_a_line_per_task() -> None:
+    state = running()
+    state.restarts, state.tasks["worker-1"].starts = 2, 3
+    heading, first, second = drawn(state)
+    assert heading.startswith("mnist-abcd  running  generation 1  2 restarts")
+    for part in (
+        "worker-0",
+        "running",
+        "120/400",
+        "━",
+        "3.2/s",
+        "loss 0.41",
+        "accuracy 0.9",
+        "lr 0.01",
+        "ETA 1m28s",
+    ):
+        assert part in first
+    assert "more" not in first
+    assert "restarted" not in first
+    assert second.startswith("worker-1")
+    assert "restarted 2x" in second
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+def test_where_it_is_narrow_the_metrics_give_way(width: int) -> None:
+    lines = drawn(running(), width=width)
+    assert len(lines) == 3
+    assert all(len(line) <= width for line in lines)
+    assert "120/400" in lines[1]
+    assert ("lr 0.01" in lines[1]) == (width > 100)
+    assert "ETA 1m28s" in lines[1]
+
+
+def test_more_tasks_than_rows_are_counted_and_those_in_trouble_shown() -> None:
+    state = RunState("big", state="running")
+    state.tasks = {f"worker-{n}": TaskState(f"worker-{n}", state="running") for n in range(50)}
+    state.tasks["worker-49"].state = "failed"
+    lines = drawn(state, height=14)
+    assert len(lines) == 12
+    assert any(line.startswith("worker-49") for line in lines)
+    assert lines[-1].startswith("and 40 more tasks")
+
+
+def test_the_display_shows_output_above_itself_and_takes_itself_away() -> None:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=100, height=24, highlight=False, markup=False)
+    display = Display(console)
+    display.show(
+        running(), [], [LogLine("t", 1, "worker-0", "[bold]0%\r[bold]100% \x1b[2J\x1b[31mred\x1b[0m")]
+    )
+    shown = file.getvalue()
+    assert "| \x1b[0m[bold]100% \x1b[31mred\x1b[0m" in shown
+    assert "\x1b[2J" not in shown
+    assert shown.index("[bold]100%") < shown.index("120/400")
+    display.close()
+    assert file.getvalue().rindex("\x1b[?25h") > file.getvalue().rindex("\x1b[?25l")

@@ -1,0 +1,1 @@
+"""What tests on a cluster share; nothing here is a test."""

@@ -1,0 +1,428 @@
+"""What Keras 3's fit, evaluate and predict give with several workers, compared with one process.
+
+Starting TensorFlow costs seconds, so each size of gang is started once and goes through all its
+cases (programs/keras_cases.py); the tests then say what must hold of each. The process alone runs
+Keras as it was installed, so that the workers are held against Keras itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import oarlock
+from tests.support.ports import free_ports
+
+pytestmark = pytest.mark.slow
+
+PROGRAMS = Path(__file__).parents[1] / "programs"
+SOURCE = Path(oarlock.__file__).parents[1]
+
+IN_EVERY_GANG = [
+    "arrays",
+    "own_batches",
+    "uneven_250",
+    "uneven_257",
+    "uneven_everything",
+    "sharding_switched_off",
+]
+RIGHT = [
+    "predicted_without_compiling",
+    "tf_data",
+    "tf_data_sharded_by_data",
+    "own_batches_of_different_size",
+    "own_batches_with_class_weight",
+    "shuffled",
+    "masked",
+    "uneven_own_train_step",
+    "clipped",
+    "loss_of_one_number",
+    "loss_over_sample_weights",
+    "overflow_on_one_worker",
+    "compiled_outside_the_scope",
+    "legacy_keras",
+]
+ODD = [
+    "unknown_length",
+    "unknown_length_uneven",
+    "several_steps_per_execution",
+    "xla",
+    "normalized_with_an_empty_worker",
+    "shuffled_without_a_seed",
+]
+REFUSED = [
+    "distributed_with_sharding_switched_off",
+    "validation_sharding_switched_off",
+    "gradient_accumulation",
+    "optimizer_from_outside_the_scope",
+    "metric_from_outside_the_scope",
+]
+CORRECTED = [
+    "arrays",
+    "uneven_257",
+    "xla",
+    "several_steps_per_execution",
+    "unknown_length",
+    "unknown_length_uneven",
+]
+MIRRORED = ["uneven_257", "clipped"]
+
+Results = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gang, Gang]]:
+    """The process alone and the two workers, which take as long as each other and so run side by side."""
+    one = tmp_path_factory.mktemp("alone")
+    cases = [*IN_EVERY_GANG[:-1], *RIGHT, *ODD, "install", *CORRECTED, "mirrored", *MIRRORED]
+    with start(one, {}, "keras_cases.py", cases) as alone:
+        two = tmp_path_factory.mktemp("two")
+        cases = [*IN_EVERY_GANG, *RIGHT, *ODD, *REFUSED]
+        with start(two, {"worker": 2}, "keras_cases.py", cases) as workers:
+            yield alone, workers
+
+
+@pytest.fixture(scope="module")
+def alone(running: tuple[Gang, Gang]) -> Results:
+    """One process: Keras as installed, then corrected, then corrected with two replicas in the process."""
+    return running[0].results()[0]
+
+
+@pytest.fixture(scope="module")
+def two(running: tuple[Gang, Gang]) -> list[Results]:
+    return running[1].results()
+
+
+@pytest.fixture(scope="module")
+def four(two: list[Results], tmp_path_factory: pytest.TempPathFactory) -> list[Results]:
+    with start(tmp_path_factory.mktemp("four"), {"worker": 4}, "keras_cases.py", IN_EVERY_GANG) as gang:
+        return gang.results()
+
+
+class Gang(NamedTuple):
+    """Processes that write what they found into `folder`, one file for each."""
+
+    folder: Path
+    processes: list[subprocess.Popen[bytes]]
+
+    def wait(self, leaving: int = 0, seconds: float = 280) -> None:
+        """Until all but the last `leaving` ended well; one that fails ends it, as the others wait for it."""
+        deadline = time.monotonic() + seconds
+        left = self.processes[: len(self.processes) - leaving]
+        while left:
+            for process in left:
+                code = process.poll()
+                assert not code, self.last_words()
+            left = [process for process in left if process.poll() is None]
+            assert time.monotonic() < deadline, f"not done after {seconds} s\n{self.last_words()}"
+            with contextlib.suppress(subprocess.TimeoutExpired, IndexError):
+                left[0].wait(0.1)
+
+    def results(self) -> list[Results]:
+        self.wait()
+        found = [self.folder / f"{number}.pickle" for number in range(len(self.processes))]
+        return [pickle.loads(path.read_bytes()) for path in found]
+
+    def last_words(self) -> str:
+        logs = sorted(self.folder.glob("*.log"))
+        return "\n".join(f"--- {log.name}\n{log.read_text()[-3000:]}" for log in logs)
+
+
+@contextlib.contextmanager
+def start(folder: Path, cluster: dict[str, int], program: str, cases: list[str]) -> Iterator[Gang]:
+    """A process for each task of the cluster on free ports of this machine; none is left at the end."""
+    tasks = [(role, index) for role, count in cluster.items() for index in range(count)] or [("alone", 0)]
+    ports = iter(free_ports(sum(cluster.values())))
+    addresses = {role: [f"127.0.0.1:{next(ports)}" for _ in range(n)] for role, n in cluster.items()}
+    gang = Gang(folder, [])
+    try:
+        for number, (role, index) in enumerate(tasks):
+            environment = quiet_environment()
+            if cluster:
+                config = {"cluster": addresses, "task": {"type": role, "index": index}}
+                environment["TF_CONFIG"] = json.dumps(config)
+            with (folder / f"{role}-{index}.log").open("wb") as log:
+                process = subprocess.Popen(
+                    [sys.executable, PROGRAMS / program, folder / f"{number}.pickle", *cases],
+                    env=environment,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            gang.processes.append(process)
+        yield gang
+    finally:
+        for process in gang.processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(60)
+
+
+def quiet_environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in ("TF_CONFIG", "KERAS_BACKEND")}
+    return {
+        **kept,
+        "PYTHONPATH": str(SOURCE),
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "OMP_NUM_THREADS": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "TF_ENABLE_ONEDNN_OPTS": "0",
+    }
+
+
+def run_program(folder: Path, program: str, **environment: str) -> str:
+    """What a short program prints; it is run from a file, as what is not in one has no source to look at."""
+    path = folder / "program.py"
+    path.write_text(textwrap.dedent(program))
+    done = subprocess.run(
+        [sys.executable, path],
+        env={**quiet_environment(), **environment},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def assert_same(expected: dict[str, Any], got: dict[str, Any], tolerance: float = 1e-6) -> None:
+    """All numbers agree: weights closely, and metrics, which are sums of many, nearly so."""
+    assert "refused" not in got, got["refused"]
+    assert got.keys() == expected.keys()
+    for name in expected.keys() - {"said"}:
+        allowed = tolerance if name == "weights" else 1e-5
+        np.testing.assert_allclose(got[name], expected[name], rtol=0, atol=allowed, err_msg=name)
+
+
+@pytest.fixture(params=["two", "four"])
+def gang(request: pytest.FixtureRequest) -> list[Results]:
+    results: list[Results] = request.getfixturevalue(request.param)
+    return results
+
+
+def test_fit_evaluate_and_predict_give_what_one_process_gives(alone: Results, gang: list[Results]) -> None:
+    assert alone["arrays"]["iterations"] == 50
+    assert np.abs(alone["arrays"]["weights"] - alone["arrays"]["before"]).max() > 0.3
+    assert_same(alone["arrays"], gang[0]["arrays"])
+
+
+def test_a_gang_of_one_gives_what_one_process_gives(alone: Results, tmp_path: Path) -> None:
+    with start(tmp_path, {"worker": 1}, "keras_cases.py", ["arrays", "uneven_257", "own_batches"]) as gang:
+        (one,) = gang.results()
+    for case, got in one.items():
+        assert_same(alone[case], got)
+
+
+def test_all_workers_end_with_the_same_numbers(gang: list[Results]) -> None:
+    for case in ("arrays", "uneven_257", "uneven_everything"):
+        for other in gang[1:]:
+            for name in gang[0][case].keys() - {"said"}:
+                np.testing.assert_array_equal(
+                    other[case][name], gang[0][case][name], err_msg=f"{case} {name}"
+                )
+
+
+def test_workers_may_bring_their_own_part_of_the_batch(alone: Results, gang: list[Results]) -> None:
+    assert_same(alone["own_batches"], gang[0]["own_batches"])
+
+
+@pytest.mark.parametrize("case", ["uneven_250", "uneven_257", "uneven_everything"])
+def test_uneven_last_batch_gives_the_weights_of_one_process(
+    alone: Results, gang: list[Results], case: str
+) -> None:
+    assert_same(alone[case], gang[0][case])
+
+
+@pytest.mark.parametrize("case", MIRRORED)
+def test_replicas_in_one_process_give_what_one_gives_too(alone: Results, case: str) -> None:
+    assert_same(alone[case], alone[f"mirrored {case}"])
+
+
+@pytest.mark.parametrize("case", RIGHT)
+def test_two_workers_give_what_one_process_gives(alone: Results, two: list[Results], case: str) -> None:
+    assert_same(alone[case], two[0][case])
+    assert two[0][case]["said"] == []
+
+
+def test_an_overflow_on_one_worker_is_an_overflow_for_all(alone: Results, two: list[Results]) -> None:
+    assert np.isfinite(alone["overflow_on_one_worker"]["weights"]).all()
+    assert two[1]["overflow_on_one_worker"]["scale"] == alone["overflow_on_one_worker"]["scale"] == 2.0**14
+
+
+@pytest.mark.parametrize("result", ["alone, corrected", "two workers"])
+def test_a_dataset_of_unknown_length_counts_its_steps_and_no_more(
+    alone: Results, two: list[Results], result: str
+) -> None:
+    assert alone["unknown_length"]["iterations"] == 18, "Keras has mended this: the correction can go"
+    got = two[0]["unknown_length"] if result == "two workers" else alone["corrected unknown_length"]
+    assert got["iterations"] == got["seed"] == 16
+    assert_same(alone["corrected unknown_length_uneven"], two[0]["unknown_length_uneven"])
+
+
+@pytest.mark.parametrize("case", ["arrays", "uneven_257", "xla", "several_steps_per_execution"])
+def test_one_process_gets_bit_for_bit_what_keras_gives(alone: Results, case: str) -> None:
+    for name, value in alone[case].items():
+        np.testing.assert_array_equal(alone[f"corrected {case}"][name], value, err_msg=name)
+
+
+def test_steps_per_execution_runs_as_one_and_says_so(alone: Results, two: list[Results]) -> None:
+    got = two[0]["several_steps_per_execution"]
+    assert got["said"] == [
+        "oarlock: steps_per_execution=4 does not work with several workers, so each execution runs one step"
+    ]
+    one_by_one = {**alone["tf_data"], "predicted": alone["several_steps_per_execution"]["predicted"]}
+    assert_same({k: v for k, v in one_by_one.items() if not k.startswith("val_")}, got)
+
+
+def test_xla_is_left_out_on_cpus_and_says_so(alone: Results, two: list[Results]) -> None:
+    assert_same(alone["xla"], two[0]["xla"], tolerance=1e-5)
+    assert two[0]["xla"]["said"] == [
+        "oarlock: jit_compile=True does not work with several workers on CPUs, so the model runs without XLA"
+    ]
+
+
+def test_a_worker_without_rows_keeps_its_statistics_and_the_other_says_what_differs(
+    two: list[Results],
+) -> None:
+    for result in two:
+        assert np.isfinite(result["normalized_with_an_empty_worker"]["weights"]).all()
+        assert result["normalized_with_an_empty_worker"]["said"] == [
+            "oarlock: the moving statistics of norm differ between workers, so what is exported or restored"
+            " depends on which worker saved it: write BatchNormalization(synchronized=True)"
+        ]
+
+
+def test_shuffling_without_a_seed_says_what_it_does(two: list[Results]) -> None:
+    assert two[0]["shuffled"]["said"] == []
+    assert two[0]["shuffled_without_a_seed"]["said"] == [
+        "oarlock: without a seed every worker shuffles in its own order, so an epoch repeats some rows and"
+        " misses others: call keras.utils.set_random_seed(n) with the same n on all workers"
+    ]
+
+
+OFF = (
+    "a tf.data dataset with AutoShardPolicy.OFF makes every worker train on the same part of each batch:"
+    " batch by the global batch size and leave the policy at AUTO or DATA, or give each worker its own"
+    " batches with strategy.distribute_datasets_from_function"
+)
+
+
+def test_a_dataset_that_is_not_sharded_is_refused(gang: list[Results]) -> None:
+    assert gang[0]["sharding_switched_off"]["refused"] == OFF
+
+
+@pytest.mark.parametrize(
+    ("case", "sentence"),
+    [
+        ("distributed_with_sharding_switched_off", OFF),
+        ("validation_sharding_switched_off", OFF),
+        (
+            "gradient_accumulation",
+            "gradient_accumulation_steps=2 does not work with several workers in Keras 3:"
+            " multiply the batch size by 2 instead, or write the training loop",
+        ),
+        (
+            "optimizer_from_outside_the_scope",
+            "the optimizer mine was made outside strategy.scope(), so the workers would not share its state:"
+            " make it inside the scope",
+        ),
+        (
+            "metric_from_outside_the_scope",
+            "the metric mine was made outside strategy.scope(), so it would count the rows of one worker"
+            " only: make it inside the scope",
+        ),
+    ],
+)
+def test_what_cannot_be_right_is_refused_by_every_worker(
+    two: list[Results], case: str, sentence: str
+) -> None:
+    assert [result[case].get("refused") for result in two] == [sentence, sentence]
+
+
+def test_parameter_servers_count_every_step_and_refuse_fit(tmp_path: Path) -> None:
+    with start(tmp_path, {"chief": 1, "worker": 2, "ps": 1}, "parameter_servers.py", []) as gang:
+        gang.wait(leaving=3)
+    assert pickle.loads((tmp_path / "0.pickle").read_bytes()) == {
+        "iterations": 400,
+        "weight": -400.0,
+        "refused": "Keras 3 cannot fit, evaluate or predict under ParameterServerStrategy: write the loop"
+        " with tf.distribute.coordinator.ClusterCoordinator, or use tf_keras with"
+        " tf_keras.utils.experimental.DatasetCreator",
+    }
+
+
+def test_a_fault_that_keras_has_mended_is_left_alone_and_the_rest_corrected_once(tmp_path: Path) -> None:
+    program = """
+        import keras
+        from keras.src.backend.tensorflow import trainer
+
+        def mended(values, strategy, reduction):
+            raise NotImplementedError
+
+        trainer.reduce_per_replica = mended
+        from oarlock.training import keras_correction
+        keras_correction.install()
+        assert trainer.reduce_per_replica is mended
+        fit = trainer.TensorFlowTrainer.fit
+        assert fit.corrected_by_oarlock
+        keras_correction._correct(trainer)
+        assert trainer.TensorFlowTrainer.fit is fit
+    """
+    run_program(tmp_path, program)
+
+
+def test_an_unknown_keras_is_left_alone_and_speaks_up_only_when_several_workers_train(tmp_path: Path) -> None:
+    program = """
+        import warnings
+        from types import SimpleNamespace
+        import keras
+        from keras.src.backend.tensorflow import trainer
+
+        del trainer.TensorFlowTrainer._make_function
+        trainer.TensorFlowTrainer.fit = lambda model: "fitted"
+        keras.__version__ = "4.2.0"
+        before = dict(vars(trainer.TensorFlowTrainer)), dict(vars(trainer))
+        from oarlock.training import keras_correction
+        keras_correction.install()
+        assert before == (dict(vars(trainer.TensorFlowTrainer)), dict(vars(trainer)))
+
+        warnings.showwarning = lambda message, *rest: print(message)
+        model = keras.Sequential()
+        assert model.fit() == "fitted"
+        print("several workers:")
+        extended = SimpleNamespace(worker_devices=["CPU:0"])
+        model._distribute_strategy = SimpleNamespace(num_replicas_in_sync=2, extended=extended)
+        assert model.fit() == model.fit() == "fitted"
+    """
+    assert run_program(tmp_path, program).splitlines() == [
+        "several workers:",
+        "oarlock: Keras 4.2.0 is not one whose fit is known to be right with several workers: install"
+        " keras>=3.14,<3.16, or compare its weights with those of one worker",
+    ]
+
+
+def test_installing_imports_no_framework_and_other_backends_are_not_touched(tmp_path: Path) -> None:
+    program = """
+        import sys
+        import oarlock.training.keras.correction as correction
+        correction.install()
+        assert not {"tensorflow", "keras", "numpy", "jax", "torch", "inspect"} & set(sys.modules)
+        import keras
+        assert keras.backend.backend() == "jax"
+        assert not {"tensorflow", "torch"} & set(sys.modules)
+        assert keras.Model.fit.__code__.co_filename != correction.__file__
+    """
+    run_program(tmp_path, program, KERAS_BACKEND="jax")
