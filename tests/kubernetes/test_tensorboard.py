@@ -33,9 +33,9 @@ PROGRAM = """
 # The command line itself, but for an interpreter in the pod that has no packages.
 WITHOUT_IT = """
 from oarlock.cli import main
-from oarlock.engines import board
-words = board.words
-board.words = lambda python, *rest: [python, "-I", "-S", *words(python, *rest)[1:]]
+from oarlock.engines.shared import tensorboard_process
+words = tensorboard_process.words
+tensorboard_process.words = lambda python, *rest: [python, "-I", "-S", *words(python, *rest)[1:]]
 main()
 """
 
