@@ -11,7 +11,8 @@ from typing import Any
 
 
 def imported(folder: Path, *modules: str) -> dict[str, Any]:
-    code = f"import json; from oarlock.agent.zygote import zygote; print(json.dumps(zygote._import({modules!r})))"
+    code = "import json; from oarlock.agent.zygote.zygote import _import; "
+    code += f"print(json.dumps(_import({modules!r})))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=500, check=True, cwd=folder
     )
