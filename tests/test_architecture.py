@@ -48,7 +48,6 @@ TOO_LONG = {
     "job/model.py",
     "job/parsing/kinds.py",
     "program/bundle.py",
-    "records/runs.py",
     "run/events.py",
     "training/keras/correction.py",
 }
