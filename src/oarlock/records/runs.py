@@ -38,7 +38,8 @@ from typing import Any
 
 from oarlock.agent.protocol.spec import Spec
 from oarlock.errors import JobError, LaterRun, OarlockError, UnknownRun
-from oarlock.run.events import Event, RunState, decode, fold
+from oarlock.run.events import Event, decode
+from oarlock.run.run_state import RunState, fold
 from oarlock.run.typed import VERSION, LaterVersion, check_version
 from oarlock.system import machine_id
 from oarlock.system.atomic_file import sync_folder

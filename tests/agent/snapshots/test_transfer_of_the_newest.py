@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent.test_handing import get, save, whole
+from tests.agent.snapshots.test_transfer import get, save, whole
 
 from oarlock.agent.net import control
 from oarlock.agent.net.loop import Loop
