@@ -13,7 +13,6 @@ import click
 import pytest
 
 from oarlock.cli.group import VERBS
-from tests.cli.verbs.test_verbs_looking import FOLDERS, STATE, TASK, TIME
 
 Command = Callable[..., "CompletedProcess[str]"]
 TEXT = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()

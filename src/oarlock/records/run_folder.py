@@ -24,7 +24,8 @@ from typing import Any
 from oarlock.agent.protocol.spec import Spec
 from oarlock.errors import LaterRun, OarlockError, UnknownRun
 from oarlock.records.record_files import RecordFiles
-from oarlock.run.events import Event, RunState, decode, fold
+from oarlock.run.events import Event, decode
+from oarlock.run.run_state import RunState, fold
 from oarlock.run.typed import VERSION, LaterVersion, check_version
 from oarlock.system import machine_id
 from oarlock.system.polling import wait_for

@@ -15,6 +15,7 @@ from oarlock.agent.record import log_segments
 from oarlock.agent.record.log_segments import Segment
 from oarlock.records.runs import RunFolder
 from oarlock.run import events
+from oarlock.run.run_state import RunState
 
 _POLL = 0.05
 _PIECE = 1 << 20  # bytes of one look, of all logs together
@@ -125,7 +126,7 @@ class Watch:
 
     def __init__(self, run: RunFolder) -> None:
         self.run = run
-        self.state = events.RunState(run.name)
+        self.state = RunState(run.name)
         self.logs: dict[tuple[int, str], Tail] = {}
         self._events = Tail(run.events_file)
         self._oldest = 0  # generation that may still get lines

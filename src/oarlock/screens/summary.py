@@ -10,7 +10,7 @@ from oarlock.errors import OarlockError
 from oarlock.records import watch
 from oarlock.records.log_files import culprit
 from oarlock.records.runs import RunFolder
-from oarlock.run.events import Failure, RunState
+from oarlock.run.run_state import Failure, RunState
 from oarlock.screens import json_shape
 from oarlock.screens.ansi import resolve
 from oarlock.screens.event_text import exit_code, first_line

@@ -14,7 +14,8 @@ from oarlock.cli.session.ask_agent import Refused, ask
 from oarlock.errors import OarlockError
 from oarlock.records.runs import RunFolder
 from oarlock.records.watch import Tail
-from oarlock.run.events import RunState, decode
+from oarlock.run.events import decode
+from oarlock.run.run_state import RunState
 
 GANG = "the gang"
 _POLL = 0.02

@@ -8,7 +8,7 @@ import click
 
 from oarlock.cli.arguments.options import json_option
 from oarlock.records import runs
-from oarlock.run.events import RunState
+from oarlock.run.run_state import RunState
 from oarlock.screens import event_text, json_shape
 from oarlock.screens.output import complain, hint, print_json, print_table, say
 from oarlock.screens.units import duration, number, plural

@@ -12,7 +12,8 @@ from oarlock.cli.session.ask_agent import ask, kept_fresh, require_running
 from oarlock.errors import OarlockError
 from oarlock.records import runs
 from oarlock.records.watch import Tail
-from oarlock.run.events import RunState, decode
+from oarlock.run.events import decode
+from oarlock.run.run_state import RunState
 from oarlock.screens import json_shape
 from oarlock.screens.output import complain, print_json, say
 from oarlock.screens.units import plural

@@ -17,7 +17,7 @@ from oarlock.cli.session.ask_agent import Refused, ask, kept_fresh, require_runn
 from oarlock.errors import JobError
 from oarlock.records import runs
 from oarlock.records.watch import Tail, parse_line
-from oarlock.run.events import RunState
+from oarlock.run.run_state import RunState
 from oarlock.screens.output import print_json, say
 from oarlock.system import stack_dump
 
