@@ -19,9 +19,10 @@ from oarlock.engines.kubernetes.lifecycle import stop_delete, submit
 from oarlock.engines.shared import tensorboard_process
 from oarlock.job import job_file
 from oarlock.records.runs import RunFolder
-from tests.cli.verbs.test_tensorboard import event_file, started, tags_at
+from tests.support.commands import SCRIPT, started
+from tests.support.event_files import event_file, tags_at
 from tests.support.kubernetes.driving import Named
-from tests.support.small_programs import SCRIPT, write
+from tests.support.small_programs import write
 from tests.support.waiting import eventually
 
 PROGRAM = """
@@ -33,9 +34,9 @@ PROGRAM = """
 # The command line itself, but for an interpreter in the pod that has no packages.
 WITHOUT_IT = """
 from oarlock.cli import main
-from oarlock.engines.shared import tensorboard_process
-words = tensorboard_process.words
-tensorboard_process.words = lambda python, *rest: [python, "-I", "-S", *words(python, *rest)[1:]]
+from oarlock.engines.shared import tensorboard_process as board
+words = board.words
+board.words = lambda python, *rest: [python, "-I", "-S", *words(python, *rest)[1:]]
 main()
 """
 
