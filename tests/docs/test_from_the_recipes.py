@@ -136,7 +136,7 @@ def ours() -> list[str]:
 
 
 def commands() -> list[str]:
-    shown = re.findall(r"^    (oarlock .+?)(?: +#.*)?$", TEXT, re.MULTILINE)
+    shown = re.findall(r"^(oarlock .+?)(?: +#.*)?$", TEXT, re.MULTILINE)
     return [*shown, *(name for name in ours() if name.startswith("oarlock "))]
 
 
