@@ -31,7 +31,7 @@ def test_a_run_goes_through_its_states() -> None:
     failed = {"kind": "restart", "task": "worker-1", "reason": "killed by SIGKILL", "left": 2}
     formed = {"kind": "generation", "generation": 2, "tasks": ["worker-0", "worker-1"]}
     end = {"kind": "end", "state": "succeeded", "code": 0}
-    told = [STARTED, failed, formed, STARTED, {"kind": "stop", "reason": "asked"}, end]
+    told: list[dict[str, Any]] = [STARTED, failed, formed, STARTED, {"kind": "stop", "reason": "asked"}, end]
     states = [run_of(*told[:count]).state for count in range(len(told) + 1)]
     assert states == [
         "starting",
@@ -219,6 +219,7 @@ def test_a_state_with_fields_of_a_later_version_is_read_and_nonsense_is_refused(
     assert RunState.from_data(later) == run_of(STARTED, KNOWN[6])
     with pytest.raises(LaterVersion, match="record version 9, this one reads up to 1"):
         RunState.from_data({**told, "version": 9})
-    for nonsense in (None, [], {}, {**told, "tasks": 3}, {**told, "run": 3}, {**told, "accounts": []}):
+    refused: list[Any] = [None, [], {}, {**told, "tasks": 3}, {**told, "run": 3}, {**told, "accounts": []}]
+    for nonsense in refused:
         with pytest.raises(ValueError):  # noqa: PT011
             RunState.from_data(nonsense)
