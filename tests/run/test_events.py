@@ -8,7 +8,7 @@ import pytest
 
 from oarlock.run.accounting import PARTS
 from oarlock.run.events import RunState, decode, encode, fold, read
-from oarlock.run.typed import LaterVersion
+from oarlock.run.typed import VERSION, LaterVersion
 from tests.support import odd
 
 
@@ -209,7 +209,10 @@ def test_a_state_takes_whatever_is_read() -> None:
         state.apply(event)
         assert sum(state.accounts.told(number)[part] or 0 for part in PARTS) >= 0
         kept = json.dumps(state.to_data(), allow_nan=False)
-        assert json.dumps(RunState.from_data(json.loads(kept)).to_data()) == kept
+        if state.version > VERSION:  # which the way back refuses, as it should
+            state = RunState("mnist-abcd")
+        else:
+            assert json.dumps(RunState.from_data(json.loads(kept)).to_data()) == kept
     assert taken > 300
 
 
