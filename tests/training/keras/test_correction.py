@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 
 import oarlock
+from tests.support import soaking
 from tests.support.ports import free_ports
 
 pytestmark = pytest.mark.slow
@@ -207,7 +208,7 @@ def assert_same(expected: dict[str, Any], got: dict[str, Any], tolerance: float 
         np.testing.assert_allclose(got[name], expected[name], rtol=0, atol=allowed, err_msg=name)
 
 
-@pytest.fixture(params=["two", "four"])
+@pytest.fixture(params=soaking.cases(["two"], soak=["four"]))  # test_elastic.py has three
 def gang(request: pytest.FixtureRequest) -> list[Results]:
     results: list[Results] = request.getfixturevalue(request.param)
     return results
