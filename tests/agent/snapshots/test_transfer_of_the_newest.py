@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent.snapshots.test_transfer import get, save, whole
 
 from oarlock.agent.net import control
 from oarlock.agent.net.loop import Loop
@@ -18,6 +17,7 @@ from oarlock.agent.protocol import messages
 from oarlock.agent.protocol.wire import Seal, Unpacker
 from oarlock.agent.snapshots import transfer
 from oarlock.checkpoints.store import Store
+from tests.agent.snapshots.test_transfer import get, save, whole
 from tests.support.members import Leader, leading
 from tests.support.waiting import eventually
 
