@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from oarlock.agent.protocol.spec import Program, Spec
-from oarlock.program import bundle
+from oarlock.program import agent_zip
 from tests.support import layout
 from tests.support.layout import SOURCE, Module, modules
 
 TRAVELS = [
     "__init__.py",
     *sorted(
-        str(path.relative_to(SOURCE)) for room in bundle.TRAVELS for path in (SOURCE / room).rglob("*.py")
+        str(path.relative_to(SOURCE)) for room in agent_zip.TRAVELS for path in (SOURCE / room).rglob("*.py")
     ),
 ]
 OBSTORE = {"checkpoints/bucket.py"}  # only there, and only in the processes that snapshots have of their own
@@ -46,8 +46,6 @@ TOO_LONG = {
     "job/kubernetes_section.py",
     "job/model.py",
     "job/parsing/kinds.py",
-    "program/bundle.py",
-    "records/runs.py",
     "training/keras/correction.py",
 }
 

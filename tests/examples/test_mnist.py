@@ -24,7 +24,7 @@ OARLOCK = Path(sys.executable).with_name("oarlock")
 DEADLINE = 280
 STEPS = 48
 RUN = ["run", "--warm", "30s"]  # importing TensorFlow takes longer than these trainings
-SEVERAL = {"mnist_keras": cases([2], soak=[4]), "mnist_custom_loop": cases([4], soak=[2])}
+SEVERAL = {"mnist_keras": cases([2], soak=[4]), "mnist_custom_loop": cases([2], soak=[4])}
 Weights = dict[str, "np.ndarray"]
 
 pytestmark = pytest.mark.slow
@@ -164,7 +164,7 @@ def compared(place: Place, trained: str) -> dict[object, Weights]:
     several = SEVERAL[place.example]
     others = [place.launched(workers, *steps) for workers in several]
     if goes_on(place):
-        assert "going on from step 24 " in output_of(place.plain(*steps))
+        assert "resuming from step 24 " in output_of(place.plain(*steps))
     for other in others:
         output_of(other)
     return {name: place.weights(name) for name in (1, *several, "plain")}

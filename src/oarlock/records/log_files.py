@@ -48,7 +48,7 @@ def choose(
     previous: bool,
     since: str | None,
 ) -> Choice:
-    latest = max(log_segments.generations(run.path / "logs"), default=0)
+    latest = max(log_segments.generations(run.logs), default=0)
     names = set(tasks)
     if previous:
         generation = latest - 1

@@ -69,7 +69,7 @@ def _cause(run: RunFolder, told: Failure) -> list[str]:
 
 def _last_words(run: RunFolder, task: str) -> list[str]:
     try:
-        log = watch.Tail(run.path / "logs" / str(culprit(run)[1]) / f"{task}.log")
+        log = watch.Tail(run.log_file(culprit(run)[1], task))
     except OarlockError:
         return []
     log.skip()

@@ -236,7 +236,7 @@ def test_nonsense_of_a_task_is_refused(event: dict[str, Any]) -> None:
 
 GATED = """
 import os, time
-from oarlock.training.gate import Gate
+from oarlock.training.steps.gate import Gate
 gate = Gate(0)
 for step in range(10**9):
     if "halt" in gate.enter(step):

@@ -292,7 +292,7 @@ def test_a_member_speaks_for_its_own_tasks_only(tmp_path: Path) -> None:
 TALKING = """
 import os, sys, time, oarlock
 from pathlib import Path
-from oarlock.training import channel
+from oarlock.training.task import channel
 me = oarlock.current()
 line = channel.open_line()
 line.setblocking(True)
@@ -345,7 +345,7 @@ def test_a_task_that_talks_nonsense_costs_its_lines(
 def test_a_told_error_without_a_time_is_that_tasks_error(start: Callable[..., Gang]) -> None:
     gang = start(
         """
-from oarlock.training import channel
+from oarlock.training.task import channel
 line = channel.open_line()
 line.sendall(b'{"kind":"error"}\\n')
 raise SystemExit(3)
@@ -363,7 +363,7 @@ def test_names_of_metrics_do_not_pile_up(start: Callable[..., Gang]) -> None:
     gang = start(
         """
 import oarlock, time
-from oarlock.training import channel
+from oarlock.training.task import channel
 me, line = oarlock.current(), channel.open_line()
 line.setblocking(True)
 for step in range(3000):

@@ -17,8 +17,8 @@ from oarlock.agent.protocol import messages
 from oarlock.agent.protocol.wire import Seal, Unpacker
 from oarlock.agent.snapshots import transfer
 from oarlock.checkpoints.store import Store
-from tests.agent.snapshots.test_transfer import get, save, whole
 from tests.support.members import Leader, leading
+from tests.support.transfers import get, save, whole
 from tests.support.waiting import eventually
 
 

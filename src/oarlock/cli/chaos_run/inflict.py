@@ -46,7 +46,7 @@ class Chaos:
         self.refuse: Callable[[str], None] = lambda why: None
         self.patience = _PATIENCE_REMOTE if run.is_remote else _PATIENCE
         self.fault: Fault | None = None  # the one under way
-        self._events = Tail(run.path / "events.jsonl")
+        self._events = Tail(run.events_file)
         self._look()
         self._begin_counting()
 

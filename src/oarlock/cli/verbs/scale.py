@@ -61,7 +61,7 @@ def _parse(words: tuple[str, ...]) -> tuple[str | None, int]:
 
 
 def _until_formed(run: runs.RunFolder, workers: int, tasks: int, generation: int) -> RunState:
-    state, happened = RunState(run.name), Tail(run.path / "events.jsonl")
+    state, happened = RunState(run.name), Tail(run.events_file)
     wanted, began, told = plural(workers, "worker"), time.monotonic(), None
     while True:
         is_held = run.is_running()  # before the look: what was written by then is seen

@@ -98,7 +98,7 @@ def _running(state: RunState, chosen: Sequence[str]) -> list[str]:
 
 def _collect(run: runs.RunFolder, generation: int, tasks: Sequence[str]) -> list[Answer]:
     answers = {name: Answer(name) for name in tasks}
-    logs = {name: Tail(run.path / "logs" / str(generation) / f"{name}.log") for name in tasks}
+    logs = {name: Tail(run.log_file(generation, name)) for name in tasks}
     for log in logs.values():
         log.skip()
     ask(run, {"ask": "stacks"})

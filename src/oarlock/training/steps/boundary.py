@@ -73,7 +73,7 @@ class Boundary:
 
     def _exit_if(self, is_asked: bool, step: int) -> None:
         if is_asked:
-            how = "saved" if self._session.step == step else "which could not be saved"
+            how = "which is saved" if self._session.step == step else "which could not be saved"
             self._session.say(f"asked to stop: stopped before step {step}, {how}")
             self._session.close()
             raise SystemExit(PREEMPTED)
