@@ -11,8 +11,11 @@ from typing import Any
 
 
 def imported(folder: Path, *modules: str) -> dict[str, Any]:
-    code = "import json; from oarlock.agent.zygote.zygote import _import; "
-    code += f"print(json.dumps(_import({modules!r})))"
+    code = f"""
+import dataclasses, json
+from oarlock.agent.zygote import zygote
+print(json.dumps(dataclasses.asdict(zygote._import({modules!r}))))
+"""
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=500, check=True, cwd=folder
     )
@@ -30,7 +33,7 @@ def test_a_started_jax_backend_is_found_and_not_forked(tmp_path: Path) -> None:
     ready = imported(tmp_path, "starts_jax")
     assert (ready["warm"], ready["why"]) == (
         False,
-        "importing the program's modules initialised a JAX backend",
+        "importing the program's modules initialized a JAX backend",
     )
 
 
