@@ -224,9 +224,9 @@ def test_every_option_and_field_in_the_text_exists() -> None:
         if name.startswith("oarlock "):
             _check_call(name)
         elif re.fullmatch(r"(kubernetes|limits|roles|storage|env)\.[\w.]+(: .*)?", name):
-            kind_at(Job, path_of(name.partition(": ")[0]))
+            kind_at(Job, path_of(Job, name.partition(": ")[0]))
         elif name.startswith("--set "):
-            kind_at(Job, path_of(name.removeprefix("--set ").partition("=")[0]))
+            kind_at(Job, path_of(Job, name.removeprefix("--set ").partition("=")[0]))
 
 
 def _check_call(written: str) -> None:

@@ -17,7 +17,6 @@ STOPPED = "oarlock.dev/stopped"  # an annotation: who stopped it meant to
 RESULT = "oarlock.dev/result"  # an annotation: how the run ended
 OWNER = "oarlock.dev/owner"  # an annotation: the user who sent the run
 COMPLETE = "oarlock.dev/complete"  # an annotation: all of the run was created
-QUEUE = "kueue.x-k8s.io/queue-name"
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 CONTAINER = "main"

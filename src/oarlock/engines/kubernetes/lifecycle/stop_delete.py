@@ -15,7 +15,6 @@ from oarlock.engines.kubernetes.api.names import (
     LEAD,
     MANAGED,
     OWNER,
-    QUEUE,
     RESULT,
     RUN,
     STOPPED,
@@ -27,6 +26,7 @@ from oarlock.engines.kubernetes.manifests import groups
 from oarlock.engines.kubernetes.manifests.payload import Parcel
 from oarlock.engines.shared import specs
 from oarlock.errors import LaterRun, OarlockError
+from oarlock.job.cluster_names import QUEUE
 from oarlock.run.typed import LaterVersion
 
 # All that a run may have made, in the order in which it is deleted: first what makes other things.

@@ -24,11 +24,12 @@ from oarlock.agent.protocol.spec import Spec
 from oarlock.engines.kubernetes.api import names
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api, uid_of
-from oarlock.engines.kubernetes.api.names import COMPLETE, LEAD, MANAGED, OWNER, QUEUE, Identity, Object
+from oarlock.engines.kubernetes.api.names import COMPLETE, LEAD, MANAGED, OWNER, Identity, Object
 from oarlock.engines.kubernetes.lifecycle import identity
 from oarlock.engines.kubernetes.manifests import objects, packing, pod_template
 from oarlock.engines.kubernetes.manifests.payload import Parcel
 from oarlock.errors import JobError
+from oarlock.job.cluster_names import QUEUE
 from oarlock.job.job_file import JobFile
 from oarlock.job.model import to_data
 from oarlock.records import runs
