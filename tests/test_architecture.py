@@ -42,8 +42,6 @@ TOO_LONG = {
     "agent/life.py",
     "agent/protocol/messages.py",
     "checkpoints/store.py",
-    "engines/kubernetes/api/client.py",
-    "engines/kubernetes/follow/mirror.py",
     "records/runs.py",
     "run/events.py",
     "training/keras/correction.py",

@@ -494,12 +494,12 @@ BEYOND_A_SCHEMA = [
     "only one",
     "fixed number",
     "need at least",
-    "no chief",
+    "neither a chief",
     "Oarlock sets it",
 ]
 BEYOND_A_SCHEMA += ["quotation mark", "no shell", "x00", "ud800", "\\n", "kubernetes.pod."]
 BEYOND_A_SCHEMA += ["first group", "list of groups", "of its own", "together", "as pip takes it"]
-BEYOND_A_SCHEMA += ["made of a folder"]
+BEYOND_A_SCHEMA += ["copy a folder"]
 
 
 @pytest.mark.parametrize(
@@ -613,14 +613,17 @@ def _mutate(data: dict[Any, Any], draw: random.Random) -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        "job",
-        "job_kubernetes",
+        "job.model",
+        "job.roles",
+        "job.volumes",
+        "job.kubernetes_section",
         "quantities",
-        "reading.fields",
-        "reading.kinds",
-        "reading.overrides",
-        "reading.schema",
-        "reading.wording",
+        "job.parsing.fields",
+        "job.parsing.kinds",
+        "job.parsing.compound_kinds",
+        "job.parsing.overrides",
+        "job.parsing.json_schema",
+        "wording",
     ],
 )
 def test_the_job_is_pure(module: str) -> None:

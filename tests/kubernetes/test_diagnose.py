@@ -259,7 +259,7 @@ def test_preemption_and_then_waiting_for_room_are_told(place: Api, admin: Api, t
         assert problem.what == "worker-0: no node fits: 2 of 2 lack 4 GPUs free"
         assert problem.fix == ("wait until other work ends, or ask for less with --set roles.worker.gpu=...")
         place.delete("Pod", "urgent")
-        until("no problem once there is room", lambda: not diagnose.look(place, Named(run)))
+        until("no problem once there is room", lambda: not diagnose.find_problems(place, Named(run)))
         stop_delete.delete(place, Named(run), now=True, patience=60)
 
 
@@ -277,7 +277,7 @@ def preempting(place: Api, admin: Api) -> Iterator[dict[str, object]]:
 def test_a_drained_node_is_told_until_the_task_runs_again(place: Api, tmp_path: Path) -> None:
     run = start(place, tmp_path, "diag-drained", "limits.grace=3s", "args=[deaf]")
     pod = until("the run", lambda: _running(place, run))
-    assert diagnose.look(place, Named(run)) == []
+    assert diagnose.find_problems(place, Named(run)) == []
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
     path = f"api/v1/namespaces/{place.namespace}/pods/{pod}/eviction"
     assert place.http.post(path, json=eviction).is_success
@@ -286,7 +286,7 @@ def test_a_drained_node_is_told_until_the_task_runs_again(place: Api, tmp_path: 
     assert problem.what.endswith(", which is being drained")
     assert problem.fix == "wait: it starts again on another node"
     until("the run to go on", lambda: _running(place, run))
-    assert diagnose.look(place, Named(run)) == []
+    assert diagnose.find_problems(place, Named(run)) == []
 
 
 def test_a_run_over_its_time_is_told(place: Api) -> None:
@@ -299,7 +299,7 @@ def test_a_run_over_its_time_is_told(place: Api) -> None:
 def test_a_run_that_is_stopped_or_well_has_no_problem(place: Api, tmp_path: Path) -> None:
     run = start(place, tmp_path, "diag-well", "roles.worker.replicas=2")
     until("the run", lambda: len([pod for pod in place.all("Pod", names.selecting(run)) if _is_up(pod)]) == 2)
-    assert diagnose.look(place, Named(run)) == []
+    assert diagnose.find_problems(place, Named(run)) == []
     suspended = {"spec": {"suspend": True}}
     for job in place.all("Job", names.selecting(run)):
         place.patch("Job", job["metadata"]["name"], suspended)
@@ -309,7 +309,7 @@ def test_a_run_that_is_stopped_or_well_has_no_problem(place: Api, tmp_path: Path
     for job in place.all("Job", names.selecting(run)):
         stopped = {"metadata": {"annotations": {names.STOPPED: "true"}}}
         place.patch("Job", job["metadata"]["name"], stopped)
-    assert diagnose.look(place, Named(run)) == []
+    assert diagnose.find_problems(place, Named(run)) == []
 
 
 def test_looking_takes_as_many_calls_for_many_pods_as_for_few(
@@ -322,7 +322,7 @@ def test_looking_takes_as_many_calls_for_many_pods_as_for_few(
     monkeypatch.setattr(
         Api, "all", lambda self, kind, *a, **k: asked.append(kind) or plain(self, kind, *a, **k)
     )
-    diagnose.look(place, Named(run))
+    diagnose.find_problems(place, Named(run))
     assert asked == ["Job", "Pod", *["Event"] * 5]
 
 

@@ -20,8 +20,9 @@ COMPLETE = "oarlock.dev/complete"  # an annotation: all of the run was created
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 CONTAINER = "main"
-PORT = 7077
 STORE_VOLUME = "oarlock-store"
+SHM_VOLUME = "oarlock-shm"
+NOWHERE = "203.0.113.1:1"  # an address for documentation (RFC 5737), for a dry run: never connected to
 
 
 @dataclass(frozen=True)
