@@ -45,6 +45,22 @@ NAME = "mnist-keras"  # the example's job, on the page
 RUN = re.compile(rf"{NAME}-[a-z]{{4}}(?![a-z-])")  # a run with a name of its own
 
 
+# The page's later commands show what becomes of a run, not how it trains: they start this in the place of the
+# example, which would import TensorFlow in ten more pods.
+PLAIN = """
+import argparse, time, oarlock
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int, default=0)
+parser.add_argument("--steps", type=int, default=20)
+args = parser.parse_args()
+state = oarlock.State(sum=0)
+for step in state.steps(10**6 if args.epochs else args.steps, save=None):
+    state.sum += step
+    state.report(loss=1 / (step + 1))
+    time.sleep(0.05)
+"""
+
+
 class Command(NamedTuple):
     line: str
     remark: str
@@ -96,6 +112,14 @@ class Reader:
         if re.match(r"oarlock run (?!.*(--name|--resume))", line):
             latest = json.loads(self.run("oarlock ps --json", home).stdout)[0]["run"]
             self.names[self.unnamed.pop(0)] = latest
+        if re.match("oarlock pull", line):
+            self.make_plain()
+
+    def make_plain(self) -> None:
+        example = self.folder / "examples" / "mnist_keras"
+        (example / "train.py").write_text(PLAIN)
+        written = yaml.safe_load((example / "job.yaml").read_text())
+        (example / "job.yaml").write_text(yaml.safe_dump({**written, "framework": "none"}))
 
     def run(self, line: str, home: Path | None = None) -> subprocess.CompletedProcess[str]:
         env = {**self.env, "OARLOCK_HOME": str(home or self.folder / "home")}
@@ -232,7 +256,7 @@ def test_every_option_and_field_in_the_text_exists() -> None:
 def _check_call(written: str) -> None:
     _, verb, *words = shlex.split(written)
     assert verb in VERBS, written
-    command: click.Command = importlib.import_module(f"oarlock.cli.{verb}").verb
+    command: click.Command = importlib.import_module(f"oarlock.cli.verbs.{verb}").verb
     command.make_parser(click.Context(command, **command.context_settings)).parse_args(words)
 
 
