@@ -41,11 +41,6 @@ TOO_LONG = {
     "agent/lead/conductor.py",
     "agent/life.py",
     "agent/protocol/messages.py",
-    "engines/kubernetes/api/client.py",
-    "engines/kubernetes/follow/mirror.py",
-    "job/kubernetes_section.py",
-    "job/model.py",
-    "job/parsing/kinds.py",
     "training/keras/correction.py",
 }
 

@@ -45,7 +45,6 @@ from oarlock.system.safe_names import leads_out, stays_inside
 
 CODE = Path(pod_paths.CODE)
 WORK = Path(pod_paths.WORK)
-PORT = 7077  # the coordinator's
 _LAST_WORDS = Path("/dev/termination-log")
 _LAST_WORDS_LIMIT = 4000  # bytes; Kubernetes keeps 4,096
 
