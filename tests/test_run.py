@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import run
+
+from tests import run
 
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
 TESTS = """

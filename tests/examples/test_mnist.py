@@ -24,7 +24,7 @@ OARLOCK = Path(sys.executable).with_name("oarlock")
 DEADLINE = 280
 STEPS = 48
 RUN = ["run", "--warm", "30s"]  # importing TensorFlow takes longer than these trainings
-SEVERAL = {"mnist_keras": cases([2], soak=[4]), "mnist_custom_loop": cases([4], soak=[2])}
+SEVERAL = {"mnist_keras": cases([2], soak=[4]), "mnist_custom_loop": cases([2], soak=[4])}
 Weights = dict[str, "np.ndarray"]
 
 pytestmark = pytest.mark.slow

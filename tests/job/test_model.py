@@ -613,14 +613,14 @@ def _mutate(data: dict[Any, Any], draw: random.Random) -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        "job",
-        "job_kubernetes",
+        "job.model",
+        "job.kubernetes_section",
         "quantities",
-        "reading.fields",
-        "reading.kinds",
-        "reading.overrides",
-        "reading.schema",
-        "reading.wording",
+        "job.parsing.fields",
+        "job.parsing.kinds",
+        "job.parsing.overrides",
+        "job.parsing.json_schema",
+        "wording",
     ],
 )
 def test_the_job_is_pure(module: str) -> None:

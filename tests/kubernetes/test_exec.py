@@ -82,7 +82,7 @@ def test_each_task_has_its_own_pod_and_variables(oarlock: Any, run: RunFolder) -
 WITNESS = """
 import sys
 from oarlock.cli import main
-from oarlock.engines.kubernetes import websocket
+from oarlock.engines.kubernetes.api import websocket
 connected = websocket.connected
 
 def looked_at(*given):

@@ -118,7 +118,7 @@ def test_what_stays_here_is_in_no_object_and_a_program_that_misses_it_is_told(
     assert (
         "what may hold credentials: .aws/, .azure/, .bash_history, .config/gcloud/, .docker/" in done.stderr
     )
-    rule = f"line 2 of {folder}/.gitignore (*.bin) leaves it out"
+    rule = f"line 2 of {folder}/.gitignore (*.bin) excludes it"
     assert f"data/train.bin is in {folder} and did not travel: {rule}" in told
     assert "['.gitignore', 'train.py']" in told
     found = {one["metadata"]["name"]: one for one in api.all("ConfigMap", selecting("live-misses"))}

@@ -81,7 +81,7 @@ def test_a_viewer_can_render(oarlock: Any, cluster: Any, tmp_path: Path, monkeyp
 def test_what_cannot_be_rendered_is_one_line(oarlock: Any, tmp_path: Path) -> None:
     write(tmp_path / "train.py", "print('hello')")
     for words, said in (
-        (("--name", "No_Name", "train.py"), "no name for a run: 'No_Name'"),
+        (("--name", "No_Name", "train.py"), "invalid run name 'No_Name'"),
         (("nowhere.py",), "nowhere.py"),
         (("--namespace", "Not OK", "train.py"), "namespace"),
     ):

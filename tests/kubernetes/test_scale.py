@@ -107,7 +107,7 @@ for step in range(10**6 if me.world == 2 else 3):
 MORTAL = """
 import os, signal, sys, threading
 from oarlock.cli import main
-from oarlock.engines.kubernetes.api import Api
+from oarlock.engines.kubernetes.api.client import Api
 
 left, send = int(sys.argv.pop(1)), Api.send
 

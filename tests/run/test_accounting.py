@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from oarlock.run.accounting import PARTS, Accounts
-from oarlock.run.events import RunState, fold
+from oarlock.run.run_state import RunState, fold
 from tests.support.gangs import Gang
 
 Event = dict[str, Any]

@@ -15,6 +15,7 @@ from oarlock.job.job_file import JobFile
 from oarlock.records.runs import RunFolder
 from oarlock.records.watch import Watch
 from oarlock.run import events
+from oarlock.run.run_state import RunState
 
 DEADLINE = 120.0
 STEPS = """
@@ -45,7 +46,7 @@ class Gang:
         self.lines: list[str] = []
 
     @property
-    def state(self) -> events.RunState:
+    def state(self) -> RunState:
         return self.watch.state
 
     def look(self) -> None:
@@ -74,7 +75,7 @@ class Gang:
 
         return self.until(reached, f"step {step} of {task} in generation {generation}")
 
-    def end(self, seconds: float = DEADLINE) -> events.RunState:
+    def end(self, seconds: float = DEADLINE) -> RunState:
         deadline = time.monotonic() + seconds
         while self.run.is_held():
             self.look()

@@ -21,6 +21,7 @@ from oarlock.agent.protocol import wire
 from oarlock.agent.protocol.spec import Limits, Program, Spec
 from oarlock.agent.protocol.wire import Message, Seal, Unpacker, pack, sealed
 from oarlock.run import events
+from oarlock.run.run_state import RunState, fold
 
 
 class Leader:
@@ -69,8 +70,8 @@ class Leader:
         lines = (self.folder / "events.jsonl").read_text().splitlines()
         return [event for line in lines if (event := events.decode(line))]
 
-    def state(self) -> events.RunState:
-        return events.fold("led", self.events())
+    def state(self) -> RunState:
+        return fold("led", self.events())
 
     def until(self, done: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
         deadline = time.monotonic() + seconds

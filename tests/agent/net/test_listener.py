@@ -15,7 +15,7 @@ from oarlock.agent.lead.coordinator import Coordinator
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.protocol.spec import Program, Spec
 from oarlock.agent.record.run_record import Record
-from oarlock.run import events
+from oarlock.run.run_state import RunState
 from tests.support.waiting import eventually
 
 
@@ -32,7 +32,7 @@ def test_without_descriptors_the_listener_is_left_alone_for_a_moment(
         sizes={"worker": 1},
         folders={},
     )
-    record = Record(tmp_path, events.RunState("r"))
+    record = Record(tmp_path, RunState("r"))
     record.emit("agent", pid=1, host="h")
     door = Coordinator(loop, "token", "127.0.0.1", 0, Conductor(loop, spec, record), lambda _: {})
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -285,8 +285,8 @@ def test_a_container_without_the_folder_gets_no_answer(kept: Start, home: Path) 
     keeper = keeper_of(ended_well(kept(SAY)))
     place = place_of(keeper, home)
     ask = (
-        "import sys; from pathlib import Path; from oarlock.agent import keeping\n"
-        "sys.exit(keeping.adopt(Path(sys.argv[1]), '/', {}) is not None)"
+        "import sys; from pathlib import Path; from oarlock.agent.zygote import warm_keeper\n"
+        "sys.exit(warm_keeper.adopt(Path(sys.argv[1]), '/', {}) is not None)"
     )
     hidden = 'mount -t tmpfs none "$1" && exec "$2" -c "$3" "$4"'
     words = ["sh", "-c", hidden, "sh", str(home), sys.executable, ask, str(place)]

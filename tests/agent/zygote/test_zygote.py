@@ -6,11 +6,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 
 def imported(folder: Path, *modules: str) -> dict[str, Any]:
-    code = f"import json; from oarlock.agent import zygote; print(json.dumps(zygote._import({modules!r})))"
+    code = "import json; from oarlock.agent.zygote.zygote import _import; "
+    code += f"print(json.dumps(_import({modules!r})))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=500, check=True, cwd=folder
     )
@@ -37,3 +39,31 @@ def test_a_module_that_fails_is_left_to_the_program(tmp_path: Path) -> None:
     ready = imported(tmp_path, "broken", "json", "no_such_module")
     assert ready["modules"] == ["json"]
     assert ready["skipped"] == ["broken: no licence", "no_such_module: No module named 'no_such_module'"]
+
+
+def test_a_stop_that_comes_right_after_the_fork_is_not_lost() -> None:
+    """Before it has settled a task ignores signals, as the zygote does."""
+    code = """
+        import os, signal, socket
+        from oarlock.agent.zygote import runner, zygote
+        from oarlock.system import fd_frames
+
+        for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(ignored, signal.SIG_IGN)
+        settle = runner.settle
+        def stopped_before(*words):
+            os.kill(os.getpid(), signal.SIGTERM)
+            settle(*words)
+        runner.settle = stopped_before
+        agent, line = socket.socketpair()
+        launch = {"task": "worker-0", "parent": os.getpid(), "program": {"kind": "program"}}
+        forks = zygote._Zygote(fd_frames.Line(line), warm=True)
+        forks._launch(launch, os.open(os.devnull, os.O_WRONLY), os.open(os.devnull, os.O_WRONLY))
+        [pid] = forks.alive
+        assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGTERM
+        assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", dedent(code)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr

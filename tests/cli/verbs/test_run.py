@@ -259,7 +259,7 @@ def test_the_runtime_limit_ends_with_124(oarlock: Any, tmp_path: Path) -> None:
         ),
         (["-n", "x", "train.py"], r"oarlock: --workers: expected a whole number"),
         (["--env", "A", "train.py"], r"oarlock: --env A: expected a name and a value"),
-        (["--name", "../x", "train.py"], r"oarlock: no name for a run: '../x'"),
+        (["--name", "../x", "train.py"], r"oarlock: invalid run name '../x'"),
         (["--framework", "troch", "train.py"], r"oarlock: --framework: .*did you mean torch"),
     ],
 )

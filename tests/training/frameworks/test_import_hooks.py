@@ -93,7 +93,7 @@ def test_an_action_registered_while_the_module_is_being_imported_waits_for_its_e
     write(
         folder / "demo.py",
         """
-        from oarlock.training.hooks import when_imported
+        from oarlock.training.frameworks.import_hooks import when_imported
         seen = []
         when_imported("demo", lambda module: seen.append(module.finished))
         finished = True
@@ -110,7 +110,7 @@ def test_the_same_holds_when_the_module_was_waited_for_already(folder: Path) -> 
     write(
         folder / "demo.py",
         """
-        from oarlock.training.hooks import when_imported
+        from oarlock.training.frameworks.import_hooks import when_imported
         seen = []
         when_imported("demo", lambda module: seen.append(module.finished))
         finished = True
@@ -240,7 +240,7 @@ def test_imports_that_nobody_waits_for_cost_next_to_nothing() -> None:
     program = """
         import sys, time
         before = set(sys.modules)
-        from oarlock.training.hooks import when_imported, _finder
+        from oarlock.training.frameworks.import_hooks import when_imported, _finder
         when_imported("keras", print)
         heavy = {"tensorflow", "keras", "numpy", "inspect", "asyncio"} & (set(sys.modules) - before)
         assert not heavy, heavy

@@ -32,8 +32,8 @@ MIB = 1 << 20
 SAVES_FOR_EVER = """
 import sys
 import numpy as np
-from oarlock.training.checkpointing import Checkpointing
-from oarlock.training.retention import Retention
+from oarlock.training.saving.session import Checkpointing
+from oarlock.checkpoints.retention import Retention
 
 saving = Checkpointing(Retention(keep=2))
 things = {"weights": np.zeros(1 << 19), "counts": np.zeros(1000, "int64"), "step": 0}
@@ -52,7 +52,7 @@ MEASURED = """
 import sys, time
 from pathlib import Path
 import numpy as np
-from oarlock.training.checkpointing import Checkpointing
+from oarlock.training.saving.session import Checkpointing
 
 def private(pid):
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()

@@ -269,7 +269,7 @@ def test_without_a_launcher_what_is_asked_for_is_due_at_once() -> None:
 
 ALONE = """
 import os, signal, sys, time
-from oarlock.training.gate import Gate
+from oarlock.training.steps.gate import Gate
 gate = Gate(0)
 for step in range(10**9):
     if "halt" in gate.enter(step):

@@ -41,6 +41,7 @@ from oarlock.checkpoints.store import leads_out, stays_inside
 from oarlock.run import events
 from oarlock.run.cluster import form
 from oarlock.run.contract import PREEMPTED
+from oarlock.run.run_state import RunState, fold
 from oarlock.run.typed import VERSION
 from oarlock.system import processes
 
@@ -93,7 +94,7 @@ def _lead(spec: Spec, role: str, index: int) -> int:
     is_resumed = _take_resumption(folder, spec.resumed)
     past = _past(folder / "events.jsonl")
     echo = Echo(leads=True)
-    record = Record(folder, events.fold(spec.run, past), echo, spec.limits.logs)
+    record = Record(folder, fold(spec.run, past), echo, spec.limits.logs)
     echo.replay(past)
     if not past:
         tasks = [task.name for task in form(spec.sizes)]
@@ -127,7 +128,7 @@ def _follow(spec: Spec, role: str, index: int, address: str) -> int:
     failed = pip_install.install(spec, WORK)
     if failed is not None:
         return _give_notice(spec, seat, (host, int(port)), failed)
-    record = Record(Path(spec.folder), events.RunState(spec.run), Echo(leads=False))
+    record = Record(Path(spec.folder), RunState(spec.run), Echo(leads=False))
     departure = life.follow(spec, record, seat, (host, int(port)), spec.bind, _machine())
     return 0 if departure.is_over else departure.code
 
@@ -246,7 +247,7 @@ def _make_home() -> None:
     os.environ.update(HOME=str(home), USER="oarlock", LOGNAME="oarlock")
 
 
-def _verdict(state: events.RunState) -> str:
+def _verdict(state: RunState) -> str:
     told: dict[str, Any] = {
         "result": state.state,
         "code": state.code,

@@ -26,6 +26,8 @@ from typing import Any, NoReturn
 from oarlock.agent.zygote import runner, warm_keeper
 from oarlock.system import fd_frames, private_network, processes
 
+_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the agent decides when tasks end
+
 
 def main() -> NoReturn:
     """`zygote FD PARENT`: the socket to the agent and the agent's pid."""
@@ -36,7 +38,7 @@ def main() -> NoReturn:
     if os.getppid() != int(sys.argv[2]):
         os._exit(1)
     processes.adopt_orphans()
-    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for ignored in _IGNORED:
         signal.signal(ignored, signal.SIG_IGN)
     prepare, _ = fd_frames.receive(sock)
     if prepare is None:
@@ -116,9 +118,13 @@ class _Zygote:
     def _launch(self, launch: dict[str, Any], output: int, events: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
+        # The child ignores these as we do until it has settled. Blocked, a stop that comes before that waits;
+        # it used to get lost, and the task was killed only after its whole grace.
+        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
         try:
             pid = os.fork()
         except OSError as error:
+            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
             os.close(output)
             os.close(events)
             self.line.send({"failed": launch["task"], "errno": error.errno})
@@ -134,6 +140,7 @@ class _Zygote:
                 _spawn(launch, output, events)
             finally:
                 os._exit(70)
+        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
         self.alive.add(pid)
         os.close(output)
         os.close(events)

@@ -17,7 +17,7 @@ from oarlock.engines.shared import specs
 from oarlock.errors import JobError
 from oarlock.job.job_file import JobFile
 from oarlock.job.model import Job, Limits, to_data
-from oarlock.program import bundle, frameworks
+from oarlock.program import agent_zip, bundle, frameworks
 
 _RENDEZVOUS = 1800.0  # seconds, unless the job says otherwise
 
@@ -46,7 +46,7 @@ def pack(
         images={name: image.name for name, image in chosen.items()},
         spec=spec.to_json(),
         written=yaml.safe_dump(to_data(job), sort_keys=False),
-        agent=bundle.agent_zip(),
+        agent=agent_zip.pack(),
         program=packed.data,
         files=len(packed.files),
         size=packed.size,
