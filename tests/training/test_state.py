@@ -165,7 +165,7 @@ def test_a_torn_checkpoint_is_said_and_the_one_before_taken(run: Runs, undisturb
     told, said = run()
     assert told == {**undisturbed, "first": 4}
     assert said[0].startswith(
-        "oarlock: step-0000000006-g1 is not whole and is passed over: state.safetensors has"
+        "oarlock: skipped step-0000000006-g1, which is not whole: state.safetensors has"
     )
     assert going_on(4) in said
 

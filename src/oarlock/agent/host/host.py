@@ -48,7 +48,20 @@ from oarlock.agent.protocol.wishes import (
 )
 from oarlock.agent.record.run_record import Record
 from oarlock.agent.snapshots.transfer import Getting
+from oarlock.agent.zygote import orders
 from oarlock.agent.zygote.handle import ZygoteProcess
+from oarlock.agent.zygote.orders import (
+    Exit,
+    Exited,
+    Launch,
+    Launched,
+    NotLaunched,
+    Ready,
+    Refused,
+    Signal,
+    Sweep,
+    Swept,
+)
 from oarlock.run.cluster import Task
 from oarlock.run.contract import PREEMPTED, environment
 from oarlock.system import free_ports, oom_kills, processes
@@ -218,16 +231,16 @@ class Host:
     def _launch(self, wish: Run, task: Task, launch: int) -> None:
         member = Member(task, self.record.log(self.generation, task.name), launch)
         self.members[task.name] = member
-        order = {
-            "task": task.name,
-            "parent": self.zygote.pid,
-            "cwd": self.spec.cwd,
-            "program": asdict(self.spec.program),
-            "seed": wish.gang.seed,
-            "identity": f"{task.name} rank {task.rank} generation {self.generation} launch {launch}",
-            "env": {**self.spec.env, **environment(wish.gang, task, self._folders(task))},
-        }
-        self._ask_zygote({"launch": order}, member.ends)
+        order = Launch(
+            task=task.name,
+            parent=self.zygote.pid,
+            cwd=self.spec.cwd,
+            program=self.spec.program,
+            seed=wish.gang.seed,
+            identity=f"{task.name} rank {task.rank} generation {self.generation} launch {launch}",
+            env={**self.spec.env, **environment(wish.gang, task, self._folders(task))},
+        )
+        self._ask_zygote(order, member.ends)
         member.handed_over()
         self.loop.watch(member.output, lambda: self._on_output(member))
         self.loop.watch(member.line, lambda: self._on_events(member))
@@ -242,8 +255,8 @@ class Host:
 
     # The zygote
 
-    def _ask_zygote(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
-        self.zygote.send(message, fds)
+    def _ask_zygote(self, order: orders.Order, fds: tuple[int, ...] = ()) -> None:
+        self.zygote.send(order, fds)
         self._watch_zygote()
 
     def _watch_zygote(self) -> None:
@@ -254,30 +267,30 @@ class Host:
         self._watch_zygote()
 
     def _on_zygote(self) -> None:
-        said, is_there = self.zygote.receive()
-        for message in said:
-            if "ready" in message:
-                self._on_ready(message["ready"])
-            elif "launched" in message:
-                self._on_launched(message["launched"], message["pid"])
-            elif "failed" in message:
-                self._on_no_process(message["failed"], message["errno"])
-            elif "exited" in message:
-                self._on_exits(message["exited"])
-            elif "refused" in message:
-                self.tell({"kind": "never_ready", "text": message["refused"]})
-            elif "swept" in message:
+        replies, is_there = self.zygote.receive()
+        for reply in replies:
+            if isinstance(reply, Ready):
+                self._on_ready(reply)
+            elif isinstance(reply, Launched):
+                self._on_launched(reply.task, reply.pid)
+            elif isinstance(reply, NotLaunched):
+                self._on_no_process(reply.task, reply.errno)
+            elif isinstance(reply, Exited):
+                self._on_exits(reply.exits)
+            elif isinstance(reply, Refused):
+                self.tell({"kind": "never_ready", "text": reply.text})
+            elif isinstance(reply, Swept):
                 self._on_swept()
         if not is_there:
             self._on_zygote_lost()
 
-    def _on_ready(self, ready: dict[str, Any]) -> None:
+    def _on_ready(self, ready: Ready) -> None:
         self.loop.cancel("zygote")
         self.is_ready = True
-        told = {**ready, "keeper": self.zygote.keeper, "keep": self.zygote.keep}
+        told = {**asdict(ready), "keeper": self.zygote.keeper, "keep": self.zygote.keep}
         self.tell({"kind": "ready", **{key: value for key, value in told.items() if value}})
-        if not ready["warm"] and self.spec.warm:
-            self.tell({"kind": "note", "text": f"tasks are spawned, not forked: {ready['why']}"})
+        if not ready.warm and self.spec.warm:
+            self.tell({"kind": "note", "text": f"tasks are spawned, not forked: {ready.why}"})
         self._converge()
         self.tell(None)
 
@@ -402,14 +415,14 @@ class Host:
             member.gate = (before or Whereabouts(loop=0)).after(event)
             self.tell(None)
 
-    def _on_exits(self, exits: Sequence[tuple[int, int, bool]]) -> None:
+    def _on_exits(self, exits: Sequence[Exit]) -> None:
         ended = []
-        for pid, status, ours in exits:
+        for exit in exits:
             for member in self._alive():
-                if member.pid == pid:
+                if member.pid == exit.pid:
                     if self.loop.watches(member.line):
                         self._on_events(member, _LAST_READS)  # its last words may still be on the line
-                    member.status, member.ours = status, ours
+                    member.status, member.ours = exit.status, exit.ours
                     member.ours |= member.is_halting and member.code == PREEMPTED
                     ended.append(member)
         self._notice_memory(ended)
@@ -486,7 +499,7 @@ class Host:
     def _signal(self, members: Sequence[Member], sig: int, ours: bool = True) -> None:
         pids = [member.pid for member in members if member.pid is not None]
         if pids:
-            self._ask_zygote({"signal": int(sig), "pids": pids, "ours": ours})
+            self._ask_zygote(Signal(int(sig), tuple(pids), ours))
 
     def _finish_clearing(self) -> None:
         """Once nobody asked to end is left alive: sweep what they left behind."""
@@ -496,7 +509,7 @@ class Host:
         self.loop.cancel("stacks")
         if self.cleared < self.generation and self.is_ready:
             self.is_sweeping = True
-            self._ask_zygote({"sweep": True})
+            self._ask_zygote(Sweep())
         else:
             self._on_swept()
 

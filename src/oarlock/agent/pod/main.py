@@ -37,13 +37,13 @@ from oarlock.agent.protocol.spec import Seat, Spec
 from oarlock.agent.protocol.wishes import Order, Over, Wish
 from oarlock.agent.record.leadership import Tenure
 from oarlock.agent.record.run_record import Echo, Record
-from oarlock.checkpoints.store import leads_out, stays_inside
 from oarlock.run import events
 from oarlock.run.cluster import form
 from oarlock.run.contract import PREEMPTED
 from oarlock.run.run_state import RunState, fold
 from oarlock.run.typed import VERSION
 from oarlock.system import processes
+from oarlock.system.safe_names import leads_out, stays_inside
 
 CODE = Path(pod_paths.CODE)
 WORK = Path(pod_paths.WORK)

@@ -17,9 +17,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from oarlock.checkpoints.manifest import FORMAT
 from oarlock.checkpoints.retention import Retention
 from oarlock.checkpoints.safetensors import TensorFile
-from oarlock.checkpoints.store import FORMAT, Checkpoint, FencedError, Store
+from oarlock.checkpoints.store import Checkpoint, FencedError, Store
 from oarlock.training.saving import capture, saver
 from oarlock.training.saving.tensor_bytes import Leaf, Piece
 from oarlock.training.task import channel
