@@ -40,7 +40,6 @@ TOO_LONG = {
     "agent/host/host.py",
     "agent/lead/conductor.py",
     "agent/life.py",
-    "agent/protocol/messages.py",
     "training/keras/correction.py",
 }
 
