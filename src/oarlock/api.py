@@ -7,20 +7,20 @@ The same fields, the same checks and the same runs as on the command line; names
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from oarlock.engines.engine import follow, live
-from oarlock.engines.local import local_engine
-from oarlock.errors import JobError, RunFailed
+from oarlock.engines.engine import engine_called, engine_of, follow
+from oarlock.errors import RunFailed
 from oarlock.job import runnable
 from oarlock.job.job_file import JobFile
-from oarlock.job.model import FieldError, parse
-from oarlock.records import runs
+from oarlock.job.model import FieldError, parse, to_data
+from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import LogLine, Watch
 from oarlock.run.events import RunState
+from oarlock.system.polling import wait_for
 
 _POLL = 0.02
 
@@ -63,14 +63,8 @@ class Job:
 
         `on="kubernetes"` sends it to a cluster: the kubeconfig's, the job's or the one given here.
         """
-        if on == "local":
-            return Run(local_engine.start(self._file, name))
-        if on != "kubernetes":
-            raise JobError(f"on={on!r}: expected 'local' or 'kubernetes'")
-        from oarlock.engines.kubernetes import kubernetes_engine
-
-        api = kubernetes_engine.api_for(self._file.job, context, namespace)
-        return Run(kubernetes_engine.start(self._file, name, api))
+        engine = engine_called(on)
+        return Run(engine.start(self._on_cluster(namespace=namespace, context=context), name))
 
     def run(self, name: str | None = None, *, quiet: bool = False, on: str = "local") -> Run:
         """Start a run and wait for it, its output on stdout; raises RunFailed. Ctrl-C stops it."""
@@ -84,6 +78,14 @@ class Job:
             raise
         return run
 
+    def _on_cluster(self, **place: str | None) -> JobFile:
+        """The job with another namespace or context."""
+        given = {key: value for key, value in place.items() if value is not None}
+        if not given:
+            return self._file
+        data = to_data(self._file.job)
+        return replace(self._file, job=parse({**data, "kubernetes": {**data.get("kubernetes", {}), **given}}))
+
     def __repr__(self) -> str:
         return f"<Job {self.name}>"
 
@@ -91,7 +93,7 @@ class Job:
 class Run:
     """One execution of a job, under way or over."""
 
-    def __init__(self, record: runs.RunFolder) -> None:
+    def __init__(self, record: RunFolder) -> None:
         self._record = record
 
     @property
@@ -104,20 +106,16 @@ class Run:
 
     def state(self) -> RunState:
         """What is known now; of a run on a cluster, what the cluster says now."""
-        if self._record.is_remote:
-            from oarlock.engines.kubernetes import kubernetes_engine
-
-            kubernetes_engine.refresh(self._record)
+        engine_of(self._record).refresh(self._record)
         return self._record.state()
 
     def wait(self, timeout: float | None = None) -> RunState:
         """The state once it has ended; raises TimeoutError."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        with live(self._record) as goes_on:
-            while goes_on():
-                if deadline is not None and time.monotonic() > deadline:
-                    raise TimeoutError(f"{self.name} has not ended after {timeout:g} s")
-                time.sleep(_POLL)
+        with engine_of(self._record).following(self._record) as is_live:
+            try:
+                wait_for(lambda: not is_live(), f"end of {self.name}", timeout, every=_POLL)
+            except TimeoutError:
+                raise TimeoutError(f"{self.name} has not ended after {timeout:g} s") from None
         return self.state()
 
     def result(self, timeout: float | None = None) -> RunState:
@@ -129,12 +127,7 @@ class Run:
 
     def cancel(self) -> None:
         """Ask it to stop; `wait` says when it has."""
-        if self._record.is_remote:
-            from oarlock.engines.kubernetes import kubernetes_engine
-
-            kubernetes_engine.ask_to_stop(self._record)
-        else:
-            local_engine.stop(self._record)
+        engine_of(self._record).cancel(self._record)
 
     def logs(self) -> Iterator[LogLine]:
         """What its tasks have written, all generations, and what they write until it ends."""

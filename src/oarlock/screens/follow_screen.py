@@ -76,7 +76,7 @@ def leaving(run: RunFolder) -> Iterator[None]:
     except KeyboardInterrupt:
         if run.is_running():
             say(err=True)
-            say(f"detached; {run.name} goes on", err=True)
+            say(f"detached; {run.name} continues", err=True)
         sys.exit(130)
 
 

@@ -32,6 +32,9 @@ def hint(command: str) -> None:
 
 
 def confirm(question: str) -> bool:
+    """Ask the user a yes-or-no question. Raises UsageError if there is no terminal to ask on."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise click.UsageError("cannot ask for confirmation without a terminal; --yes skips the question")
     return click.confirm(visible(question), err=True)
 
 

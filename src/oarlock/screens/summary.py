@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
+from oarlock.engines.engine import engine_of
 from oarlock.errors import OarlockError
 from oarlock.records import watch
 from oarlock.records.log_files import culprit
@@ -28,7 +29,7 @@ def lines(run: RunFolder, state: RunState) -> list[str]:
         return _failure(run, state)
     reason = f": {state.reason}" if state.reason else ""
     if state.state == "lost":
-        more = [] if run.is_remote else [f"more: {run.path / 'agent.log'}"]
+        more = [f"more: {run.agent_log}"] if engine_of(run).traits.files_are_here else []
         return [f"{run.name} was lost{reason}", *more]
     return [f"{run.name} {state.state}{_after(state)}{reason}"]
 
@@ -36,9 +37,10 @@ def lines(run: RunFolder, state: RunState) -> list[str]:
 def next_command(run: RunFolder, state: RunState) -> str:
     if state.failure is not None:
         return f"oarlock logs --failed {run.name}"
-    if state.state == "stopped" or (state.state == "lost" and not run.is_remote):
+    traits = engine_of(run).traits
+    if state.state in ("stopped", "lost") and state.state in traits.resumable:
         return f"oarlock run --resume {run.name}"
-    if state.state == "succeeded" and run.is_remote:
+    if state.state == "succeeded" and not traits.files_are_here:
         return f"oarlock pull {run.name}"
     return f"oarlock logs {run.name}"
 
@@ -46,7 +48,7 @@ def next_command(run: RunFolder, state: RunState) -> str:
 def failure(run: RunFolder, told: Failure) -> list[str]:
     """Who failed, of what and where; the last output of one that could not say; what it missed."""
     cause, more = _cause(run, told), []
-    if run.is_remote:
+    if run.sent_from is not None:
         from oarlock.screens import missing_files  # what packs programs is not needed for anything else here
 
         more = missing_files.explain(run, f"{told.type}: {told.message}" if told.type else "\n".join(cause))

@@ -208,7 +208,7 @@ def test_nobody_to_ask_is_a_no(oarlock: Any, start: Start) -> None:
     run = start()
     done = oarlock("chaos", stdin=subprocess.DEVNULL)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("oarlock: there is nobody to ask: --yes goes ahead without asking")
+    assert done.stderr.startswith("oarlock: cannot ask for confirmation without a terminal; --yes skips")
     assert notes(run) == []
 
 
@@ -320,7 +320,7 @@ def test_tasks_on_other_machines_are_reached(oarlock: Any, start: Start) -> None
 def test_what_makes_no_sense_is_refused(oarlock: Any, start: Start) -> None:
     run = start()
     for words, complaint in (
-        (["--kinds", "kil"], "no such fault: kil; there are kill, pause, preempt"),
+        (["--kinds", "kil"], "no such fault: kil; expected any of kill, pause, preempt"),
         (["--kinds", "kill,delete"], "delete is for runs on Kubernetes: living has no pods"),
         (["--kinds", ","], "--kinds names none"),
         (["--every", "often"], "--every: expected a duration"),

@@ -169,7 +169,7 @@ def test_what_makes_no_sense_is_refused(oarlock: Any, start: Start) -> None:
         (["0"], "living: it can have 1 to 64 workers"),
         (["65"], "living: it can have 1 to 64 workers"),
         (["many"], "many is not a number of workers"),
-        (["living"], "living is not a number of workers; `oarlock scale living 4` gives it four"),
+        (["living"], "living is not a number of workers; for example: oarlock scale living 4"),
         (["living", "other", "3"], "expected [RUN] N, found living other 3"),
         ([], "Missing argument"),
         (["nobody", "3"], "there is no run called nobody"),

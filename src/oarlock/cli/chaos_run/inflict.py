@@ -11,6 +11,7 @@ from itertools import islice
 
 from oarlock.cli.chaos_run.faults_drawn import POD_KINDS, Draw, Fault, Report, View, draws, goodput
 from oarlock.cli.session.ask_agent import Refused, ask
+from oarlock.engines.engine import engine_of
 from oarlock.errors import OarlockError
 from oarlock.records.runs import RunFolder
 from oarlock.records.watch import Tail
@@ -18,8 +19,6 @@ from oarlock.run.events import RunState, decode
 
 GANG = "the gang"
 _POLL = 0.02
-_PATIENCE = 120.0  # seconds for a run to recover
-_PATIENCE_REMOTE = 300.0  # where pods have to be started for that
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,7 @@ class Chaos:
 
     def __init__(self, run: RunFolder, plan: Plan, goes_on: Callable[[], bool]) -> None:
         self.run = run
+        self.engine = engine_of(run)
         self.plan = plan
         self.goes_on = goes_on
         self.view = View(run.name)
@@ -43,7 +43,7 @@ class Chaos:
         self.begin: Callable[[float, Fault], None] = lambda elapsed, fault: None
         self.end: Callable[[Fault], None] = lambda fault: None
         self.refuse: Callable[[str], None] = lambda why: None
-        self.patience = _PATIENCE_REMOTE if run.is_remote else _PATIENCE
+        self.patience = self.engine.traits.recovery_seconds
         self.fault: Fault | None = None  # the one under way
         self._events = Tail(run.events_file)
         self._look()
@@ -114,15 +114,13 @@ class Chaos:
 
     def _pod_fault(self, draw: Draw) -> Fault | None:
         """Noted before: the leader's own pod may be the one."""
-        from oarlock.engines.kubernetes import remove_pods
-
-        names = remove_pods.pods(self.run)
+        names = self.engine.pods(self.run)
         if not names:
             raise Refused(f"no pod of {self.run.name} is running")
         target = draw.of(names)
         fault = Fault.upon(self.view, draw.kind, target, 0)
         fault.note = ask(self.run, {"ask": "fault", "do": draw.kind, "pod": target})["note"]
-        refusal = remove_pods.disturb(self.run, draw.kind, target)
+        refusal = self.engine.remove_pod(self.run, draw.kind, target)
         if refusal is None:
             self.fault = fault
             return fault

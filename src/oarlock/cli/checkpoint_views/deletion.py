@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-
-import click
 
 from oarlock.cli.checkpoint_views.sources import BROKEN, Found
 from oarlock.engines.shared.checkpoint_folder import FOLDER, Entry
@@ -29,7 +26,7 @@ def delete(found: Found, doomed: Sequence[str], *, snapshots: bool, yes: bool, f
         return True
     if not force and found.is_alive:
         _protect(found, chosen)
-    if not yes and not _agrees(f"delete {listed(chosen)} of {found.name}?"):
+    if not yes and not confirm(f"delete {listed(chosen)} of {found.name}?"):
         return False
     for where, place in found.places.items():
         found.freed += place.delete([one["name"] for one in chosen if one["where"] == where])
@@ -66,9 +63,3 @@ def _protect(found: Found, chosen: Sequence[Entry]) -> None:
             raise OarlockError(
                 f"{newest} in {found.folder if where == FOLDER else where} {why}; --force deletes it"
             )
-
-
-def _agrees(question: str) -> bool:
-    if not sys.stdin.isatty():
-        raise click.UsageError("there is nobody to ask: --yes deletes without asking")
-    return confirm(question)

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from oarlock.agent.protocol.spec import Spec
 from oarlock.cli.session import find_run
+from oarlock.engines.engine import CheckpointFolder, CheckpointPlace, engine_of
 from oarlock.engines.shared.checkpoint_folder import FOLDER, Entry, Folder
 from oarlock.errors import OarlockError, UnknownRun
 from oarlock.records import runs
 
 BROKEN = "broken"
-
-
-class Place(Protocol):
-    def look(self, verifies: bool) -> list[Entry]: ...
-    def newest(self) -> str | None: ...
-    def delete(self, names: Sequence[str]) -> int: ...
-
-
-class Fenced(Place, Protocol):
-    def fence(self) -> tuple[str, int] | None: ...
 
 
 @dataclass
@@ -35,7 +24,7 @@ class Found:
     spec: Spec | None = None
     fence: tuple[str, int] | None = None  # who may add to the folder: a run and its generation
     checkpoints: list[Entry] = field(default_factory=list)  # newest first
-    places: dict[str, Place] = field(default_factory=dict)  # by what their entries have as `where`
+    places: dict[str, CheckpointPlace] = field(default_factory=dict)  # by what their entries have as `where`
     problems: list[str] = field(default_factory=list)  # why some are not here
     deleted: list[Entry] = field(default_factory=list)
     freed: int = 0
@@ -87,21 +76,11 @@ def look(found: Found, opened: ExitStack, *, verifies: bool, reads_snapshots: bo
 def _look_in_folder(found: Found, opened: ExitStack, verifies: bool, writes: bool) -> None:
     if "://" in found.folder:
         raise OarlockError(f"{found.name} writes its checkpoints to {found.folder} itself")
-    if found.run is None or not found.run.is_remote:
-        _look_in(found, Folder(found.folder), verifies)
-        return
-    from oarlock.engines.kubernetes import kubernetes_engine
-    from oarlock.engines.kubernetes.claims import claim_checkpoints
-
-    opened.enter_context(kubernetes_engine.told())  # for what is asked later
-    with kubernetes_engine.told():
-        folder = claim_checkpoints.opened(
-            kubernetes_engine.api_of(found.run), found.run, found.folder, writes=writes
-        )
-        _look_in(found, opened.enter_context(folder), verifies)
-
-
-def _look_in(found: Found, folder: Fenced, verifies: bool) -> None:
+    folder: CheckpointFolder = (
+        Folder(found.folder)
+        if found.run is None
+        else opened.enter_context(engine_of(found.run).checkpoints(found.run, writes=writes))
+    )
     found.checkpoints += folder.look(verifies)
     found.fence = folder.fence()
     found.places[FOLDER] = folder
@@ -110,7 +89,8 @@ def _look_in(found: Found, folder: Fenced, verifies: bool) -> None:
 def _look_in_snapshots(found: Found, verifies: bool) -> None:
     if found.spec is None or found.snapshots is None:
         return
-    if found.run is not None and found.run.is_remote and "://" not in found.snapshots:
+    is_here = found.run is None or engine_of(found.run).traits.files_are_here
+    if not is_here and "://" not in found.snapshots:
         raise OarlockError(f"the snapshots in {found.spec.snapshots} are in a folder of its pods, not here")
     from oarlock.engines.shared.snapshot_store import Snapshots
 

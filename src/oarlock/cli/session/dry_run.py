@@ -10,7 +10,7 @@ import yaml
 
 from oarlock.agent.host import import_env
 from oarlock.agent.protocol.spec import Spec
-from oarlock.engines.local import local_engine
+from oarlock.engines.local.local_spec import spec_for
 from oarlock.job.job_file import JobFile
 from oarlock.job.model import to_data
 from oarlock.program import bundle
@@ -23,7 +23,7 @@ from oarlock.screens.output import complain, print_block, print_json, print_tabl
 def show(jobfile: JobFile, name: str | None, machines: int, as_json: bool, travels: bool = False) -> None:
     packed = bundle.pack(jobfile.folder) if travels else None
     record = runs.home() / "runs" / (name or f"{jobfile.job.name}-xxxx")
-    tasks = _tasks(local_engine.spec_for(jobfile.job, jobfile.folder, record, machines))
+    tasks = _tasks(spec_for(jobfile.job, jobfile.folder, record, machines))
     if as_json:
         source = str(jobfile.source) if jobfile.source else None
         job = to_data(jobfile.job, full=True)

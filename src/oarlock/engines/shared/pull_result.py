@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from oarlock.errors import OarlockError
+
+Show = Callable[[int, int], None]  # called with the bytes received so far and their total
 
 
 @dataclass

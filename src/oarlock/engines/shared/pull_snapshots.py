@@ -4,18 +4,16 @@ all of what was asked for has come."""
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from oarlock.agent.protocol.spec import Spec
-from oarlock.engines.shared.pull_result import Pulled, check_room, is_taken, put_all
+from oarlock.engines.shared.pull_result import Pulled, Show, check_room, is_taken, put_all
 from oarlock.engines.shared.snapshot_store import Snapshots
 from oarlock.errors import OarlockError
 
 KINDS = ("model", "checkpoints")
-
-Show = Callable[[int, int], None]  # bytes so far, of how many
 
 
 def bring(
