@@ -30,7 +30,7 @@ VERBS = {
     "tensorboard": "Show a run in TensorBoard until Ctrl-C.",
     "scale": "Change the number of workers of a running run.",
     "checkpoints": "List the checkpoints of a run; verify or delete them.",
-    "chaos": "Kill, pause and preempt tasks of a run, and report how it recovers.",
+    "chaos": "Kill, pause and preempt tasks; report how the run recovers.",
     "stop": "Stop a run: ask its tasks to end, then kill them.",
     "delete": "Delete runs and everything they kept.",
     "events": "Print the events of a run.",
@@ -39,7 +39,7 @@ VERBS = {
     "pull": "Copy the model and other files of a run to this machine.",
     "init": "Write a commented job.yaml for a program.",
     "schema": "Print the JSON schema of job files.",
-    "doctor": "Check what works on this machine or a cluster, and explain what does not.",
+    "doctor": "Check what works on this machine or on a cluster.",
     "version": "Print the version.",
 }
 _HELP = """Distributed training from one job file, on this machine or on a Kubernetes cluster.

@@ -52,7 +52,7 @@ def verb(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Kill, pause and preempt tasks of a run, and report how it recovers.
+    """Kill, pause and preempt tasks; report how the run recovers.
 
     kill: SIGKILL a random task. pause: SIGSTOP a random task, and SIGCONT it later. preempt: ask all tasks to
     end and restart them, as when a machine is taken away. delete, evict: remove a random pod. Kills count

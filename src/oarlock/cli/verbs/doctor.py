@@ -26,7 +26,7 @@ _WIDTHS = {"local": 13, "kubernetes": 33}  # room for networkpolicies.networking
 @click.option("--image", metavar="IMAGE", help="An image that your runs use on the cluster.")
 @json_option("all findings as JSON")
 def verb(on: str, namespace: str | None, context: str | None, image: str | None, as_json: bool) -> int:
-    """Check what works on this machine or a cluster, and explain what does not.
+    """Check what works on this machine or on a cluster.
 
     Nothing is created on a cluster. The exit code is 1 if nothing could run; a missing framework, or a check
     that gets no answer, does not count.

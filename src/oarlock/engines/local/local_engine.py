@@ -1,41 +1,34 @@
 """The local engine: one agent process on this machine hosts all tasks and owns the run.
 
-The client only creates the record and starts the agent: killing the client changes nothing.
+The client only creates the record and starts the agent: killing the client changes nothing. Verbs that only
+look at a run need this module too, so it reads no job files until a run starts.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import secrets
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import yaml
-
-from oarlock.agent.net import control
 from oarlock.engines.engine import Board, CheckpointFolder, Engine, Sending, Traits
-from oarlock.engines.local import local_spec, local_tensorboard
-from oarlock.engines.shared import enter_task, specs, task_command
+from oarlock.engines.shared import enter_task, task_command
 from oarlock.engines.shared.checkpoint_folder import Folder
 from oarlock.engines.shared.command_streams import Streams
 from oarlock.errors import JobError, OarlockError
-from oarlock.job.job_file import JobFile
-from oarlock.job.model import Job, to_data
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
-from oarlock.run import cluster, events
-from oarlock.run.typed import VERSION
+from oarlock.run import events
 from oarlock.system import machine_id, processes
-from oarlock.system.atomic_file import write_durably
 from oarlock.system.polling import wait_for
+
+if TYPE_CHECKING:
+    from oarlock.job.job_file import JobFile
 
 
 class LocalEngine(Engine):
@@ -69,6 +62,8 @@ class LocalEngine(Engine):
         stop(run, now=now)
 
     def ask(self, run: RunFolder, question: Mapping[str, Any]) -> dict[str, Any]:
+        from oarlock.agent.net import control
+
         return control.ask(run.path, dict(question))
 
     def delete(self, chosen: Collection[RunFolder], *, now: bool, volumes: bool) -> list[str]:
@@ -109,6 +104,8 @@ class LocalEngine(Engine):
 
     @contextmanager
     def tensorboard(self, run: RunFolder, port: int | None, image: str | None) -> Iterator[Board]:
+        from oarlock.engines.local import local_tensorboard
+
         _refuse_image(run, image)
         with local_tensorboard.serve(run.folder("logs"), port) as board:
             yield board
@@ -120,19 +117,15 @@ class LocalEngine(Engine):
 
 def start(jobfile: JobFile, name: str | None = None, machines: int = 1) -> RunFolder:
     """Create the record and start its agent; with several `machines`, an agent that starts the others."""
+    from oarlock.engines.local import local_record, local_spec
+
     held: list[int] = []
     local_spec.check_packages(jobfile.job)
     local_spec.check_network(jobfile.job)
 
     def fill(draft: RunFolder) -> None:
         held.append(draft.hold())  # from the first moment: the run never looks lost
-        job = to_data(jobfile.job)
-        header = f"# {jobfile.source or jobfile.job.name}, as it ran in {jobfile.folder}\n"
-        _write(draft.job_file, header + yaml.safe_dump(job, sort_keys=False))
-        _write_spec(jobfile.job, jobfile.folder, draft, machines, is_new=name is None)
-        _announce(jobfile.job, draft)
-        _write(draft.path / "token", secrets.token_hex(32))  # shared by the run's agents and clients
-        draft.keep_room()
+        local_record.fill(draft, jobfile, machines, is_new=name is None)
 
     try:
         run = runs.create(jobfile.job.name, fill, name)
@@ -145,16 +138,13 @@ def start(jobfile: JobFile, name: str | None = None, machines: int = 1) -> RunFo
 
 def resume(run: RunFolder) -> None:
     """Resume a run whose agent is gone, in the next generation, with its job unchanged."""
+    from oarlock.engines.local import local_record
+
     held = run.hold()
     try:
         if run.state().state == "succeeded":
             raise OarlockError(f"{run.name} has succeeded; there is nothing to resume")
-        before = run.spec()
-        job = specs.job_of(run.job_file.read_text(), str(run.job_file))
-        local_spec.check_network(job)
-        run.keep_room()
-        _write_spec(job, Path(before.cwd), run, before.machines)
-        run.result_file.unlink(missing_ok=True)
+        local_record.renew(run)
         _start_agent(run, held)
     finally:
         os.close(held)  # the agent has its own
@@ -216,24 +206,6 @@ def _start_agent(run: RunFolder, held: int) -> None:
             start_new_session=True,
         )
     _agents.append(agent)
-
-
-def _announce(job: Job, draft: RunFolder) -> None:
-    tasks = [task.name for task in cluster.form(specs.sizes(job))]
-    event = {"t": time.time(), "kind": "run", "job": job.name, "engine": LocalEngine.name, "tasks": tasks}
-    event.update(host=machine_id.name(), version=VERSION)
-    _write(draft.events_file, events.encode(event) + "\n")
-
-
-def _write(path: Path, text: str) -> None:
-    """Readable only by this user."""
-    write_durably(path, text.encode())
-
-
-def _write_spec(job: Job, folder: Path, run: RunFolder, machines: int, is_new: bool = False) -> None:
-    record = runs.home() / "runs" / run.name  # where the draft will be
-    spec = replace(local_spec.spec_for(job, folder, record, machines), is_new=is_new)
-    _write(run.spec_file, spec.to_json())
 
 
 def _enter(order: dict[str, Any], streams: Streams) -> int:
