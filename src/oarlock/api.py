@@ -26,7 +26,7 @@ _POLL = 0.02
 
 
 class Job:
-    """What to train. Checked when it is made: raises JobError."""
+    """A job to train. Its fields are checked when it is created: raises JobError."""
 
     def __init__(
         self,
@@ -49,6 +49,7 @@ class Job:
 
     @property
     def name(self) -> str:
+        """The job's name."""
         return self._file.job.name
 
     def submit(
@@ -59,15 +60,16 @@ class Job:
         namespace: str | None = None,
         context: str | None = None,
     ) -> Run:
-        """Start a run, called `name` if that is given, and return at once. It outlives this process.
+        """Start a run and return at once; the run outlives this process.
 
-        `on="kubernetes"` sends it to a cluster: the kubeconfig's, the job's or the one given here.
+        `on="kubernetes"` sends it to a cluster: the one given here, the job's, or the kubeconfig's. Raises
+        JobError if there is no such engine or the name is taken.
         """
         engine = engine_called(on)
         return Run(engine.start(self._on_cluster(namespace=namespace, context=context), name))
 
     def run(self, name: str | None = None, *, quiet: bool = False, on: str = "local") -> Run:
-        """Start a run and wait for it, its output on stdout; raises RunFailed. Ctrl-C stops it."""
+        """Start a run and wait until it ends, its output on stdout. Ctrl-C stops it. Raises RunFailed."""
         run = self.submit(name, on=on)
         try:
             if not quiet:
@@ -91,26 +93,28 @@ class Job:
 
 
 class Run:
-    """One execution of a job, under way or over."""
+    """One execution of a job, running or ended."""
 
     def __init__(self, record: RunFolder) -> None:
         self._record = record
 
     @property
     def name(self) -> str:
+        """The run's name."""
         return self._record.name
 
     @property
     def folder(self) -> Path:
+        """The run's record on this machine."""
         return self._record.path
 
     def state(self) -> RunState:
-        """What is known now; of a run on a cluster, what the cluster says now."""
+        """Return what is known now; for a run on a cluster, what the cluster shows now."""
         engine_of(self._record).refresh(self._record)
         return self._record.state()
 
     def wait(self, timeout: float | None = None) -> RunState:
-        """The state once it has ended; raises TimeoutError."""
+        """Wait until it has ended and return its state. Raises TimeoutError."""
         with engine_of(self._record).following(self._record) as is_live:
             try:
                 wait_for(lambda: not is_live(), f"end of {self.name}", timeout, every=_POLL)
@@ -119,23 +123,23 @@ class Run:
         return self.state()
 
     def result(self, timeout: float | None = None) -> RunState:
-        """The state of a run that has succeeded; raises RunFailed with the exit code of any other."""
+        """Wait for it to succeed and return its state. Raises RunFailed if it does not, and TimeoutError."""
         state = self.wait(timeout)
         if state.state != "succeeded":
             raise _failed(state)
         return state
 
     def cancel(self) -> None:
-        """Ask it to stop; `wait` says when it has."""
+        """Ask it to stop, and return at once; `wait` returns when it has ended."""
         engine_of(self._record).cancel(self._record)
 
     def logs(self) -> Iterator[LogLine]:
-        """What its tasks have written, all generations, and what they write until it ends."""
+        """Yield the output of its tasks, of all generations, until it ends."""
         for _, lines in follow(Watch(self._record)):
             yield from lines
 
     def _show(self) -> None:
-        from oarlock.screens.plain import Plain  # only here: a program that submits needs no command line
+        from oarlock.screens.plain import Plain  # not needed by a program that only submits
 
         screen, following = Plain(), Watch(self._record)
         for happened, lines in follow(following):

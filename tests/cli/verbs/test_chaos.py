@@ -148,7 +148,7 @@ def test_a_paused_task_stands_still_and_goes_on(oarlock: Any, start: Start) -> N
     run = start("--set", "limits.restarts=0")
     done = oarlock("chaos", "--yes", "--every", "0.4s", "--pause", "3s", "--kinds", "pause", "--faults", "2")
     assert done.returncode == 0, done.stdout + done.stderr
-    lines = re.findall(r"pause (worker-\d) for 3s: going on at step \d+ after \d+\.\d\ds\n", done.stdout)
+    lines = re.findall(r"pause (worker-\d) for 3s: resumed at step \d+ after \d+\.\d\ds\n", done.stdout)
     assert len(lines) == 2
     assert notes(run) == [f"chaos: {what}" for task in lines for what in _pause(task)]
     events = list(run.events())
@@ -173,7 +173,7 @@ def test_a_line_for_each_fault_and_the_report(oarlock: Any, start: Start) -> Non
     assert first == "seed 5"
     assert len(faults) == 4
     for line in faults:
-        assert re.fullmatch(r" +\d+\.\ds  (kill|pause|preempt) .*: going on at step \d+ after .*", line)
+        assert re.fullmatch(r" +\d+\.\ds  (kill|pause|preempt) .*: resumed at step \d+ after .*", line)
     for wanted in (
         r"faults +4, 4 recovered",
         r"time to recover  median \S+s, p99 \S+s, max \S+s",

@@ -52,7 +52,7 @@ def test_an_option_of_ours_behind_the_program_is_said(
     done = oarlock("run", "--dry-run", "--json", "train.py", *args)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["job"]["args"] == args, "it is the program's all the same"
-    rule = f"{told} goes to train.py; for Oarlock write it before: oarlock run {told} train.py"
+    rule = f"{told} goes to train.py; for Oarlock, put it first: oarlock run {told} train.py"
     assert done.stderr == ("" if told is None else f"oarlock: {rule}\n")
 
 

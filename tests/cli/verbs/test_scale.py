@@ -66,7 +66,7 @@ def test_a_live_run_is_scaled_up_and_down(oarlock: Any, start: Start) -> None:
         until_said(run, workers)
     listed = [line.split()[0] for line in oarlock("status").stdout.splitlines() if line.startswith("worker-")]
     assert listed == ["worker-0", "worker-1", "worker-2"]
-    assert "scaled to 1 worker; forming anew" in oarlock("events").stdout
+    assert "scaled to 1 worker; restarting the gang" in oarlock("events").stdout
 
 
 def test_scaling_to_what_it_has_changes_nothing(oarlock: Any, start: Start) -> None:

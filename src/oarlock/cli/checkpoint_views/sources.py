@@ -1,4 +1,4 @@
-"""Where the checkpoints of a run are, or those of a folder, and what is there."""
+"""Find the checkpoints of a run, or of a folder, wherever they are."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ BROKEN = "broken"
 
 @dataclass
 class Found:
+    """The checkpoints of a run or a folder."""
+
     name: str  # the run's, or the folder's
     folder: str
     run: runs.RunFolder | None = None
     spec: Spec | None = None
-    fence: tuple[str, int] | None = None  # who may add to the folder: a run and its generation
+    fence: tuple[str, int] | None = None  # the run, and its generation, that may add to the folder
     checkpoints: list[Entry] = field(default_factory=list)  # newest first
     places: dict[str, CheckpointPlace] = field(default_factory=dict)  # by what their entries have as `where`
     problems: list[str] = field(default_factory=list)  # why some are not here
@@ -35,19 +37,19 @@ class Found:
 
     @property
     def is_alive(self) -> bool:
-        """Whether somebody may have to go on from there: it, or whoever shares its folder."""
+        """Whether a running run may resume from there: this one, or one that shares its folder."""
         others = [run for run in runs.all_runs() if self.fence is not None and run.name == self.fence[0]]
         return any(run.is_running() for run in ([self.run] if self.run else []) + others)
 
     @property
     def wrong(self) -> list[Entry]:
-        """Those that are not whole; but what a run is still uploading may become so."""
+        """The checkpoints that are not whole, except snapshots that a run may still be uploading."""
         states = (BROKEN,) if self.is_alive else (BROKEN, "incomplete")
         return [one for one in self.checkpoints if one["state"] in states]
 
 
 def subject(name: str | None) -> Found:
-    """A run where there is one of that name; else a folder."""
+    """Return what `name` means: a run if there is one of that name, otherwise a folder. Raises UnknownRun."""
     is_path = name is not None and ("/" in name or name in (".", ".."))
     if name is not None and Path(name).is_dir() and (is_path or not _is_run(name)):
         return Found(name, str(Path(name).absolute()))
@@ -59,8 +61,11 @@ def subject(name: str | None) -> Found:
 
 
 def look(found: Found, opened: ExitStack, *, verifies: bool, reads_snapshots: bool, writes: bool) -> None:
-    """Everywhere. What keeps us from the folder is an error only if there are no snapshots; what keeps us
-    from those is told, and no more."""
+    """List the checkpoints in the folder and among the snapshots.
+
+    A folder that cannot be read is an error only if there are no snapshots; snapshots that cannot be read
+    are only reported.
+    """
     try:
         _look_in_folder(found, opened, verifies, writes)
     except OarlockError as problem:
@@ -97,7 +102,7 @@ def _look_in_snapshots(found: Found, verifies: bool) -> None:
     kept = Snapshots(found.spec, is_ours=found.run is None or found.run.is_from_here)
     found.checkpoints += kept.look(verifies)
     found.places[found.snapshots] = kept
-    # Of the same one, that in the folder stays before the snapshot. Models come last.
+    # A checkpoint in the folder stays before its snapshot. Models come last.
     found.checkpoints.sort(key=_age, reverse=True)
 
 

@@ -51,7 +51,7 @@ def _tasks(spec: Spec) -> list[dict[str, Any]]:
         run=spec.run,
         generation=1,
         tasks=tasks,
-        # Chosen only when a generation forms: others each time.
+        # Ports are chosen whenever a generation forms.
         addresses={task.name: f"127.0.0.1:<port of {task.name}>" for task in tasks},
         max_restarts=spec.limits.restarts,
         seed=spec.seed,
@@ -72,7 +72,7 @@ def _tasks(spec: Spec) -> list[dict[str, Any]]:
 
 
 def _places(spec: Spec, tasks: Iterable[cluster.Task]) -> list[list[str]]:
-    """Task names, machine by machine: in order, each as many of a role as it has slots for."""
+    """Task names by machine: each machine takes as many tasks of a role as it has slots for."""
     slots = [spec.slots_of(machine) for machine in range(spec.machines)]
     places: list[list[str]] = [[] for _ in slots]
     for task in tasks:
@@ -83,7 +83,7 @@ def _places(spec: Spec, tasks: Iterable[cluster.Task]) -> list[list[str]]:
 
 
 def _folders(spec: Spec, task: cluster.Task) -> dict[str, str]:
-    """Only what the leader saves is kept."""
+    """The model folder of other tasks than the leader is scratch space."""
     scratch = Path(spec.folder) / "scratch" / task.name / "model"
     return spec.folders if task.is_leader else {**spec.folders, "model": str(scratch)}
 

@@ -15,7 +15,7 @@ from oarlock.cli.session.ask_agent import require_running
 from oarlock.engines.engine import engine_of
 from oarlock.errors import OarlockError
 from oarlock.quantities import Duration
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from oarlock.screens.output import confirm, print_json, say
 from oarlock.screens.units import plural
 
@@ -67,12 +67,12 @@ def verb(
         _seconds("--pause", pause, _LONGEST_PAUSE),
         random.SystemRandom().randrange(1 << 31) if seed is None else seed,
     )
-    question = f"{plural(faults, 'fault')} ({', '.join(plan.kinds)}) for {run.name}?"
+    question = f"inflict {plural(faults, 'fault')} ({', '.join(plan.kinds)}) on {run.name}?"
     if not yes and not confirm(question):
-        say("nothing was done", err=True)
+        say("no fault was inflicted", err=True)
         return 1
-    with engine_of(run).following(run) as goes_on:
-        chaos = Chaos(run, plan, goes_on)
+    with engine_of(run).following(run) as is_live:
+        chaos = Chaos(run, plan, is_live)
         if not as_json:
             _show(chaos)
         code = _go(chaos)
