@@ -85,14 +85,16 @@ class Host:
         record: Record,
         name: str,
         slots: dict[str, int],
-        tell: Callable[[Event | None], None],
+        on_event: Callable[[Event], None],
+        on_status: Callable[[], None],
     ) -> None:
         self.loop = loop
         self.spec = spec
         self.record = record
         self.name = name
         self.slots = slots
-        self.tell = tell  # with an event, or with None when the status has changed
+        self.on_event = on_event  # for the record
+        self.on_status = on_status  # it has changed
         self.wish: Wish = Clear(0)
         self.generation = 0
         self.cleared = 0  # nobody of this generation or an earlier one is left
@@ -102,8 +104,8 @@ class Host:
         self.ending: str | None = None  # which end the members have been asked for
         self.members: dict[str, Member] = {}
         self.showing = Showing(loop)
-        self.faults = Faults(loop, lambda member, sig: self._signal([member], sig, ours=False), tell)
-        self.oddities = Oddities(loop, lambda text: tell({"kind": "note", "text": text}))
+        self.faults = Faults(loop, lambda member, sig: self._signal([member], sig, ours=False), on_event)
+        self.oddities = Oddities(loop, lambda text: on_event({"kind": "note", "text": text}))
         self.starved = oom_kills.kills()
         self.offer = free_ports.free_ports(sum(slots.values()), spec.bind)
         self.getting: Getting | None = None  # of checkpoints, where the folder is not the leader's
@@ -148,7 +150,7 @@ class Host:
         if want is not None and self.spec.is_alone and want != self.slots:
             self.slots = dict(want)  # the only machine has room for everybody
             self.offer = free_ports.free_ports(sum(self.slots.values()), self.spec.bind)
-            self.tell(None)
+            self.on_status()
         self._converge()
 
     @property
@@ -211,7 +213,7 @@ class Host:
 
     def _on_supplied(self, trouble: str | None) -> None:
         if trouble is not None:
-            self.tell({"kind": "never_ready", "text": f"{self.name}: {trouble}"})
+            self.on_event({"kind": "never_ready", "text": f"{self.name}: {trouble}"})
         elif isinstance(self.wish, Run):
             self._converge()
 
@@ -226,7 +228,7 @@ class Host:
         self.offer = free_ports.free_ports(sum(self.slots.values()), self.spec.bind)
         if not mine:
             self.cleared = wish.generation
-        self.tell(None)
+        self.on_status()
 
     def _launch(self, wish: Run, task: Task, launch: int) -> None:
         member = Member(task, self.record.log(self.generation, task.name), launch)
@@ -278,7 +280,7 @@ class Host:
             elif isinstance(reply, Exited):
                 self._on_exits(reply.exits)
             elif isinstance(reply, Refused):
-                self.tell({"kind": "never_ready", "text": reply.text})
+                self.on_event({"kind": "never_ready", "text": reply.text})
             elif isinstance(reply, Swept):
                 self._on_swept()
         if not is_there:
@@ -288,17 +290,17 @@ class Host:
         self.loop.cancel("zygote")
         self.is_ready = True
         told = {**asdict(ready), "keeper": self.zygote.keeper, "keep": self.zygote.keep}
-        self.tell({"kind": "ready", **{key: value for key, value in told.items() if value}})
+        self.on_event({"kind": "ready", **{key: value for key, value in told.items() if value}})
         if not ready.warm and self.spec.warm:
-            self.tell({"kind": "note", "text": f"tasks are spawned, not forked: {ready.why}"})
+            self.on_event({"kind": "note", "text": f"tasks are spawned, not forked: {ready.why}"})
         self._converge()
-        self.tell(None)
+        self.on_status()
 
     def _on_never_ready(self) -> None:
         what = ", ".join(self.spec.modules) or "the interpreter"
         limit = self.spec.limits.rendezvous
         text = f"importing {what} took longer than limits.rendezvous ({limit:g} s)"
-        self.tell({"kind": "never_ready", "text": text})
+        self.on_event({"kind": "never_ready", "text": text})
 
     def _on_zygote_lost(self) -> None:
         """Its tasks die with it (the kernel sees to that); what they leave is ours to end."""
@@ -306,15 +308,15 @@ class Host:
         how = self.zygote.bury()
         if not self.is_ready and self.zygote.warm and not self.zygote.is_adopted:
             text = f"importing {', '.join(self.spec.modules)} ended the process{how}"
-            self.tell({"kind": "note", "text": text})
+            self.on_event({"kind": "note", "text": text})
             self.zygote.warm = False  # let the program's own import say why
         else:
-            self.tell({"kind": "note", "text": f"the parent of the tasks died{how}"})
+            self.on_event({"kind": "note", "text": f"the parent of the tasks died{how}"})
         self.is_ready = self.is_sweeping = False
         for member in self._alive():
             member.status = signal.SIGKILL
             self._tell_exit(member)
-        self.tell(None)
+        self.on_status()
         self.start()
         self._finish_clearing()
 
@@ -323,7 +325,7 @@ class Host:
     def _on_launched(self, name: str, pid: int) -> None:
         member = self.members[name]
         member.pid = pid
-        self.tell({"kind": "task", "task": name, "state": "started", "pid": pid})
+        self.on_event({"kind": "task", "task": name, "state": "started", "pid": pid})
         # What was decided while it was being forked could not reach it.
         if self.ending in ("clear", "stop"):
             self._signal([member], signal.SIGKILL)
@@ -337,11 +339,11 @@ class Host:
         why = f"{name} cannot start: {processes.why_no_fork(errno)}"
         if member.began + self.spec.limits.rendezvous < time.time():
             member.error = {"type": "OSError", "message": why, "where": None, "t": time.time()}
-            self.tell({"kind": "error", **member.error, "task": name})
+            self.on_event({"kind": "error", **member.error, "task": name})
             self._never_started(member)
             return
         if not self.loop.expects("silence about forks"):
-            self.tell({"kind": "note", "text": f"{why}; trying again"})
+            self.on_event({"kind": "note", "text": f"{why}; trying again"})
             self.loop.after("silence about forks", self.spec.limits.rendezvous, lambda: None)
         self.loop.after(f"start of {name}", _AGAIN, lambda: self._start_again(member))
 
@@ -360,7 +362,7 @@ class Host:
     def _never_started(self, member: Member) -> None:
         member.status = _NO_PROCESS << 8
         self._tell_exit(member)
-        self.tell(None)
+        self.on_status()
         self._finish_clearing()
 
     def _on_output(self, member: Member) -> None:
@@ -385,9 +387,9 @@ class Host:
         elif event["kind"] in GATE_EVENTS:
             self._on_gate(member, event)
         elif event["kind"] == "note":
-            self.tell({"kind": "note", "text": f"{member.name}: {event['text']}"})
+            self.on_event({"kind": "note", "text": f"{member.name}: {event['text']}"})
         else:
-            self.tell(event)
+            self.on_event(event)
 
     def _on_report(self, member: Member, event: Event) -> None:
         now = time.monotonic()
@@ -395,12 +397,12 @@ class Host:
             self.oddities.add(member.name, f"more than {metrics.MOST} names of metrics")
         if now - member.told_at >= _REPORT_INTERVAL:
             member.told_at = now
-            self.tell(member.metrics.newest(now))
+            self.on_event(member.metrics.newest(now))
 
     def _on_error(self, member: Member, event: Event) -> None:
         member.error = {name: event.get(name) for name in ("type", "message", "where")}
         member.failed_at = event["t"]
-        self.tell(event)
+        self.on_event(event)
         if member.is_alive and not self.ending:
             self.loop.after(
                 f"last words of {member.name}",
@@ -413,7 +415,7 @@ class Host:
         before = member.gate
         if before is not None or event["kind"] == "gate":
             member.gate = (before or Whereabouts(loop=0)).after(event)
-            self.tell(None)
+            self.on_status()
 
     def _on_exits(self, exits: Sequence[Exit]) -> None:
         ended = []
@@ -428,7 +430,7 @@ class Host:
         self._notice_memory(ended)
         for member in ended:
             self._tell_exit(member)
-        self.tell(None)  # of all at once: who died together is judged together
+        self.on_status()  # of all at once: who died together is judged together
         self._finish_clearing()
 
     def _notice_memory(self, ended: Sequence[Member]) -> None:
@@ -440,7 +442,7 @@ class Host:
 
     def _tell_exit(self, member: Member) -> None:
         if member.metrics:  # its last one is never thinned out
-            self.tell({**member.metrics.all(), "last": True})
+            self.on_event({**member.metrics.all(), "last": True})
         self.loop.cancel(f"last words of {member.name}")
         if member.code != 0 and not member.ours:
             member.failed_at = member.failed_at or time.time()
@@ -451,7 +453,7 @@ class Host:
             "code": member.code,
             "ours": member.ours,
         }
-        self.tell(ended)
+        self.on_event(ended)
 
     # Ends
 
@@ -521,7 +523,7 @@ class Host:
             self.cleared = self.generation
         else:
             self.cleared = self.generation = max(self.generation, self.wish.generation)
-        self.tell(None)
+        self.on_status()
         if isinstance(self.wish, Run) and self.wish.generation > self.generation:
             self._converge()
 
