@@ -11,12 +11,14 @@ import time
 from dataclasses import dataclass, replace
 
 from oarlock.agent.host.host import Host
-from oarlock.agent.host.orphans import Reaping
+from oarlock.agent.host.real_machine import RealMachine
+from oarlock.agent.host.zygote_link import ZygoteLink
 from oarlock.agent.net.link import Link
 from oarlock.agent.net.loop import Loop
+from oarlock.agent.orphans import Reaping
 from oarlock.agent.protocol.messages import Hello
 from oarlock.agent.protocol.spec import Seat, Spec
-from oarlock.agent.protocol.wishes import Halt, Order, Over, Part, Stop, Wish
+from oarlock.agent.protocol.wishes import Halt, Order, Over, Part, Wish
 from oarlock.agent.record.run_record import Record
 from oarlock.agent.snapshots.transfer import Getting
 from oarlock.agent.spec_files import read_token
@@ -38,7 +40,10 @@ class Departure:
 
 
 class Follower:
-    """`machine` names this machine where an agent that starts again on it must not pass for another one."""
+    """Connects host and link; it is the host's `Upstream`.
+
+    `machine` names this machine where an agent that starts again on it must not pass for another one.
+    """
 
     def __init__(
         self,
@@ -53,11 +58,12 @@ class Follower:
         self.record = record
         self.loop = loop = Loop()
         self.departure: Departure | None = None
-        self.host = Host(loop, spec, record, seat.name, seat.slots, self._on_event, self._on_status)
         token = read_token(spec)
+        supply = None
         if spec.is_replaced:  # a pod: only the leader's has the volume
-            folder, patience = spec.folders["checkpoints"], spec.limits.rendezvous
-            self.host.getting = Getting(loop, leader, token, folder, patience)
+            supply = Getting(loop, leader, token, spec.folders["checkpoints"], spec.limits.rendezvous)
+        machine_here, zygote = RealMachine(loop, spec, record), ZygoteLink(loop, spec)
+        self.host = Host(loop, spec, seat, machine_here, zygote, self, supply)
         uid = secrets.token_hex(8)
         self.link = Link(
             loop,
@@ -65,7 +71,7 @@ class Follower:
             token,
             Hello(seat.name, uid, machine or uid, bind),
             on_wish=self._on_wish,
-            on_joined=self._on_status,
+            on_joined=self.on_status,
             on_fence=self._on_fence,
             on_refused=self._on_refused,
             complain=record.complain,
@@ -80,7 +86,7 @@ class Follower:
         self.link.wait_for_leader(self.spec.limits.rendezvous, self._on_no_leader)
         while self.departure is None:
             self.loop.turn()
-            if self.host.is_leaving and self.host.cleared >= self.host.generation:
+            if self.host.is_leaving and self.host.is_cleared:
                 self._depart(Departure(PREEMPTED))
         if self.host.is_leaving:
             self.link.send({"bye": "it was asked to leave"})
@@ -94,10 +100,10 @@ class Follower:
 
     # To and from the leading agent
 
-    def _on_event(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         self.link.send({"events": [{"t": time.time(), **event}]})
 
-    def _on_status(self) -> None:
+    def on_status(self) -> None:
         self.link.send({"status": self.host.status().to_data()})
 
     def _on_wish(self, wish: Wish | Order) -> None:
@@ -134,8 +140,7 @@ class Follower:
         patience = self.spec.limits.grace + 1
         self.loop.after(DEPARTURE, patience, lambda: self._depart(Departure(PREEMPTED)))
         may_halt = self.host.is_busy and self.link.is_joined and not self.host.is_leaving
-        self.host.is_leaving = True
-        self._on_status()
+        self.host.leave()
         if not may_halt:
             self._end_tasks()
         elif not isinstance(self.host.wish, Halt):
@@ -143,5 +148,4 @@ class Follower:
 
     def _end_tasks(self) -> None:
         self.loop.cancel(ANSWER)
-        wish = self.host.wish
-        self.host.obey(wish if isinstance(wish, Stop) else Stop(wish.generation))
+        self.host.end_tasks()

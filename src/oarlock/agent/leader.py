@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 from oarlock.agent.host.host import Host
-from oarlock.agent.host.orphans import Reaping
+from oarlock.agent.host.real_machine import RealMachine
+from oarlock.agent.host.zygote_link import ZygoteLink
 from oarlock.agent.lead import client_questions
 from oarlock.agent.lead.agents.local_agents import Crew
 from oarlock.agent.lead.agents.machine_order import Seats
@@ -21,6 +22,7 @@ from oarlock.agent.lead.coordinator import Coordinator
 from oarlock.agent.lead.phase_machine import PhaseMachine
 from oarlock.agent.net.deadlines import Action
 from oarlock.agent.net.loop import Loop
+from oarlock.agent.orphans import Reaping
 from oarlock.agent.protocol.messages import Question
 from oarlock.agent.protocol.spec import Seat, Spec
 from oarlock.agent.protocol.wire import Message
@@ -56,7 +58,7 @@ def lead(
 
 
 class Leader:
-    """Connects host, conductor and coordinator, and is what the conductor calls its surroundings."""
+    """Connects host, conductor and coordinator: the host's `Upstream`, the conductor's `Surroundings`."""
 
     def __init__(
         self,
@@ -79,7 +81,8 @@ class Leader:
         self.coordinator = Coordinator(
             loop, read_token(spec), spec.bind, spec.port, self.conductor, self._answer
         )
-        self.host = Host(loop, spec, record, seat.name, seat.slots, self._on_event, self._on_status)
+        machine, zygote = RealMachine(loop, spec, record), ZygoteLink(loop, spec)
+        self.host = Host(loop, spec, seat, machine, zygote, self)
         uid = secrets.token_hex(8)
         self.agent = Agent(seat.name, uid, uid, spec.bind, self._send_to_host, is_leading=True)
         self.crew = Crew(loop, spec, self._on_agent_death)
@@ -131,10 +134,10 @@ class Leader:
 
     # The host on this machine
 
-    def _on_event(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         self.conductor.hear_event(self.agent, {"t": time.time(), **event})
 
-    def _on_status(self) -> None:
+    def on_status(self) -> None:
         self.conductor.hear(self.agent, self.host.status())
 
     def _send_to_host(self, wish: Wish | Order) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
-from oarlock.agent.host.task_process import Member
+from oarlock.agent.host.host_effects import Upstream
+from oarlock.agent.host.task_process import TaskProcess
 from oarlock.agent.net.deadlines import Deadlines
 from oarlock.agent.protocol.fault_notes import continued
 from oarlock.agent.protocol.wishes import Fault
-from oarlock.run.events import Event
 
 
 class Faults:
@@ -22,29 +22,29 @@ class Faults:
     def __init__(
         self,
         loop: Deadlines,
-        signal_task: Callable[[Member, int], None],
-        on_event: Callable[[Event], None],
+        signal_task: Callable[[TaskProcess, int], None],
+        upstream: Upstream,
     ) -> None:
         self.loop = loop
         self.signal_task = signal_task
-        self.on_event = on_event
+        self.upstream = upstream
 
-    def inflict(self, fault: Fault, member: Member) -> None:
+    def inflict(self, fault: Fault, process: TaskProcess) -> None:
         if fault.fault == "kill":
-            self.signal_task(member, signal.SIGKILL)
+            self.signal_task(process, signal.SIGKILL)
         elif fault.fault == "pause":
-            self.signal_task(member, signal.SIGSTOP)
-            self.loop.after(_pause_of(member), fault.seconds, lambda: self._continue(member))
+            self.signal_task(process, signal.SIGSTOP)
+            self.loop.after(_pause_of(process), fault.seconds, lambda: self._continue(process))
         else:
-            self._continue(member)
+            self._continue(process)
 
-    def _continue(self, member: Member) -> None:
-        self.loop.cancel(_pause_of(member))
-        if member.is_alive:
-            self.signal_task(member, signal.SIGCONT)
-            self.on_event({"kind": "note", "text": continued(member.name)})
+    def _continue(self, process: TaskProcess) -> None:
+        self.loop.cancel(_pause_of(process))
+        if process.is_alive:
+            self.signal_task(process, signal.SIGCONT)
+            self.upstream.on_event({"kind": "note", "text": continued(process.name)})
 
 
-def _pause_of(member: Member) -> str:
+def _pause_of(process: TaskProcess) -> str:
     """The deadline at which a paused task continues."""
-    return f"pause of {member.name}"
+    return f"pause of {process.name}"
