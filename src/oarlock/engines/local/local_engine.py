@@ -23,6 +23,7 @@ from oarlock.engines.shared.command_streams import Streams
 from oarlock.errors import JobError, OarlockError
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
+from oarlock.run.run_state import FINAL, fold
 from oarlock.system import machine_id, processes
 from oarlock.system.polling import wait_for
 

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from oarlock.agent.lead.target_size import Wanted
+from oarlock.agent.lead.agents.target_size import Wanted
 from oarlock.agent.record import log_segments, pod_lines
 from oarlock.agent.record.run_record import LINE_LIMIT
 from oarlock.engines.kubernetes.follow.pod_log import Position
