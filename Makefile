@@ -20,7 +20,7 @@ demo: .venv/.demo
 install: .venv/.all
 
 test: .venv/.all
-	$(BIN)/python tests/run.py
+	$(BIN)/python tests/all.py
 
 check: .venv/.all
 	$(BIN)/ruff format --check .

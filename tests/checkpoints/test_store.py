@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,7 @@ def make_unreadable(path: Path) -> None:
     path.symlink_to(path.name)
 
 
-DAMAGE = {
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "one byte is missing": (truncate, "has {less} bytes instead of {size}"),
     "it is empty": (lambda path: path.write_bytes(b""), "has 0 bytes instead of {size}"),
     "it has grown": (
@@ -201,7 +202,7 @@ def seal(manifest: Any) -> bytes:
     return json.dumps({"crc32": manifests.seal(manifest), "manifest": manifest}).encode()
 
 
-MANIFESTS = {
+MANIFESTS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "one digit changed": (lambda text: text.replace(b'"step": 2', b'"step": 3'), "its manifest has changed"),
     "truncated": (lambda text: text[:-10], "its manifest is damaged"),
     "empty": (lambda text: b"", "its manifest is damaged"),

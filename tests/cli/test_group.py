@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from oarlock.cli.group import VERBS
-from tests.support.small_programs import SCRIPT
+from tests.support.commands import SCRIPT
 
 HEAVY = ("tensorflow", "keras", "torch", "jax", "numpy", "lightkube", "kubernetes", "rich", "yaml", "msgspec")
 

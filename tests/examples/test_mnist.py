@@ -17,10 +17,10 @@ import pytest
 from oarlock.checkpoints.store import Store, verify
 from oarlock.engines.local import local_engine
 from oarlock.records import runs
+from tests.support.commands import SCRIPT
 from tests.support.soaking import cases
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-OARLOCK = Path(sys.executable).with_name("oarlock")
 DEADLINE = 280
 STEPS = 48
 RUN = ["run", "--warm", "30s"]  # importing TensorFlow takes longer than these trainings
@@ -55,7 +55,7 @@ class Place(NamedTuple):
     def launched(self, workers: int, *flags: str) -> subprocess.Popen[str]:
         weights = self.folder / f"{workers}.npz"
         target = EXAMPLES / self.example
-        return self.start(OARLOCK, *RUN, "-n", str(workers), target, "--weights", weights, *flags)
+        return self.start(SCRIPT, *RUN, "-n", str(workers), target, "--weights", weights, *flags)
 
     def plain(self, *flags: str) -> subprocess.Popen[str]:
         program = EXAMPLES / self.example / "train.py"
@@ -92,7 +92,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture(scope="module")
 def trained(place: Place) -> str:
     """The example as a newcomer runs it: what it printed."""
-    return output_of(place.start(OARLOCK, *RUN, EXAMPLES / place.example))
+    return output_of(place.start(SCRIPT, *RUN, EXAMPLES / place.example))
 
 
 def test_the_exported_model_knows_digits_it_never_saw(place: Place, trained: str) -> None:

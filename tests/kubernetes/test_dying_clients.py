@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,13 +13,13 @@ from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import selecting
 from oarlock.engines.kubernetes.lifecycle import stop_delete
 from oarlock.records import runs
+from tests.support.commands import Command
 from tests.support.kubernetes.driving import Named, written
+from tests.support.kubernetes.small import SMALL_WORDS, sets
 from tests.support.waiting import eventually
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
 DYING = Path(__file__).parents[1] / "support" / "kubernetes" / "dying.py"
-SMALL = ("--set", "roles.worker.cpu=20m", "--set", "roles.worker.memory=100Mi", "-n", "2")
-SMALL = (*SMALL, "--set", "kubernetes.claim=none", "--set", "limits.grace=1s")
+PAIR = (*SMALL_WORDS, "-n", "2", *sets("kubernetes.claim=none", "limits.grace=1s"))
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ def test_sending_a_run(oarlock: Command, home: Path, api: Api, program: Path, en
     for calls in range(40):
         name = f"live-send-{calls}"
         ended.append(name)
-        code = dying(calls, "run", "--on", "kubernetes", "-d", "--name", name, *SMALL, str(program))
+        code = dying(calls, "run", "--on", "kubernetes", "-d", "--name", name, *PAIR, str(program))
         oarlock("ps", "--refresh")
         if name in [run.name for run in runs.all_runs()]:
             done = oarlock("attach", name)
@@ -71,7 +70,7 @@ def test_deleting_a_run(oarlock: Command, home: Path, api: Api, program: Path, e
     for calls in range(60):
         name = f"live-del-{calls}"
         ended.append(name)
-        words = ("run", "--on", "kubernetes", "-d", "--name", name, *SMALL, str(program))
+        words = ("run", "--on", "kubernetes", "-d", "--name", name, *PAIR, str(program))
         assert oarlock(*words).returncode == 0
         code = dying(calls, "delete", "--force", name)
         if _is_whole(api, name):
@@ -87,10 +86,11 @@ def test_deleting_a_run(oarlock: Command, home: Path, api: Api, program: Path, e
             done = oarlock("attach", name)
             assert done.returncode == 0, (name, done.stdout + done.stderr)
         else:
-            eventually(
-                lambda name=name: not stop_delete.remaining(api, Named(name)),
-                f"end of {name}, left to Kubernetes",
-            )
+            _until_gone(api, name)
+
+
+def _until_gone(api: Api, name: str) -> None:
+    eventually(lambda: not stop_delete.remaining(api, Named(name)), f"end of {name}, left to Kubernetes")
 
 
 def _is_whole(api: Api, name: str) -> bool:
@@ -105,8 +105,7 @@ def test_stopping_and_resuming_a_run(
     program.write_text("import time\ntime.sleep(600)\n")  # longer than the test
     ended.append("live-halt")
     assert (
-        oarlock("run", "--on", "kubernetes", "-d", "--name", "live-halt", *SMALL, str(program)).returncode
-        == 0
+        oarlock("run", "--on", "kubernetes", "-d", "--name", "live-halt", *PAIR, str(program)).returncode == 0
     )
     eventually(lambda: "running" in oarlock("status", "live-halt").stdout.split("\n")[0], "running tasks")
     for calls in range(3, 40):

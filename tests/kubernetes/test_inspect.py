@@ -26,6 +26,7 @@ from oarlock.job import job_file
 from oarlock.records.runs import RunFolder
 from tests.support.commands import SCRIPT, started
 from tests.support.kubernetes.driving import Named
+from tests.support.kubernetes.small import SMALL_SETTINGS
 from tests.support.small_programs import write
 from tests.support.terminals import Terminal
 from tests.support.waiting import eventually
@@ -91,7 +92,7 @@ def _run(place: Path, api: Api, name: str, workers: int, wait: float, *more: str
     folder = place / name
     folder.mkdir()
     write(folder / "train.py", WRITING)
-    sets = [f"name={name}", "roles.worker.cpu=0.05", "roles.worker.memory=128Mi", f"env.WAIT={wait}"]
+    sets = [f"name={name}", *SMALL_SETTINGS, f"env.WAIT={wait}"]
     sets += [f"roles.worker.replicas={workers}", *more]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OARLOCK_HOME", str(place / "home"))

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,8 +16,8 @@ from oarlock.engines.kubernetes.api.names import JOB
 from oarlock.engines.kubernetes.lifecycle import stop_delete
 from oarlock.records import runs
 from tests.support.clusters import Cluster
+from tests.support.commands import Command
 from tests.support.kubernetes.driving import (
-    SMALL,
     TORCH,
     Driver,
     Named,
@@ -28,9 +27,9 @@ from tests.support.kubernetes.driving import (
     until_all_step,
     unused,
 )
+from tests.support.kubernetes.small import SMALL
 from tests.support.waiting import eventually
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
 SIZES = [2, 4, 1, 3]
 PATIENCE = 120.0  # seconds; four processes import torch on two cores
 # The model and the batches of frameworks/programs/exact_torch.py. The losses are kept in the state: what a

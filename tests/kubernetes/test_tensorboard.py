@@ -22,6 +22,7 @@ from oarlock.records.runs import RunFolder
 from tests.support.commands import SCRIPT, started
 from tests.support.event_files import event_file, tags_at
 from tests.support.kubernetes.driving import Named
+from tests.support.kubernetes.small import SMALL_SETTINGS
 from tests.support.small_programs import write
 from tests.support.waiting import eventually
 
@@ -59,7 +60,7 @@ def run(place: Path, api: Api) -> Iterator[RunFolder]:
     folder.mkdir()
     write(folder / "train.py", PROGRAM)
     (folder / "written").write_bytes(event_file("scalar-loss"))
-    sets = [f"name={name}", "roles.worker.cpu=0.05", "roles.worker.memory=128Mi"]
+    sets = [f"name={name}", *SMALL_SETTINGS]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OARLOCK_HOME", str(place / "home"))
         run = submit.start(job_file.load("train.py", sets=sets, cwd=folder), name, api)

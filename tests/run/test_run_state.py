@@ -11,7 +11,7 @@ import pytest
 from oarlock.run.accounting import PARTS
 from oarlock.run.events import decode, encode, read
 from oarlock.run.run_state import RunState, fold
-from oarlock.run.typed import LaterVersion
+from oarlock.run.typed import VERSION, LaterVersion
 from tests.run.test_events import KNOWN, STARTED
 from tests.support import odd
 
@@ -32,7 +32,7 @@ def test_a_run_goes_through_its_states() -> None:
     failed = {"kind": "restart", "task": "worker-1", "reason": "killed by SIGKILL", "left": 2}
     formed = {"kind": "generation", "generation": 2, "tasks": ["worker-0", "worker-1"]}
     end = {"kind": "end", "state": "succeeded", "code": 0}
-    told = [STARTED, failed, formed, STARTED, {"kind": "stop", "reason": "asked"}, end]
+    told: list[dict[str, Any]] = [STARTED, failed, formed, STARTED, {"kind": "stop", "reason": "asked"}, end]
     states = [run_of(*told[:count]).state for count in range(len(told) + 1)]
     assert states == [
         "starting",
@@ -137,7 +137,10 @@ def test_a_state_takes_whatever_is_read() -> None:
         state.apply(event)
         assert sum(state.accounts.told(number)[part] or 0 for part in PARTS) >= 0
         kept = json.dumps(state.to_data(), allow_nan=False)
-        assert json.dumps(RunState.from_data(json.loads(kept)).to_data()) == kept
+        if state.version > VERSION:  # which the way back refuses, as it should
+            state = RunState("mnist-abcd")
+        else:
+            assert json.dumps(RunState.from_data(json.loads(kept)).to_data()) == kept
     assert taken > 300
 
 
@@ -147,6 +150,7 @@ def test_a_state_with_fields_of_a_later_version_is_read_and_nonsense_is_refused(
     assert RunState.from_data(later) == run_of(STARTED, KNOWN[6])
     with pytest.raises(LaterVersion, match="record version 9, this one reads up to 1"):
         RunState.from_data({**told, "version": 9})
-    for nonsense in (None, [], {}, {**told, "tasks": 3}, {**told, "run": 3}, {**told, "accounts": []}):
+    refused: list[Any] = [None, [], {}, {**told, "tasks": 3}, {**told, "run": 3}, {**told, "accounts": []}]
+    for nonsense in refused:
         with pytest.raises(ValueError):  # noqa: PT011
             RunState.from_data(nonsense)

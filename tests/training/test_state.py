@@ -282,7 +282,7 @@ def test_what_is_replaced_is_set_as_an_attribute(folder: Path) -> None:
     with pytest.raises(AttributeError, match="this State has no extra"):
         _ = state.extra
     with pytest.raises(AttributeError):
-        state.step = 5
+        state.step = 5  # type: ignore[misc]
 
 
 def test_two_loops_one_after_the_other(folder: Path) -> None:

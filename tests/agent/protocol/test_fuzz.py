@@ -67,7 +67,7 @@ def chance() -> random.Random:
 def leader(tmp_path: Path) -> Iterator[Leader]:
     """It trains alone."""
     with leading(tmp_path, machines=1, program=STEPPING) as found:
-        found.until(lambda: found.state().leader and found.state().leader.step, "the first step")
+        found.until(lambda: getattr(found.state().leader, "step", None), "the first step")
         yield found
 
 
@@ -214,7 +214,7 @@ class Host:
     def until_over(self) -> None:
         def is_over(_: Member) -> bool:
             self._answer()
-            return self.member.wishes[-1]["do"] == "over"
+            return bool(self.member.wishes[-1]["do"] == "over")
 
         self.member.until(is_over, "verdict")
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,7 @@ def train(home: Path, tmp_path: Path) -> Iterator[Train]:
         size: int = 1000,
         pause: float = 0.05,
         url: str = f"s3://{BUCKET}/mine",
-        **fields: object,
+        **fields: Any,
     ) -> Gang:
         args = [str(steps), str(size), str(pause)]
         return Gang(
@@ -73,7 +74,11 @@ def train(home: Path, tmp_path: Path) -> Iterator[Train]:
 def end_all() -> None:
     for run in runs.all_runs():
         local_engine.stop(run, now=True)
-        eventually(lambda run=run: not run.is_held(), f"end of {run.name}", every=0.01)
+        until_free(run)
+
+
+def until_free(run: runs.RunFolder) -> None:
+    eventually(lambda: not run.is_held(), f"end of {run.name}", every=0.01)
 
 
 def lose_machine(gang: Gang, home: Path, store: Store) -> None:

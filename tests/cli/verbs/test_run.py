@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from oarlock.records import runs
-from tests.support.small_programs import ENDLESS, SCRIPT, STUBBORN, eventually, has_said, write
+from tests.support.commands import SCRIPT
+from tests.support.small_programs import ENDLESS, STUBBORN, has_said, write
+from tests.support.waiting import eventually
 
 
 def test_options_before_the_program_are_ours_and_those_behind_it_its_own(

@@ -102,7 +102,7 @@ def test_an_action_registered_while_the_module_is_being_imported_waits_for_its_e
     assert importlib.import_module("demo").seen == [True]
     spec = sys.modules["demo"].__spec__
     assert type(spec) is importlib.machinery.ModuleSpec
-    assert not spec._initializing
+    assert not vars(spec)["_initializing"]
     assert "_waiting" not in vars(spec)
 
 
@@ -178,10 +178,11 @@ def test_what_others_ask_of_spec_and_loader_is_answered_by_the_real_ones(folder:
     assert asked is not None
     assert asked.loader is not None
     assert "size = 3" in asked.loader.get_source("demo")  # type: ignore[attr-defined]
-    assert copy.copy(asked.loader).get_filename("demo") == asked.origin
+    assert copy.copy(asked.loader).get_filename("demo") == asked.origin  # type: ignore[attr-defined]
     assert pickle.loads(pickle.dumps(asked.loader)).get_filename("demo") == asked.origin
 
     demo = importlib.import_module("demo")
+    assert demo.__spec__ is not None
     assert type(demo.__spec__.loader) is SourceFileLoader
     assert demo.__loader__ is demo.__spec__.loader
     assert importlib.util.find_spec("demo") is demo.__spec__
@@ -207,6 +208,7 @@ def test_a_reload_runs_the_action_again(folder: Path) -> None:
     when_imported("demo", lambda module: setattr(module, "answer", module.answer + 1))
     demo = importlib.import_module("demo")
     assert importlib.reload(demo).answer == 42
+    assert demo.__spec__ is not None
     assert type(demo.__spec__.loader) is SourceFileLoader
 
 
