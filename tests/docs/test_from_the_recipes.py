@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any, NamedTuple
 
 import click
@@ -22,9 +21,9 @@ from oarlock.job.parsing.kinds import Kind
 from oarlock.job.parsing.overrides import kind_at, path_of
 from oarlock.run.cluster import form
 from oarlock.run.contract import Gang, environment
+from tests.support.commands import Command
 
 TEXT = (Path(__file__).parents[2] / "docs" / "from-the-recipes.md").read_text()
-Command = Callable[..., "CompletedProcess[str]"]
 
 RECIPES = ("The Jinja template", "The Helm chart", "The StatefulSet", "The TFJob")
 JINJA, HELM, STATEFUL_SET, TFJOB = RECIPES
@@ -230,7 +229,7 @@ def _is_of_a_recipe(name: str) -> bool:
 
 def _check_field(name: str) -> None:
     path, _, value = name.partition(": ")
-    kind = kind_at(Job, path_of(path))  # raises, and says what was probably meant
+    kind = kind_at(Job, path_of(Job, path))  # raises, and says what was probably meant
     if value:
         assert isinstance(kind, Kind), name
         kind.read(yaml.safe_load(value))

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 from oarlock.engines.kubernetes.api import pod_exec
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import LEAD, selecting
-from tests.support.kubernetes.driving import stepped, written
+from oarlock.records import runs
+from tests.support.commands import Command
+from tests.support.kubernetes.driving import state_of, until_stepping, written
+from tests.support.kubernetes.small import start_detached
 from tests.support.waiting import eventually
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
-SMALL = ("--set", "roles.worker.cpu=100m", "--set", "roles.worker.memory=200Mi")
 STEPS = """
 import sys, time, oarlock
 state = oarlock.State(sum=0, begun=[], large=[0.0] * 100_000)
@@ -31,24 +30,12 @@ print("ends with", state.sum, "after", total, "begun at", *state.begun)
 """
 
 
-def start(oarlock: Command, name: str, program: Path, last: int) -> None:
-    """It ends in the generation `last`."""
-    words = ("run", "--on", "kubernetes", "-d", "--name", name, "-n", "2", *SMALL)
-    done = oarlock(*words, str(program), str(last))
-    assert done.returncode == 0, done.stderr
-
-
-def has_made(oarlock: Command, name: str, steps: int) -> bool:
+def has_made(name: str, steps: int) -> bool:
     """Whether both have, in the first generation."""
-    state = json.loads(oarlock("status", "--json", name).stdout)
-    return state["generation"] == 1 and all(
-        task["state"] == "running" and (task["step"] or 0) > steps for task in state["tasks"]
+    state = state_of(name)
+    return state.generation == 1 and all(
+        task.state == "running" and (task.step or 0) > steps for task in state.tasks.values()
     )
-
-
-def steps_in(oarlock: Command, name: str, generation: int) -> bool:
-    """Whether both have made one."""
-    return len(stepped(oarlock("events", "--json", name).stdout, generation)) == 2
 
 
 def pod(api: Api, name: str, leads: bool) -> str:
@@ -75,10 +62,10 @@ def test_a_pod_that_is_deleted_costs_no_step(
     has an empty disk, and the leader's new pod the volume."""
     name = "kept-pods"
     ended.append(name)
-    start(oarlock, name, written(tmp_path / "program", STEPS), last=3)
-    eventually(lambda: has_made(oarlock, name, 5), "the first steps")
+    start_detached(oarlock, name, written(tmp_path / "program", STEPS), "3")
+    eventually(lambda: has_made(name, 5), "the first steps")
     api.delete("Pod", pod(api, name, leads=False))
-    eventually(lambda: steps_in(oarlock, name, 2), "steps after a worker was deleted", 120)
+    until_stepping(runs.find(name), 2, seconds=120)
     api.delete("Pod", pod(api, name, leads=True))
     done = oarlock("attach", name)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -106,8 +93,8 @@ def test_a_killed_program_goes_on_from_the_last_checkpoint_everywhere(
 ) -> None:
     name = "kept-kill"
     ended.append(name)
-    start(oarlock, name, written(tmp_path / "program", STEPS), last=2)
-    eventually(lambda: has_made(oarlock, name, 50), "steps after a checkpoint")
+    start_detached(oarlock, name, written(tmp_path / "program", STEPS), "2")
+    eventually(lambda: has_made(name, 50), "steps after a checkpoint")
     state = json.loads(oarlock("status", "--json", name).stdout)
     victim = next(task["pid"] for task in state["tasks"] if task["name"] == "worker-1")
     pod_exec.run(api, pod(api, name, leads=False), ["python3", "-c", f"import os; os.kill({victim}, 9)"])

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import LEAD, selecting
-from tests.support.kubernetes.driving import stepped, written
+from oarlock.records import runs
+from tests.support.commands import Command
+from tests.support.kubernetes.driving import until_stepping, written
+from tests.support.kubernetes.small import SMALL_WORDS, start_detached
 from tests.support.waiting import eventually
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
-SMALL = ("--set", "roles.worker.cpu=100m", "--set", "roles.worker.memory=200Mi")
 LONG = 120  # seconds: Kubernetes lets those wait that it starts again
 STEPS = """
 import signal, sys, time, oarlock
@@ -48,18 +47,6 @@ def program(tmp_path: Path) -> Path:
     return written(tmp_path / "program", STEPS)
 
 
-def start(oarlock: Command, name: str, program: Path, last: int) -> None:
-    """It ends in the generation `last`, after 40 steps."""
-    words = ("run", "--on", "kubernetes", "-d", "--name", name, "-n", "2", *SMALL)
-    done = oarlock(*words, str(program), str(last))
-    assert done.returncode == 0, done.stderr
-
-
-def steps_in(oarlock: Command, name: str, generation: int) -> bool:
-    """Whether both have made one."""
-    return len(stepped(oarlock("events", "--json", name).stdout, generation)) == 2
-
-
 def leader(api: Api, name: str) -> str:
     return str(api.all("Pod", f"{selecting(name)},{LEAD}=true")[0]["metadata"]["name"])
 
@@ -72,12 +59,12 @@ def test_pods_that_are_deleted_come_back_and_the_run_ends_well(
     oarlock: Command, api: Api, program: Path, ended: list[str]
 ) -> None:
     ended.append("live-pods")
-    start(oarlock, "live-pods", program, last=3)
-    eventually(lambda: steps_in(oarlock, "live-pods", 1), "the first steps")
+    start_detached(oarlock, "live-pods", program, "3")
+    until_stepping(runs.find("live-pods"), 1)
     api.delete("Pod", follower(api, "live-pods"))
-    eventually(lambda: steps_in(oarlock, "live-pods", 2), "steps after a worker was lost", LONG)
+    until_stepping(runs.find("live-pods"), 2, seconds=LONG)
     api.delete("Pod", leader(api, "live-pods"))
-    eventually(lambda: steps_in(oarlock, "live-pods", 3), "steps after the leader was lost", LONG)
+    until_stepping(runs.find("live-pods"), 3, seconds=LONG)
     done = oarlock("attach", "live-pods")
     assert done.returncode == 0, done.stdout + done.stderr
     state = json.loads(oarlock("status", "--json", "live-pods").stdout)
@@ -94,8 +81,8 @@ def test_pods_that_are_deleted_come_back_and_the_run_ends_well(
 
 def test_stop_keeps_the_run_for_resume(oarlock: Command, api: Api, program: Path, ended: list[str]) -> None:
     ended.append("live-stop")
-    start(oarlock, "live-stop", program, last=2)
-    eventually(lambda: steps_in(oarlock, "live-stop", 1), "the first steps")
+    start_detached(oarlock, "live-stop", program, "2")
+    until_stepping(runs.find("live-stop"), 1)
     done = oarlock("stop", "live-stop")
     assert done.returncode == 0, done.stderr
     assert "live-stop stopped" in done.stdout
@@ -116,11 +103,11 @@ def test_an_agent_that_ends_inside_its_pod_is_started_again(
     from oarlock.engines.kubernetes.api import pod_exec
 
     ended.append("live-agent")
-    start(oarlock, "live-agent", program, last=3)
-    eventually(lambda: steps_in(oarlock, "live-agent", 1), "the first steps")
+    start_detached(oarlock, "live-agent", program, "3")
+    until_stepping(runs.find("live-agent"), 1)
     words = ["python3", "-c", "import os; os.kill(1, 15)"]
     pod_exec.run(api, follower(api, "live-agent"), words)
-    eventually(lambda: steps_in(oarlock, "live-agent", 2), "steps after an agent was gone", LONG)
+    until_stepping(runs.find("live-agent"), 2, seconds=LONG)
     pod_exec.run(api, leader(api, "live-agent"), words)
     done = oarlock("attach", "live-agent", timeout=300)  # a leader that starts again waits its turn
     assert done.returncode == 0, done.stdout + done.stderr
@@ -139,8 +126,8 @@ def test_an_agent_that_ends_inside_its_pod_is_started_again(
 
 def test_stacks_come_from_every_pod(oarlock: Command, api: Api, program: Path, ended: list[str]) -> None:
     ended.append("live-stacks")
-    start(oarlock, "live-stacks", program, last=2)
-    eventually(lambda: steps_in(oarlock, "live-stacks", 1), "the first steps")
+    start_detached(oarlock, "live-stacks", program, "2")
+    until_stepping(runs.find("live-stacks"), 1)
     done = oarlock("stacks", "--json", "live-stacks")
     assert done.returncode == 0, done.stdout + done.stderr
     answers = json.loads(done.stdout)
@@ -158,7 +145,7 @@ def test_a_task_that_runs_out_of_memory_is_told_so(
 ) -> None:
     ended.append("live-memory")
     program = written(tmp_path / "program", "hog = [bytearray(b'x' * 50_000_000) for _ in range(20)]\n")
-    words = ("run", "--on", "kubernetes", "--name", "live-memory", *SMALL, "--set", "limits.restarts=0")
+    words = ("run", "--on", "kubernetes", "--name", "live-memory", *SMALL_WORDS, "--set", "limits.restarts=0")
     done = oarlock(*words, str(program))
     assert done.returncode == 137
     assert "worker-0: killed because memory ran out: use smaller batches" in done.stderr
@@ -173,7 +160,7 @@ def test_a_side_car_that_never_ends_does_not_keep_the_run(
     quit = "'import signal, time; signal.signal(15, lambda *_: exit(0)); time.sleep(9999)'"
     side_car = f"{{name: proxy, image: 'python:3.11-slim', command: [python3, -c, {quit}], {security}}}"
     pod = ("--set", f"kubernetes.pod.containers=[{side_car}]")
-    words = ("run", "--on", "kubernetes", "--name", "live-side-car", "-n", "2", *SMALL, *pod)
+    words = ("run", "--on", "kubernetes", "--name", "live-side-car", "-n", "2", *SMALL_WORDS, *pod)
     done = oarlock(*words, str(program))
     assert done.returncode == 0, done.stdout + done.stderr
     eventually(lambda: not api.all("Pod", selecting("live-side-car")), "end of the pods")
@@ -192,7 +179,7 @@ def test_a_failed_run_is_gone_on_with(oarlock: Command, tmp_path: Path, ended: l
         "live-again",
         "-n",
         "2",
-        *SMALL,
+        *SMALL_WORDS,
         "--set",
         "limits.restarts=0",
     )

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from oarlock.errors import JobError
-from oarlock.program import bundle, ignore_files
+from oarlock.program import agent_zip, bundle, folder_scan, ignore_files, oversize
 from tests.support.folders import ignore, packed, write
 
 
@@ -216,7 +216,7 @@ def test_credentials_stay_behind_and_are_named(tmp_path: Path) -> None:
         assert [one for one in found.withheld if one == name or (one[-1] == "/" and name.startswith(one))], (
             name
         )
-        assert bundle.left_behind(tmp_path, name) == ignore_files.CREDENTIAL
+        assert folder_scan.left_behind(tmp_path, name) == ignore_files.CREDENTIAL
 
 
 @pytest.mark.parametrize(
@@ -271,14 +271,14 @@ def test_why_something_was_left_behind_is_known(tmp_path: Path) -> None:
     ignore(tmp_path / "data", "raw", file=".oarlockignore")
     write(tmp_path, "train.py", "data/x/train.bin", "out/model", "data/raw/1", "pkg/__pycache__/m.txt")
     why = {
-        "data/x/train.bin": f"line 2 of {tmp_path}/.gitignore (*.bin) leaves it out",
-        "out/model": f"line 3 of {tmp_path}/.gitignore (/out/) leaves it out",
-        "data/raw/1": f"line 1 of {tmp_path}/data/.oarlockignore (raw) leaves it out",
+        "data/x/train.bin": f"line 2 of {tmp_path}/.gitignore (*.bin) excludes it",
+        "out/model": f"line 3 of {tmp_path}/.gitignore (/out/) excludes it",
+        "data/raw/1": f"line 1 of {tmp_path}/data/.oarlockignore (raw) excludes it",
         "pkg/__pycache__/m.txt": "__pycache__ never travels",
         "train.py": None,
         "nothing.bin": None,
     }
-    assert {name: bundle.left_behind(tmp_path, name) for name in why} == why
+    assert {name: folder_scan.left_behind(tmp_path, name) for name in why} == why
 
 
 # What cannot be read, and what does not stand still.
@@ -324,7 +324,7 @@ def test_a_link_to_what_cannot_be_read_is_named(as_nobody: Path) -> None:
 
 
 def test_a_file_that_fails_while_it_is_read_is_named(tmp_path: Path) -> None:
-    memory = bundle._Found("memory", "/proc/self/mem")  # a regular file whose first byte is an I/O error
+    memory = folder_scan.Found("memory", "/proc/self/mem")  # a regular file whose first byte is an I/O error
     with (
         tarfile.open(tmp_path / "archive", "w") as archive,
         pytest.raises(JobError, match="mem: cannot be read: Input/output error"),
@@ -337,9 +337,9 @@ def test_files_that_change_after_they_were_found_travel_as_they_are(
 ) -> None:
     origin = tmp_path / "origin"
     write(origin, "grows", "shrinks", "vanishes", "becomes a pipe", "becomes a folder", "stays", text="12345")
-    settle = bundle._settle_links
+    settle = folder_scan._settle_links
 
-    def change(folder: Path, found: list[bundle._Found]) -> list[bundle._Found]:
+    def change(folder: Path, found: list[folder_scan.Found]) -> list[folder_scan.Found]:
         write(origin, "grows", text="1234567890")
         write(origin, "shrinks", text="1")
         for name in ("vanishes", "becomes a pipe", "becomes a folder"):
@@ -348,7 +348,7 @@ def test_files_that_change_after_they_were_found_travel_as_they_are(
         (origin / "becomes a folder").mkdir()
         return settle(folder, found)
 
-    monkeypatch.setattr(bundle, "_settle_links", change)
+    monkeypatch.setattr(folder_scan, "_settle_links", change)
     found = bundle.pack(origin)
     copy = unpack(found, tmp_path / "copy")
     assert {path.name: path.read_text() for path in copy.iterdir()} == {
@@ -422,7 +422,7 @@ def test_the_limit_is_on_what_is_sent(tmp_path: Path) -> None:
 
 def test_at_most_five_places_are_named(tmp_path: Path) -> None:
     sizes = {f"{name}/deep/{part}": 10 for name in "abcdefgh" for part in "xyz"}
-    assert [name for name, _ in bundle._biggest(sizes)] == [
+    assert [name for name, _ in oversize.largest_parts(sizes)] == [
         "a/deep/x",
         "a/deep/y",
         "a/deep/z",
@@ -430,9 +430,9 @@ def test_at_most_five_places_are_named(tmp_path: Path) -> None:
         "b/deep/y",
     ]
     many = {f"many/{number}": 10 for number in range(100)} | {"tiny": 1, "some/one": 500}
-    assert bundle._biggest(many) == [("many/", 1000), ("some/one", 500)]
+    assert oversize.largest_parts(many) == [("many/", 1000), ("some/one", 500)]
     crumbs = {f"{number:03}": 10 for number in range(200)}
-    assert bundle._biggest(crumbs) == [(f"{number:03}", 10) for number in range(5)]
+    assert oversize.largest_parts(crumbs) == [(f"{number:03}", 10) for number in range(5)]
 
 
 # What travels of Oarlock.
@@ -446,9 +446,9 @@ def test_the_agents_zip_holds_what_travels_and_nothing_else() -> None:
     assert spec.loader
     architecture = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(architecture)
-    with zipfile.ZipFile(io.BytesIO(bundle.agent_zip())) as archive:
+    with zipfile.ZipFile(io.BytesIO(agent_zip.pack())) as archive:
         assert archive.namelist() == ["__main__.py", "modules.zip"]
-        assert archive.read("__main__.py").decode() == bundle.BOOT
+        assert archive.read("__main__.py").decode() == agent_zip.BOOT
         assert {entry.compress_type for entry in archive.infolist()} == {zipfile.ZIP_DEFLATED}
         assert {entry.date_time[0] for entry in archive.infolist()} == {1980}
         inside = io.BytesIO(archive.read("modules.zip"))
@@ -460,7 +460,7 @@ def test_the_agents_zip_holds_what_travels_and_nothing_else() -> None:
 
 
 def test_the_agents_modules_can_be_imported_with_nothing_installed(tmp_path: Path) -> None:
-    with zipfile.ZipFile(io.BytesIO(bundle.agent_zip())) as archive:
+    with zipfile.ZipFile(io.BytesIO(agent_zip.pack())) as archive:
         archive.extract("modules.zip", tmp_path)
     code = (
         "import sys; sys.path.insert(0, 'modules.zip'); import oarlock.agent.net.loop as m; print(m.__file__)"

@@ -1,12 +1,15 @@
-"""Which files hold somebody's credentials, by their name or by what is in them. They do not travel unless
-.oarlockignore names them: what travels can be read by everybody who may look into the namespace. Pure."""
+"""Files that hold credentials, by their name or their content. Pure.
+
+They do not travel unless .oarlockignore names them: every user who may read the namespace can read
+what travels.
+"""
 
 from __future__ import annotations
 
 import re
 from fnmatch import fnmatchcase
 
-# Whatever is in them. A part after a `/` is below the one before it.
+# Folders whose whole content counts. A part after a `/` is below the part before it.
 _FOLDERS = (
     *(".ssh", ".aws", ".azure", ".gnupg", ".kube", ".oarlock", ".env*", ".kaggle", ".huggingface"),
     *(".config/gcloud", ".config/gh", ".config/rclone"),
@@ -23,7 +26,7 @@ _CLOUD_KEY = re.compile(rb'"type"\s*:\s*"(service_account|authorized_user|extern
 
 
 def is_credential(path: str, is_folder: bool) -> bool:
-    """By its name. Python files are the program itself: `id_tables.py` is none."""
+    """Whether a name suggests credentials. Python files are the program itself: `id_tables.py` does not."""
     path = path.lower()
     if path.endswith(".py") and not is_folder:
         return False
@@ -31,7 +34,7 @@ def is_credential(path: str, is_folder: bool) -> bool:
 
 
 def is_key(path: str, content: bytes) -> bool:
-    """By what is in it: a private key under any name, or a cloud's key as JSON."""
+    """Whether the content is a private key, under any name, or a cloud's key as JSON."""
     if len(content) > _LARGEST:
         return False
     is_cloud_key = path.lower().endswith(".json") and _CLOUD_KEY.search(content) is not None

@@ -1,4 +1,4 @@
-"""Which framework a program trains with, and what to import before forking its tasks."""
+"""The framework that a program trains with, and the modules to import before forking its tasks."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from oarlock.job.model import Job
 from oarlock.program.imports import Imports, scan
 
-# What an import says, by the first part of its name. Keras is what its backend is.
+# Imports that decide, by the first part of the name. Keras stands for its backend.
 _DECIDES = {
     "tensorflow": "tensorflow",
     "tf_keras": "tensorflow",
     "torch": "torch",
     **dict.fromkeys(("jax", "flax", "optax", "orbax", "equinox", "haiku"), "jax"),
 }
-# What it hints at: these come with more than one framework, or only handle data.
+# Imports that only hint: they work with more than one framework, or only handle data.
 _HINTS = {
     **dict.fromkeys(("lightning", "pytorch_lightning", "transformers", "accelerate", "deepspeed"), "torch"),
     **dict.fromkeys(("torchvision", "torchaudio", "torchtext", "timm"), "torch"),
@@ -29,7 +29,7 @@ _DISTRIBUTED = {
 
 
 def framework_of(job: Job, folder: Path) -> str:
-    """The job's framework: as it says itself or, for `auto`, as its program's imports say."""
+    """The job's framework: the one it names or, for `auto`, the one that its program's imports show."""
     if job.framework != "auto":
         return job.framework
     program, module = job.program, job.module
@@ -42,13 +42,16 @@ def framework_of(job: Job, folder: Path) -> str:
 def detect(
     folder: Path, program: str | None, module: str | None = None, env: Mapping[str, str] | None = None
 ) -> str:
-    """`tensorflow`, `torch`, `jax` or `none`."""
+    """Detect the framework of a program or module: `tensorflow`, `torch`, `jax` or `none`."""
     return decide(scan(folder, program, module), env or {})
 
 
 def decide(imports: Imports, env: Mapping[str, str]) -> str:
-    """Of several frameworks, the one whose way of distributing is named (a PyTorch program may use TensorFlow
-    to read data); if that does not settle it, the one imported first."""
+    """Pick the framework that the imports show.
+
+    Of several, the one whose distribution API the program uses (a PyTorch program may read data with
+    TensorFlow), otherwise the one imported first.
+    """
     backend = env.get("KERAS_BACKEND") or imports.keras_backend or "tensorflow"
     keras = backend if backend in _DISTRIBUTED else "none"
     decides = {**_DECIDES, "keras": keras, "keras_hub": keras, "keras_cv": keras}
@@ -67,10 +70,10 @@ def _distributes(framework: str, names: Iterable[str]) -> bool:
 
 
 def preimports(framework: str, imported: Iterable[str] = ()) -> list[str]:
-    """What the zygote imports before it forks: the framework, and what a first step would import lazily.
+    """List what the zygote imports before it forks: the framework, and what a first step imports lazily.
 
-    `imported` is what the program itself imports (`Imports.modules`). Only modules that were seen to start
-    neither CUDA nor a JAX backend are named; one that is not installed is to be skipped.
+    `imported` is `Imports.modules` of the program. Only modules known to start neither CUDA nor a JAX backend
+    are listed. The zygote skips a module that is not installed.
     """
     if framework not in _LAZILY:
         return []
@@ -83,11 +86,11 @@ def preimports(framework: str, imported: Iterable[str] = ()) -> list[str]:
 
 _LAZILY = {
     "tensorflow": ("keras",),
-    # What DDP() and the first optimizer import: with it the first step takes 0.01 s, without it 1.3 s
+    # DDP() and the first optimizer import it: with it the first step takes 0.01 s, without it 1.3 s
     # (torch 2.13, two cores). It leaves out torch._inductor.compile_fx, which would start CUDA.
     "torch": ("torch._dynamo",),
     # Nothing else is worth it: the first sharded step imports eight more modules, 10 ms in all (JAX 0.10).
     "jax": ("jax.numpy",),
 }
-# Small, used by most programs, and seen to start no thread that a fork would lose.
+# Small, used by most programs, and known to start no thread that a fork would lose.
 _SAFE = frozenset(("numpy",))

@@ -1,8 +1,8 @@
-"""What of a program's folder stays behind: its ignore files, and those above it, read as git reads them.
+"""The ignore files of a program's folder, and those above it, read as git reads them.
 
-What .gitignore leaves out stays behind, as git would have it; .oarlockignore, in the same syntax, has the
-last word. Where .gitignore leaves a whole folder out, its line `!data/small.csv` still fetches that one file.
-Credentials stay behind unless a line of .oarlockignore without wildcards fetches them: `!*` does not.
+Files that .gitignore excludes stay behind. .oarlockignore uses the same syntax and has the last word: where
+.gitignore excludes a whole folder, its line `!data/small.csv` still includes that one file. Credentials stay
+behind unless a line of .oarlockignore without wildcards includes them: `!*` does not.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ CREDENTIAL = "it may hold credentials"
 
 @dataclass(frozen=True)
 class Ignored:
-    """What the ignore files that reach a folder say of what is in it."""
+    """The rules of all ignore files that apply inside a folder."""
 
     prefix: str  # from the repository's root to the program's folder
     git: tuple[_IgnoreFile, ...] = ()  # the nearest first
     own: tuple[_IgnoreFile, ...] = ()
-    closed: str | None = None  # by what this folder is left out: only what .oarlockignore fetches travels
+    closed: str | None = None  # why this folder is excluded: only what .oarlockignore includes travels
 
     @classmethod
     def above(cls, folder: Path) -> Ignored:
-        """What is said from outside the folder, up to the root of its repository, if it is in one."""
+        """The rules from the folders above, up to the root of the repository if there is one."""
         root = next((place for place in (folder, *folder.parents) if (place / ".git").exists()), folder)
         exclude = root / ".git" / "info" / "exclude"
         ignored = cls("", git=(_IgnoreFile.read(exclude, 0),) if exclude.is_file() else ())
@@ -44,7 +44,7 @@ class Ignored:
         return replace(ignored, prefix=way)
 
     def at(self, place: Path, here: str) -> Ignored:
-        """And what the folder's own ignore files say, first of all."""
+        """Add the rules of the folder's own ignore files, which come first."""
         git, own = place / ".gitignore", place / ".oarlockignore"
         start = len(self.prefix) + len(here)
         joined = self
@@ -54,8 +54,8 @@ class Ignored:
             joined = replace(joined, own=(_IgnoreFile.read(own, start), *self.own))
         return joined
 
-    def ask(self, path: str, is_folder: bool) -> Ignored | str:
-        """By what rule it stays behind; or what is known inside of it."""
+    def rules_inside(self, path: str, is_folder: bool) -> Ignored | str:
+        """The rule by which an entry stays behind, or the rules that hold inside of it."""
         full = self.prefix + path
         line = _deciding(self.own, full, is_folder)
         if line is not None and line.why is not None:
@@ -71,7 +71,7 @@ class Ignored:
         return why
 
     def is_named(self, path: str, is_folder: bool = False) -> bool:
-        """Whether .oarlockignore takes it along by its name."""
+        """Whether .oarlockignore includes it by its name."""
         line = _deciding(self.own, self.prefix + path, is_folder, by_name=True)
         return line is not None and line.why is None
 
@@ -79,7 +79,7 @@ class Ignored:
 @dataclass(frozen=True)
 class _Line:
     regex: re.Pattern[str]
-    why: str | None  # what it says of what it leaves out; None for a line that takes along
+    why: str | None  # the reason to show for what it excludes; None for a line that includes
     only_folders: bool = False
     is_name: bool = True  # without a wildcard
 
@@ -87,8 +87,8 @@ class _Line:
         if self.only_folders and not is_folder:
             return False
         matched = self.regex.search(path)
-        # pathspec marks with this group that a folder above the path was meant. git asks about each folder
-        # on the way by itself, and so do we: only then can `!build` be followed by `*.o`.
+        # pathspec marks with this group that a folder above the path matched. git tests each folder on the
+        # way by itself, and so do we: only then can `!build` be followed by `*.o`.
         return matched is not None and matched.groupdict().get("ps_d") is None
 
 
@@ -96,7 +96,7 @@ class _Line:
 class _IgnoreFile:
     start: int  # where a path relative to this file's folder begins
     lines: list[_Line] = field(default_factory=list)
-    # The folders on the way to what a `!` line fetches back: `!data/eu/small.csv` has data and data/eu.
+    # The folders on the way to what a `!` line includes: `!data/eu/small.csv` has data and data/eu.
     ways: list[_Line] = field(default_factory=list)
 
     @classmethod
@@ -105,9 +105,7 @@ class _IgnoreFile:
         read = cls(start)
         for number, line in enumerate(text.split("\n"), 1):
             trimmed = _trimmed(line.removesuffix("\r"))
-            read._take(
-                trimmed, f"line {number} of {printable(str(file))} ({printable(trimmed)}) leaves it out"
-            )
+            read._take(trimmed, f"line {number} of {printable(str(file))} ({printable(trimmed)}) excludes it")
         return read
 
     def _take(self, text: str, why: str) -> None:
@@ -116,7 +114,7 @@ class _IgnoreFile:
         line = _compiled(text, only_folders, why)
         if line is None:
             return
-        self.lines.insert(0, line)  # the last that matches decides
+        self.lines.insert(0, line)  # the last line that matches decides
         if line.why is not None:
             return
         parts = text[1:].lstrip("/").split("/")
@@ -128,7 +126,7 @@ class _IgnoreFile:
 
 
 def _trimmed(line: str) -> str:
-    """Without the spaces at its end, but for one that a backslash protects."""
+    """The line without trailing spaces, except one that a backslash protects."""
     text = line.rstrip(" ")
     is_protected = (len(text) - len(text.rstrip("\\"))) % 2 == 1
     return text + " " if is_protected and text != line else text
@@ -140,7 +138,7 @@ def _compiled(text: str, only_folders: bool = False, why: str = "") -> _Line | N
             warnings.simplefilter("ignore")
             patterns = list(GitIgnoreSpec.from_lines([text]).patterns)
     except (ValueError, re.error):
-        return None  # git takes a line it cannot read for one that matches nothing
+        return None  # to git a line that it cannot read matches nothing
     if not patterns or patterns[0].include is None or patterns[0].regex is None:
         return None  # empty, or a comment
     is_name = not set(text) & set("*?[")
@@ -150,7 +148,7 @@ def _compiled(text: str, only_folders: bool = False, why: str = "") -> _Line | N
 def _deciding(
     files: Iterable[_IgnoreFile], path: str, is_folder: bool, by_name: bool = False
 ) -> _Line | None:
-    """With `by_name`, a line with wildcards takes nothing along."""
+    """The line that decides about a path; with `by_name`, a line with wildcards includes nothing."""
     for file in files:
         for line in file.lines:
             counts = line.is_name or line.why is not None or not by_name

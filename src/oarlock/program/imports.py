@@ -1,7 +1,7 @@
-"""What a program imports, seen without running it.
+"""The imports of a program, found without running it.
 
-Only the syntax is read: the program, and the modules of its own folder that it imports, however deep. A file
-with a syntax error imports nothing here; running it will show the error better than we could.
+Only the syntax is read: of the program, and of the modules in its own folder that it imports, at any depth. A
+file with a syntax error imports nothing here; running it shows the error better than this module could.
 """
 
 from __future__ import annotations
@@ -12,22 +12,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# Enough for any project's own code, and a bound on how long looking can take.
+# Enough for any project's own code, and a bound on how long the scan can take.
 MOST_FILES = 200
 LARGEST_FILE = 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Imports:
-    # What comes from outside the folder, in the order it is met; `from a import b` is `a.b`.
+    """What a program imports and uses."""
+
+    # Modules from outside the folder, in order of appearance; `from a import b` is `a.b`.
     modules: tuple[str, ...] = ()
-    # What is used of it, spelled out: `tf.distribute.Strategy` is `tensorflow.distribute.Strategy`.
+    # The names used of them, spelled out: `tf.distribute.Strategy` is `tensorflow.distribute.Strategy`.
     names: frozenset[str] = frozenset()
     keras_backend: str | None = None  # what the program sets KERAS_BACKEND to
 
 
 def scan(folder: Path, program: str | None = None, module: str | None = None) -> Imports:
-    """The imports of a program (a path in the folder) or of a module in it; nothing if there is neither."""
+    """Collect the imports of a program (a path in the folder) or of a module in it, if one exists."""
     first = folder / program if program else _find_module(folder, module or "")
     if first is None:
         return Imports()
@@ -56,12 +58,12 @@ def _scan_file(file: Path) -> Imports:
     try:
         if file.stat().st_size > LARGEST_FILE:
             return Imports()
-        with warnings.catch_warnings():  # an invalid escape in the program is not for the launcher to report
+        with warnings.catch_warnings():  # the launcher does not report an invalid escape in the program
             warnings.simplefilter("ignore")
             tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return Imports()
-    # Breadth first, so that what stands at the top of a file comes before what a function imports.
+    # Breadth first, so that imports at the top of a file come before those inside a function.
     nodes = list(ast.walk(tree))
     imported = [found for node in nodes for found in _imported(node)]
     meaning = {alias: name for name, alias in imported if alias}
@@ -74,7 +76,7 @@ def _scan_file(file: Path) -> Imports:
 
 
 def _imported(node: ast.AST) -> Iterator[tuple[str, str | None]]:
-    """The full name of each import in a statement and what it is called here: `torch.distributed`, `dist`."""
+    """The full name of each import in a statement and its name in this file: `torch.distributed`, `dist`."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             yield alias.name, alias.asname
@@ -96,7 +98,7 @@ def _spelled(node: ast.AST, meaning: dict[str, str]) -> str | None:
 
 
 def _sets_keras_backend(node: ast.AST) -> str | None:
-    """The value in `os.environ["KERAS_BACKEND"] = "jax"`, which is how Keras' own documentation has it."""
+    """The value in `os.environ["KERAS_BACKEND"] = "jax"`, as Keras' own documentation writes it."""
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
         for target in node.targets:
             key = target.slice if isinstance(target, ast.Subscript) else None
@@ -106,7 +108,7 @@ def _sets_keras_backend(node: ast.AST) -> str | None:
 
 
 def _local(name: str, file: Path, roots: list[Path]) -> list[Path]:
-    """The files of this folder that an import runs: those of the packages on the way, and its own."""
+    """The files of this folder that an import runs: those of its parent packages, and its own."""
     parts = name.lstrip(".").split(".")
     level = len(name) - len(name.lstrip("."))
     if level:

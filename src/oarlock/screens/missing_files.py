@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 
 from oarlock.agent.protocol.pod_paths import PROGRAM
-from oarlock.checkpoints.store import stays_inside
-from oarlock.program import bundle
+from oarlock.program import folder_scan
 from oarlock.records.runs import RunFolder
+from oarlock.system.safe_names import stays_inside
 from oarlock.wording import printable
 
 _MISSES = re.compile(r"(?i)no such file|not found|not exist|no module named|(cannot|unable to) open")
@@ -25,7 +25,7 @@ def explain(run: RunFolder, text: str) -> list[str]:
         return []
     for name in dict.fromkeys(_candidates(text)):
         try:
-            why = bundle.left_behind(folder, name)
+            why = folder_scan.left_behind(folder, name)
         except OSError:
             continue
         if why is not None:
