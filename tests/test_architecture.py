@@ -40,13 +40,6 @@ TOO_LONG = {
     "agent/host/host.py",
     "agent/lead/conductor.py",
     "agent/life.py",
-    "agent/protocol/messages.py",
-    "checkpoints/store.py",
-    "engines/kubernetes/api/client.py",
-    "engines/kubernetes/follow/mirror.py",
-    "job/kubernetes_section.py",
-    "job/model.py",
-    "job/parsing/kinds.py",
     "training/keras/correction.py",
 }
 

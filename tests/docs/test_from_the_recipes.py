@@ -135,7 +135,7 @@ def ours() -> list[str]:
 
 
 def commands() -> list[str]:
-    shown = re.findall(r"^    (oarlock .+?)(?: +#.*)?$", TEXT, re.MULTILINE)
+    shown = re.findall(r"^(oarlock .+?)(?: +#.*)?$", TEXT, re.MULTILINE)
     return [*shown, *(name for name in ours() if name.startswith("oarlock "))]
 
 
@@ -229,7 +229,7 @@ def _is_of_a_recipe(name: str) -> bool:
 
 def _check_field(name: str) -> None:
     path, _, value = name.partition(": ")
-    kind = kind_at(Job, path_of(path))  # raises, and says what was probably meant
+    kind = kind_at(Job, path_of(Job, path))  # raises, and says what was probably meant
     if value:
         assert isinstance(kind, Kind), name
         kind.read(yaml.safe_load(value))

@@ -58,7 +58,7 @@ def train_step(examples):
     (tmp_path / "train.py").write_text(given + program)
     done = oarlock("run", "-n", "1", "train.py")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "going on from step" in done.stdout
+    assert "resuming from step" in done.stdout
     assert f"sum {sum(range(50))}" in done.stdout
 
 

@@ -164,7 +164,7 @@ def compared(place: Place, trained: str) -> dict[object, Weights]:
     several = SEVERAL[place.example]
     others = [place.launched(workers, *steps) for workers in several]
     if goes_on(place):
-        assert "going on from step 24 " in output_of(place.plain(*steps))
+        assert "resuming from step 24 " in output_of(place.plain(*steps))
     for other in others:
         output_of(other)
     return {name: place.weights(name) for name in (1, *several, "plain")}

@@ -260,7 +260,7 @@ def test_preemption_and_then_waiting_for_room_are_told(place: Api, admin: Api, t
         assert problem.what == "worker-0: no node fits: 2 of 2 lack 4 GPUs free"
         assert problem.fix == ("wait until other work ends, or ask for less with --set roles.worker.gpu=...")
         place.delete("Pod", "urgent")
-        eventually(lambda: not diagnose.look(place, Named(run)), "no problem once there is room", 90)
+        eventually(lambda: not diagnose.find_problems(place, Named(run)), "no problem once there is room", 90)
         stop_delete.delete(place, Named(run), now=True, patience=60)
 
 
@@ -278,7 +278,7 @@ def preempting(place: Api, admin: Api) -> Iterator[dict[str, object]]:
 def test_a_drained_node_is_told_until_the_task_runs_again(place: Api, tmp_path: Path) -> None:
     run = start(place, tmp_path, "diag-drained", "limits.grace=3s", "args=[deaf]")
     pod = eventually(lambda: _running(place, run), "the run", 90)
-    assert diagnose.look(place, Named(run)) == []
+    assert diagnose.find_problems(place, Named(run)) == []
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
     path = f"api/v1/namespaces/{place.namespace}/pods/{pod}/eviction"
     assert place.http.post(path, json=eviction).is_success
@@ -287,7 +287,7 @@ def test_a_drained_node_is_told_until_the_task_runs_again(place: Api, tmp_path: 
     assert problem.what.endswith(", which is being drained")
     assert problem.fix == "wait: it starts again on another node"
     eventually(lambda: _running(place, run), "the run to go on", 90)
-    assert diagnose.look(place, Named(run)) == []
+    assert diagnose.find_problems(place, Named(run)) == []
 
 
 def test_a_run_over_its_time_is_told(place: Api) -> None:
@@ -304,7 +304,7 @@ def test_a_run_that_is_stopped_or_well_has_no_problem(place: Api, tmp_path: Path
         "the run",
         90,
     )
-    assert diagnose.look(place, Named(run)) == []
+    assert diagnose.find_problems(place, Named(run)) == []
     suspended = {"spec": {"suspend": True}}
     for job in place.all("Job", names.selecting(run)):
         place.patch("Job", job["metadata"]["name"], suspended)
@@ -314,7 +314,7 @@ def test_a_run_that_is_stopped_or_well_has_no_problem(place: Api, tmp_path: Path
     for job in place.all("Job", names.selecting(run)):
         stopped = {"metadata": {"annotations": {names.STOPPED: "true"}}}
         place.patch("Job", job["metadata"]["name"], stopped)
-    assert diagnose.look(place, Named(run)) == []
+    assert diagnose.find_problems(place, Named(run)) == []
 
 
 def test_looking_takes_as_many_calls_for_many_pods_as_for_few(
@@ -330,7 +330,7 @@ def test_looking_takes_as_many_calls_for_many_pods_as_for_few(
         return plain(self, kind, *words, **named)
 
     monkeypatch.setattr(Api, "all", noted)
-    diagnose.look(place, Named(run))
+    diagnose.find_problems(place, Named(run))
     assert asked == ["Job", "Pod", *["Event"] * 5]
 
 

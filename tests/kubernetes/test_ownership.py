@@ -26,7 +26,7 @@ from oarlock.engines.kubernetes.api.names import (
     Object,
     selecting,
 )
-from oarlock.engines.kubernetes.follow.replace_lost import Replacing
+from oarlock.engines.kubernetes.follow.replace_lost import Replacement
 from oarlock.engines.kubernetes.lifecycle import identity, stop_delete, submit
 from oarlock.errors import OarlockError
 from oarlock.records import runs
@@ -344,7 +344,7 @@ def test_a_pod_that_is_replaced_keeps_the_finalizers_of_others(
     api.patch("Pod", name, {"metadata": {"finalizers": [*pod["metadata"]["finalizers"], theirs]}})
     try:
         api.delete("Pod", name)
-        Replacing(api).look(api.get("Pod", name))
+        Replacement(api).release(api.get("Pod", name))
         assert api.get("Pod", name)["metadata"]["finalizers"] == [theirs]
     finally:
         api.patch("Pod", name, {"metadata": {"finalizers": None}})

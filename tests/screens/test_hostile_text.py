@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from oarlock.agent.protocol.spec import Program, Spec
-from oarlock.checkpoints.store import seal
+from oarlock.checkpoints.manifest import seal
 from oarlock.records.runs import RunFolder
 from tests.support.terminals import OpenTerminal
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.snapshots.transfer import Getting
-from oarlock.checkpoints.store import FORMAT, Store, checksum, verify
+from oarlock.checkpoints.manifest import FORMAT
+from oarlock.checkpoints.store import Store, checksum, verify
 from tests.support.members import Leader
 
 

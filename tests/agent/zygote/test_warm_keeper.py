@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from oarlock.agent.zygote import warm_keeper
+from oarlock.agent.zygote.orders import KEEPER_MESSAGES, Forked, ForkRequest
 from oarlock.screens.event_text import describe
 from oarlock.system import fd_frames, private_network
 from tests.support import listeners
@@ -214,7 +215,7 @@ def test_who_answers_must_be_the_same_user(public: Path) -> None:
             listener.listen()
             os.write(claimed, b"!")
             caller, _ = listener.accept()
-            fd_frames.send(caller, {"pid": os.getpid()})
+            fd_frames.send(caller, KEEPER_MESSAGES.to_data(Forked(os.getpid())))
         return True
 
     with as_nobody(squat):
@@ -266,7 +267,8 @@ def test_another_user_gets_no_answer(kept: Start, public: Path, monkeypatch: pyt
             except PermissionError:
                 return "no way"
             with suppress(ConnectionError):
-                fd_frames.send(line, {"cwd": "/", "env": {}}, (0, 1, 2))
+                request = KEEPER_MESSAGES.to_data(ForkRequest("/", {}, "shared"))
+                fd_frames.send(line, request, (0, 1, 2))
                 return "an answer" if fd_frames.receive(line)[0] else "no answer"
             return "no answer"
 

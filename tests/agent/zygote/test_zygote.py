@@ -11,8 +11,11 @@ from typing import Any
 
 
 def imported(folder: Path, *modules: str) -> dict[str, Any]:
-    code = "import json; from oarlock.agent.zygote.zygote import _import; "
-    code += f"print(json.dumps(_import({modules!r})))"
+    code = f"""
+import dataclasses, json
+from oarlock.agent.zygote import zygote
+print(json.dumps(dataclasses.asdict(zygote._import({modules!r}))))
+"""
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=500, check=True, cwd=folder
     )
@@ -30,7 +33,7 @@ def test_a_started_jax_backend_is_found_and_not_forked(tmp_path: Path) -> None:
     ready = imported(tmp_path, "starts_jax")
     assert (ready["warm"], ready["why"]) == (
         False,
-        "importing the program's modules initialised a JAX backend",
+        "importing the program's modules initialized a JAX backend",
     )
 
 
@@ -45,7 +48,9 @@ def test_a_stop_that_comes_right_after_the_fork_is_not_lost() -> None:
     """Before it has settled a task ignores signals, as the zygote does."""
     code = """
         import os, signal, socket
+        from oarlock.agent.protocol.spec import Program
         from oarlock.agent.zygote import runner, zygote
+        from oarlock.agent.zygote.orders import Launch, Ready
         from oarlock.system import fd_frames
 
         for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -56,8 +61,9 @@ def test_a_stop_that_comes_right_after_the_fork_is_not_lost() -> None:
             settle(*words)
         runner.settle = stopped_before
         agent, line = socket.socketpair()
-        launch = {"task": "worker-0", "parent": os.getpid(), "program": {"kind": "program"}}
-        forks = zygote._Zygote(fd_frames.Line(line), warm=True)
+        program = Program("program", "program.py")
+        launch = Launch("worker-0", os.getpid(), "/", program, None, "worker-0", {})
+        forks = zygote._Zygote(fd_frames.Line(line), Ready(warm=True))
         forks._launch(launch, os.open(os.devnull, os.O_WRONLY), os.open(os.devnull, os.O_WRONLY))
         [pid] = forks.alive
         assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGTERM

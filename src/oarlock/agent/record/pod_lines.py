@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from oarlock.run import events
 from oarlock.run.typed import number, whole
 
-_MARK = "::oarlock "
+MARK = "::oarlock "
 _LINE = re.compile(r"([a-z]+-\d+)/(\d+) \| ", re.ASCII)
 
 
@@ -33,7 +33,7 @@ class TaskLine(NamedTuple):
 
 
 def event(number: int, record: float, told: dict[str, Any]) -> bytes:
-    return (_MARK + events.encode({"n": number, "of": record, **told}) + "\n").encode()
+    return (MARK + events.encode({"n": number, "of": record, **told}) + "\n").encode()
 
 
 def prefix(task: str, generation: int) -> bytes:
@@ -42,8 +42,8 @@ def prefix(task: str, generation: int) -> bytes:
 
 def parse(line: str) -> EventLine | TaskLine | None:
     """None for a line of the agent's own."""
-    if line.startswith(_MARK):
-        return _event(line[len(_MARK) :])
+    if line.startswith(MARK):
+        return _event(line[len(MARK) :])
     matched = _LINE.match(line)
     return TaskLine(matched[1], int(matched[2]), line[matched.end() :]) if matched else None
 

@@ -77,7 +77,7 @@ def _ask(parcel: Parcel, told: dict[str, Any]) -> tuple[dict[str, Any] | None, s
 
 
 def _print_job(told: dict[str, Any]) -> None:
-    from oarlock.engines.kubernetes.api.names import PORT
+    from oarlock.agent.protocol.pod_paths import PORT
 
     total = told["total"]
     rows = [
@@ -145,11 +145,11 @@ def _claim(claim: dict[str, Any]) -> str:
 def _quota(room: dict[str, Any]) -> tuple[str, ...]:
     from oarlock.engines.kubernetes.api import quantity
 
-    shown = [quantity.told(Decimal(str(room[key])), room["resource"]) for key in ("used", "hard", "after")]
+    shown = [quantity.text(Decimal(str(room[key])), room["resource"]) for key in ("used", "hard", "after")]
     return (room["quota"], room["resource"], *shown, "" if room["fits"] else "does not fit")
 
 
 def _memory(count: int) -> str:
     from oarlock.engines.kubernetes.api import quantity
 
-    return quantity.told(Decimal(count), "memory")
+    return quantity.text(Decimal(count), "memory")

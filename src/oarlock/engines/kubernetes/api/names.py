@@ -17,12 +17,12 @@ STOPPED = "oarlock.dev/stopped"  # an annotation: who stopped it meant to
 RESULT = "oarlock.dev/result"  # an annotation: how the run ended
 OWNER = "oarlock.dev/owner"  # an annotation: the user who sent the run
 COMPLETE = "oarlock.dev/complete"  # an annotation: all of the run was created
-QUEUE = "kueue.x-k8s.io/queue-name"
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 CONTAINER = "main"
-PORT = 7077
 STORE_VOLUME = "oarlock-store"
+SHM_VOLUME = "oarlock-shm"
+NOWHERE = "203.0.113.1:1"  # an address for documentation (RFC 5737), for a dry run: never connected to
 
 
 @dataclass(frozen=True)

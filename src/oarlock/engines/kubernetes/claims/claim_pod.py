@@ -8,12 +8,12 @@ it is no member. It belongs to the leading Job.
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from oarlock.engines.kubernetes.api import polling
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import CONTAINER, JOB, Identity, Object
@@ -30,7 +30,6 @@ HELPER = "oarlock.dev/helper"  # a pod that is no task: what it is there for
 _DEADLINE = 3600  # seconds; a pull takes less
 _PATIENCE = 120.0
 _FAREWELL = 10.0
-_POLL = 0.2
 _ALIVE = "status.phase!=Succeeded,status.phase!=Failed"
 _SLEEP = (
     f"import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit()); time.sleep({_DEADLINE})"
@@ -193,26 +192,25 @@ def _user(api: Api, claims: set[str], labels: str = "") -> Object | None:
 
 
 def _wait(api: Api, name: str) -> None:
-    deadline = time.monotonic() + _PATIENCE
-    while True:
+    for is_last in polling.attempts(_PATIENCE):
         pod = api.get("Pod", name)
         if is_up(pod):
             return
-        if pod["status"].get("phase") in ("Failed", "Succeeded") or time.monotonic() > deadline:
+        if is_last or pod["status"].get("phase") in ("Failed", "Succeeded"):
             raise OarlockError(f"the pod that mounts its claim does not start: {why(pod)}")
-        time.sleep(_POLL)
 
 
 def delete(api: Api, kind: str, name: str) -> None:
-    """Tried for a while: an API server that is away comes back, and one that comes up refuses at first. After
-    that its deadline ends the pod."""
-    until = time.monotonic() + _FAREWELL
-    while time.monotonic() < until:
+    """Delete it, and retry for a while if the API server does not answer or refuses while it starts.
+
+    After that its own deadline ends the pod.
+    """
+    for _ in polling.attempts(_FAREWELL):
         try:
             api.delete(kind, name, grace=0)
-            return
+            break
         except ApiError:
-            time.sleep(_POLL)
+            continue
 
 
 def is_up(pod: Object) -> bool:

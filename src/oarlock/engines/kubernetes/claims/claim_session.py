@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from oarlock.engines.kubernetes import diagnose
+from oarlock.engines.kubernetes.api import polling
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import MANAGED, Identity, Object
@@ -27,7 +28,6 @@ IDLE = ("/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; 
 
 _AFTERWARDS = 5  # seconds in which a pod that failed can be asked why
 _PATIENCE = 120.0
-_POLL = 0.1
 _WHAT = "the pod beside its claim"
 _HOPELESS = ("ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError")
 
@@ -88,18 +88,17 @@ def _renew(api: Api, job: str, lease: float, over: threading.Event) -> None:
 
 
 def _wait(api: Api, job: str) -> str:
-    deadline = time.monotonic() + _PATIENCE
-    while True:
+    for is_last in polling.attempts(_PATIENCE):
         found = api.all("Pod", f"batch.kubernetes.io/job-name={job}")
         for pod in found:
             if claim_pod.is_up(pod):
                 return str(pod["metadata"]["name"])
             if pod["status"].get("phase") in ("Failed", "Succeeded"):
                 raise OarlockError(f"{_WHAT} has ended: {_reason(api, pod)}")
-        if time.monotonic() > deadline or any(_is_hopeless(pod) for pod in found):
+        if is_last or any(_is_hopeless(pod) for pod in found):
             reason = _reason(api, found[0]) if found else "the cluster makes none"
             raise OarlockError(f"{_WHAT} does not start: {reason}")
-        time.sleep(_POLL)
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _is_hopeless(pod: Object) -> bool:
@@ -109,7 +108,7 @@ def _is_hopeless(pod: Object) -> bool:
 
 def _reason(api: Api, pod: Object) -> str:
     """In words, where we know them; else the last of the pod's own."""
-    found = diagnose.look(api, Identity(pod["metadata"]["name"]), [pod], [])
+    found = diagnose.find_problems(api, Identity(pod["metadata"]["name"]), [pod], [])
     if found:
         return found[0].what.removeprefix(f"{found[0].who}: ")
     return claim_pod.why(pod).strip().rpartition("\n")[2]

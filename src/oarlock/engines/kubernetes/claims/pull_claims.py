@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from itertools import islice
@@ -18,7 +17,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-from oarlock.engines.kubernetes.api import pod_exec
+from oarlock.engines.kubernetes.api import pod_exec, polling
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.claims import claim_pod, tar_receiver, tar_sender
@@ -138,12 +137,7 @@ def leader(api: Api, run: RunFolder) -> str | None:
 
 
 def has_ended(api: Api, run: RunFolder) -> bool:
-    deadline = time.monotonic() + _ENDING
-    while leader(api, run) is not None:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.2)
-    return True
+    return polling.wait_until(lambda: leader(api, run) is None, _ENDING)
 
 
 def _receive(api: Api, pod: str, wanted: list[tuple[str, str]], place: Path, show: Show) -> Pulled:

@@ -10,8 +10,8 @@ Nothing here changes anything. Young is not wrong: a pod that is merely being cr
 from __future__ import annotations
 
 from oarlock.engines.kubernetes.diagnose.api_errors import explain
-from oarlock.engines.kubernetes.diagnose.collect import look
+from oarlock.engines.kubernetes.diagnose.collect import find_problems
 from oarlock.engines.kubernetes.diagnose.problem import Problem
-from oarlock.engines.kubernetes.diagnose.rules import judge
+from oarlock.engines.kubernetes.diagnose.rules import problems_in
 
-__all__ = ["Problem", "explain", "judge", "look"]
+__all__ = ["Problem", "explain", "find_problems", "problems_in"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from oarlock.agent.record.pod_lines import MARK
 from oarlock.engines.kubernetes.api.names import Object
 from oarlock.engines.kubernetes.diagnose import claims, images
 from oarlock.engines.kubernetes.diagnose.evidence import (
@@ -23,7 +24,6 @@ _RECENT = 600.0  # seconds; after that Kubernetes, too, forgets that a container
 _YOUNG = 30.0  # seconds in which a volume may not be there yet
 _STARTING = ("ContainerCreating", "PodInitializing")
 _MOUNTING = ("FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox")
-_EVENT = "::oarlock "  # a line for programs, not for people
 _NOT_OURS = (143, 255)  # asked to leave; a node that was switched off and on
 
 
@@ -57,7 +57,7 @@ def out_of_memory(pod: Object, evidence: Evidence) -> Finding:
 
 def last_words(message: str) -> str:
     """Of a log's end or of what the agent left: the last line that a person wrote."""
-    lines = [line for line in message.splitlines() if line.strip() and not line.startswith(_EVENT)]
+    lines = [line for line in message.splitlines() if line.strip() and not line.startswith(MARK)]
     return lines[-1].strip().removeprefix("oarlock: ") if lines else ""
 
 

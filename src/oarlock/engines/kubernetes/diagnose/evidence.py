@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
-from oarlock.engines.kubernetes.api.names import INDEX, ROLE, RUN, Object
+from oarlock.engines.kubernetes.api.names import INDEX, ROLE, RUN, SHM_VOLUME, Object
 from oarlock.quantities import Size
 
 JOB_OF = "batch.kubernetes.io/job-name"
 _OFFSET = "OARLOCK_SEAT_OFFSET"
-_SHM = "oarlock-shm"
 _OLDEST = "0001-01-01T00:00:00Z"
 
 
@@ -142,7 +141,7 @@ def asked(pod: Object, resource: str) -> str:
 
 
 def without_shm(spec: Object, amount: str) -> str:
-    shared = [one for one in spec.get("volumes") or [] if one["name"] == _SHM]
+    shared = [one for one in spec.get("volumes") or [] if one["name"] == SHM_VOLUME]
     limit = (shared[0].get("emptyDir") or {}).get("sizeLimit") if shared else None
     try:
         return str(Size(Size.parse(amount).bytes - (Size.parse(limit).bytes if limit else 0)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from oarlock.engines.kubernetes.api.names import COMPLETE, INDEX, LEAD, QUEUE, ROLE, RUN, STOPPED, Object
+from oarlock.engines.kubernetes.api.names import COMPLETE, INDEX, LEAD, ROLE, RUN, STOPPED, Object
 from oarlock.engines.kubernetes.diagnose.admission import refusal
 from oarlock.engines.kubernetes.diagnose.evidence import (
     Evidence,
@@ -14,6 +14,7 @@ from oarlock.engines.kubernetes.diagnose.evidence import (
     tasks_of,
 )
 from oarlock.engines.kubernetes.diagnose.problem import Finding, Weight, cut
+from oarlock.job.cluster_names import QUEUE
 
 _SUBMITTED = 60.0  # seconds; a submission takes less than one
 

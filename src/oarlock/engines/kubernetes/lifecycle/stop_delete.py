@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import base64
 import secrets
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from oarlock.agent.protocol.spec import Spec
+from oarlock.engines.kubernetes.api import polling
 from oarlock.engines.kubernetes.api.client import Api, uid_of
 from oarlock.engines.kubernetes.api.names import (
     JOB,
     LEAD,
     MANAGED,
     OWNER,
-    QUEUE,
     RESULT,
     RUN,
     STOPPED,
@@ -27,11 +26,11 @@ from oarlock.engines.kubernetes.manifests import groups
 from oarlock.engines.kubernetes.manifests.payload import Parcel
 from oarlock.engines.shared import specs
 from oarlock.errors import LaterRun, OarlockError
+from oarlock.job.cluster_names import QUEUE
 from oarlock.run.typed import LaterVersion
 
 # All that a run may have made, in the order in which it is deleted: first what makes other things.
 KINDS = ("Job", "Pod", "Service", "ConfigMap", "Secret", "NetworkPolicy")
-_POLL = 0.1
 _GOING = 60.0  # seconds for objects to go
 
 
@@ -122,7 +121,7 @@ def delete(api: Api, run: Identity, *, now: bool, patience: float) -> None:
         left[:] = remaining(api, run)
         return not left
 
-    if not _wait(is_gone, patience):
+    if not polling.wait_until(is_gone, patience):
         raise OarlockError(f"after {patience:g} s there is still {', '.join(left[:5])}")
 
 
@@ -157,15 +156,6 @@ def delete_claims(api: Api, claims: Collection[Object], patience: float) -> None
         found = api.all("PersistentVolumeClaim", f"{MANAGED}=oarlock") if left else []
         return not any(one["metadata"]["uid"] in left for one in found)
 
-    if not _wait(is_gone, patience):
+    if not polling.wait_until(is_gone, patience):
         names = ", ".join(claim["metadata"]["name"] for claim in claims)
         raise OarlockError(f"after {patience:g} s there is still claim {names}")
-
-
-def _wait(done: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not done():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_POLL)
-    return True

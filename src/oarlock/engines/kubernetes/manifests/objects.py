@@ -14,10 +14,12 @@ import base64
 from collections.abc import Iterable
 from typing import Any
 
-from oarlock.engines.kubernetes.api.names import ID, JOB, LEAD, MANAGED, OWNER, PORT, QUEUE, RUN, Object
+from oarlock.agent.protocol.pod_paths import PORT
+from oarlock.engines.kubernetes.api.names import ID, JOB, LEAD, MANAGED, OWNER, RUN, Object
 from oarlock.engines.kubernetes.manifests import pod_template
 from oarlock.engines.kubernetes.manifests.groups import Group
 from oarlock.engines.kubernetes.manifests.payload import Parcel
+from oarlock.job.cluster_names import QUEUE
 from oarlock.job.model import Job
 
 _FAILURES = 1_000_000  # of one index: the leader counts restarts, not Kubernetes

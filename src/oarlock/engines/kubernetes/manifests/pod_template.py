@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from oarlock.agent.protocol.pod_paths import CODE, ROOT, SECRET, STORE, WORK
-from oarlock.engines.kubernetes.api.names import CONTAINER, LEAD, ROLE, RUN, STORE_VOLUME, Object
+from oarlock.engines.kubernetes.api.names import CONTAINER, LEAD, ROLE, RUN, SHM_VOLUME, STORE_VOLUME, Object
 from oarlock.engines.kubernetes.manifests.groups import Group
 from oarlock.engines.kubernetes.manifests.payload import Parcel
 from oarlock.job.model import Job, Role
@@ -138,7 +138,7 @@ def _volumes(parcel: Parcel, group: Group) -> list[Object]:
         {"name": "oarlock-work", "emptyDir": {}},
         {"name": "oarlock-tmp", "emptyDir": {}},
         {
-            "name": "oarlock-shm",
+            "name": SHM_VOLUME,
             "emptyDir": {"medium": "Memory", "sizeLimit": str(shm_of(job, parcel.framework))},
         },
         {"name": STORE_VOLUME, **_store(parcel, group)},
@@ -179,7 +179,7 @@ def _mounts(parcel: Parcel, group: Group) -> list[Object]:
         {"name": "oarlock-work", "mountPath": WORK},
         {"name": STORE_VOLUME, "mountPath": STORE},
         {"name": "oarlock-tmp", "mountPath": "/tmp"},
-        {"name": "oarlock-shm", "mountPath": "/dev/shm"},
+        {"name": SHM_VOLUME, "mountPath": "/dev/shm"},
     ]
     found += [
         {"name": name, "mountPath": volume.path, "readOnly": volume.read_only}

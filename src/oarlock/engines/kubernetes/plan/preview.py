@@ -19,13 +19,12 @@ from oarlock.engines.kubernetes import diagnose
 from oarlock.engines.kubernetes.api import quantity
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
-from oarlock.engines.kubernetes.api.names import Object
+from oarlock.engines.kubernetes.api.names import NOWHERE, Object
 from oarlock.engines.kubernetes.manifests import default_images, objects, pod_template
 from oarlock.engines.kubernetes.manifests.groups import Group
 from oarlock.engines.kubernetes.manifests.payload import Parcel
 from oarlock.engines.kubernetes.plan import quota_use
 
-_NOWHERE = "203.0.113.1:1"  # for documentation only: nobody is ever asked there
 _LARGEST = 5
 _GPU = "nvidia.com/gpu"
 
@@ -144,7 +143,7 @@ def _program(packed: bytes) -> dict[str, Any]:
 
 
 def _try_pod(api: Api, parcel: Parcel, group: Group) -> tuple[Object, dict[str, Any]]:
-    template = pod_template.template(parcel, group, _NOWHERE)
+    template = pod_template.template(parcel, group, NOWHERE)
     metadata = {**template["metadata"], "generateName": f"{parcel.name_of(group)}-"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
     kept, answer = _try(api, pod)
@@ -229,6 +228,6 @@ def _number(amount: Decimal) -> float | int:
 
 def _too_little(room: quota_use.Room) -> str:
     needed, used, hard = (
-        quantity.told(amount, room.resource) for amount in (room.needed, room.used, room.hard)
+        quantity.text(amount, room.resource) for amount in (room.needed, room.used, room.hard)
     )
     return f"quota {room.quota} does not fit: {room.resource} {used} of {hard} used, {needed} needed"
