@@ -93,10 +93,10 @@ def test_programs_given_as_text_import_what_there_is() -> None:
                 assert _is_there(name), f"{path}:{node.lineno} imports {name}"
 
 
-def nodes() -> Iterator[tuple[Path, ast.AST]]:
-    for path in files():
-        for node in ast.walk(ast.parse(path.read_text())):
-            yield path.relative_to(ROOT), node
+@cache
+def nodes() -> list[tuple[Path, ast.AST]]:
+    trees = ((path.relative_to(ROOT), ast.parse(path.read_text())) for path in files())
+    return [(path, node) for path, tree in trees for node in ast.walk(tree)]
 
 
 def _imports(program: str) -> Iterator[str]:
