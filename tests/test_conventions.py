@@ -17,11 +17,6 @@ LONGEST_SLEEP = 1  # seconds; a poll is shorter
 _IMPORT = re.compile(r"\bfrom (oarlock\b[\w.]*) import ([\w, ]+)|\bimport (oarlock\b[\w.]*)")
 
 
-@cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
 def files() -> list[Path]:
     """All that pytest runs or imports. What tests start as a user's program is not held to this."""
     found = [*TESTS.rglob("*.py"), *(ROOT / "soak").glob("*.py")]
