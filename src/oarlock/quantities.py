@@ -28,6 +28,7 @@ class Duration:
 
     @classmethod
     def parse(cls, written: Any) -> Duration:
+        """Read seconds or a text such as `1h30m`. Raises ValueError."""
         if isinstance(written, Duration):
             return written
         if isinstance(written, bool) or not isinstance(written, (int, float, str)):
@@ -72,6 +73,7 @@ class Size:
 
     @classmethod
     def parse(cls, written: Any) -> Size:
+        """Read bytes or a text such as `4Gi`. Raises ValueError."""
         if isinstance(written, Size):
             return written
         if isinstance(written, bool) or not isinstance(written, (int, str)):
@@ -130,6 +132,7 @@ class Replicas:
 
     @classmethod
     def parse(cls, written: Any) -> Replicas:
+        """Read a number or a range such as `2..8`. Raises ValueError."""
         if isinstance(written, Replicas):
             return written
         if isinstance(written, int) and not isinstance(written, bool):
@@ -143,6 +146,7 @@ class Replicas:
 
     @property
     def elastic(self) -> bool:
+        """Whether the gang may shrink and grow."""
         return self.min < self.max
 
     def __str__(self) -> str:

@@ -12,7 +12,7 @@ from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import selecting
 from oarlock.engines.kubernetes.lifecycle import stop_delete
 from oarlock.records import runs
-from tests.support.clusters import Cluster
+from tests.support.clusters import Cluster, as_user
 from tests.support.commands import Command
 from tests.support.kubernetes.driving import Named, written
 from tests.support.kubernetes.small import SMALL_WORDS
@@ -32,12 +32,6 @@ for number in range(10**6):
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
     return written(tmp_path / "program", STEPS)
-
-
-def as_user(cluster: Cluster, user: str, home: Path) -> dict[str, str]:
-    """The environment of somebody else, on another machine."""
-    config = str(cluster.folder / f"{user}.kubeconfig")
-    return {**os.environ, "KUBECONFIG": config, "OARLOCK_HOME": str(home)}
 
 
 def test_view_is_told_which_permission_is_missing(
