@@ -172,7 +172,7 @@ def test_a_namespace_whose_users_are_its_own(oarlock: Command, cluster: Cluster,
         assert done.returncode == 1
         assert done.stderr.splitlines()[-1] == (
             f"oarlock: the cluster's policy {there.namespace} refuses it: runAsUser must not be set: this"
-            " namespace has users of its own; leave the user to it: --set kubernetes.user=image"
+            " namespace has users of its own; let it choose the user: --set kubernetes.user=image"
         )
         assert not there.all("Job", "")
         added = "kubernetes.pod.containers=[{name: main, securityContext: {runAsUser: 1000650000}}]"
