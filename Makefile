@@ -12,7 +12,7 @@ TORCH := torch==2.13.0
 COMPILE := $(BIN)/uv pip compile -q --upgrade --universal --python-version 3.10 --generate-hashes --no-annotate \
 	--no-header pyproject.toml
 
-.PHONY: install demo test check bench soak constraints clean
+.PHONY: install demo test check docs bench soak constraints clean
 
 demo: .venv/.demo
 	$(BIN)/oarlock run examples/mnist_keras
@@ -20,24 +20,29 @@ demo: .venv/.demo
 install: .venv/.all
 
 test: .venv/.all
-	$(BIN)/python tests/run.py
+	$(BIN)/python tests/all.py
 
 check: .venv/.all
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# The site, in build/site; a warning is an error.
+docs: .venv/.all
+	$(BIN)/python docs/job_file_reference.py
+	$(BIN)/sphinx-build -q -W --keep-going -c docs . build/site
+
 bench: .venv/.all
 	$(BIN)/python bench/all.py
 
 soak: .venv/.all
-	OARLOCK_MOMENTS=50 $(BIN)/python -m pytest -p tests.conftest soak tests/agent/test_random_ends.py tests/agent/record/test_volume.py tests/examples tests/frameworks tests/job/test_mutated_jobs.py
+	OARLOCK_MOMENTS=50 $(BIN)/python -m pytest -p tests.conftest soak tests/agent/test_random_ends.py tests/agent/record/test_volume.py tests/examples tests/frameworks tests/training/keras/test_correction.py tests/job/test_mutated_jobs.py
 	OARLOCK_ODD_ROUNDS=50 $(BIN)/python -m pytest -o timeout=7200 -p tests.conftest tests/agent/protocol/test_fuzz.py tests/run/test_events.py tests/records/test_odd_records.py
 	OARLOCK_MOMENTS=50 $(BIN)/python -m pytest -o timeout=7200 tests/kubernetes/test_dying_clients.py tests/kubernetes/test_scale.py tests/kubernetes/test_examples.py
 	OARLOCK_MOMENTS=200 $(BIN)/python -m pytest -o timeout=7200 -p tests.conftest tests/training/saving/test_saving.py tests/cli/verbs/test_delete_and_resume.py
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache dist
+	rm -rf .venv build .mypy_cache .pytest_cache .ruff_cache dist
 
 # tf_keras asks for tensorflow; tensorflow-cpu is there in its stead.
 constraints: .venv/.all

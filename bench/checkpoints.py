@@ -126,7 +126,7 @@ def _memory(way: str) -> float:
 
 
 def _start(way: str, *more: str) -> subprocess.Popen[str]:
-    words = [sys.executable, _PROGRAM, way, "--mib", str(_MIB), *more]
+    words = [sys.executable, str(_PROGRAM), way, "--mib", str(_MIB), *more]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 

@@ -15,7 +15,7 @@ _FOLDER = Path("/tmp/oarlock-kube")
 def environment() -> dict[str, str]:
     """Variables for `oarlock` and `kubectl` as a user with the role `edit`."""
     if SCRIPT.exists():
-        words = [SCRIPT, "up", "--venv", BIN.parent.name]
+        words = [str(SCRIPT), "up", "--venv", BIN.parent.name]
         subprocess.run(words, check=True, stdout=subprocess.DEVNULL, cwd=BIN.parents[1])
         path = f"{_FOLDER / 'bin'}:{os.environ['PATH']}"
         return {**os.environ, "KUBECONFIG": str(_FOLDER / "edit.kubeconfig"), "PATH": path}

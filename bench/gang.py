@@ -13,6 +13,7 @@ import resource
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 from question import Question, Row, Target, main, progress
@@ -48,12 +49,16 @@ def _form() -> tuple[float, float, float]:
             members.append(Member(leader, f"machine-{index}"))
             if index % 50 == 0:  # as they come: a thousand greetings at once would wait for this one process
                 newest = members[-50:]
-                attend(newest, lambda newest=newest: all(one.wishes for one in newest), _LIMIT)
+                attend(newest, partial(_are_told, newest), _LIMIT)
         if not attend(members, lambda: all(one.wishes[-1]["do"] == "run" for one in members), _LIMIT):
             raise TimeoutError(f"no gang of {_AGENTS} within {_LIMIT:g} s")
         told = time.time()
         [formed] = [event["t"] for event in leader.events() if event["kind"] == "generation"]
         return formed - began, told - began, leader.peak_memory() / 2**20
+
+
+def _are_told(members: list[Member]) -> bool:
+    return all(one.wishes for one in members)
 
 
 QUESTION = Question("gang", "A gang of a thousand agents", measure, repeats=3)

@@ -16,9 +16,8 @@ import time
 from pathlib import Path
 
 from arena import BIN, MeasurementError
+from clusters import as_admin, environment, kubectl, script
 from question import Question, Row, Target, main, progress
-
-from tests.support.clusters import as_admin, environment, kubectl, script
 
 _SIZES = (2, 200, 5000)
 _NODES = 100

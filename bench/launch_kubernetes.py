@@ -18,9 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from arena import BIN, PROGRAMS, MeasurementError
+from clusters import environment, kubectl
 from question import Question, Row, Target, main, progress
-
-from tests.support.clusters import environment, kubectl
 
 # By the names that they have in a pod.
 _FILES = {"program.py": PROGRAMS / "tensorflow_mirrored.py", "marks.py": PROGRAMS / "marks.py"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 from arena import Arena, arena
 from question import progress
@@ -31,6 +32,10 @@ def _to_first_step(start: Callable[[Arena], None], launches: int) -> float:
         for number in range(launches):
             began = time.time()
             start(place)
-            place.wait(lambda number=number: len(place.marks("first")) > number, "first step")
+            place.wait(partial(_has_begun, place, number), "first step")
             place.finish()
         return float(place.marks("first")[-1].split()[0]) - began
+
+
+def _has_begun(place: Arena, launches_before: int) -> bool:
+    return len(place.marks("first")) > launches_before

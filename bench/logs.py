@@ -14,6 +14,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from arena import BIN, Arena, arena
 from question import Question, Row, Target, main, progress
@@ -81,8 +82,11 @@ def _make(place: Arena, name: str, size: float, reports: int) -> RunFolder:
     (run.path / "job.yaml").touch()
     with (run.path / "events.jsonl").open("w") as file:
         tasks = list(_TASKS)
-        told = [{"kind": "run", "job": name, "tasks": tasks}, {"kind": "agent", "pid": 1}]
-        told += [{"kind": "generation", "generation": 1, "tasks": tasks}]
+        told: list[dict[str, Any]] = [
+            {"kind": "run", "job": name, "tasks": tasks},
+            {"kind": "agent", "pid": 1},
+            {"kind": "generation", "generation": 1, "tasks": tasks},
+        ]
         told += [{"kind": "task", "task": task, "state": "started", "pid": 2} for task in tasks]
         file.writelines(json.dumps({"t": now - reports, **event}) + "\n" for event in told)
         for step in range(reports):

@@ -14,9 +14,9 @@ import random
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +27,14 @@ from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import LEAD, ROLE, selecting
 from oarlock.engines.kubernetes.lifecycle.submit import seconds
 from tests.support.clusters import Cluster
+from tests.support.commands import SCRIPT, Command
 from tests.support.kubernetes.bookkeeping import SUMS, Books
 from tests.support.kubernetes.driving import written
+from tests.support.kubernetes.small import start_detached
 from tests.support.waiting import eventually
 
 pytest_plugins = ["tests.kubernetes.conftest"]
-OARLOCK = Path(sys.executable).with_name("oarlock")
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
-SMALL = (
-    "--set",
-    "roles.worker.cpu=400m",
-    "--set",
-    "roles.worker.memory=200Mi",
-    "--set",
-    "limits.restarts=50",
-)
+WORKERS = ("roles.worker.cpu=400m", "limits.restarts=50")  # that much, so that they are spread
 MENDED_BY = {"kill-node": "start-node", "cut-node": "join-node"}
 ENDLESS = 1_000_000  # steps
 SAVE = 10  # steps between two checkpoints
@@ -79,7 +72,7 @@ class Run:
     def watch(self) -> None:
         with self.log.open("wb") as log:
             self.client = subprocess.Popen(
-                [OARLOCK, "logs", "-f", self.name], stdout=log, stderr=subprocess.STDOUT
+                [SCRIPT, "logs", "-f", self.name], stdout=log, stderr=subprocess.STDOUT
             )
         eventually(lambda: self.log.stat().st_size, "lines for the client")
 
@@ -139,12 +132,11 @@ def live(
     """Starts one, and sees to it that it is worth its name: every step accounted for."""
     made: list[Run] = []
 
-    def start(name: str, steps: int = ENDLESS, workers: str = "3") -> Run:
+    def start(name: str, steps: int = ENDLESS, workers: int | str = 3) -> Run:
         ended.append(name)
         program = written(tmp_path / name, SUMS)
-        words = ("run", "--on", "kubernetes", "-d", "--name", name, "-n", workers, *SMALL)
-        done = oarlock(*words, "--set", f"name={name}", str(program), str(steps), str(SAVE))
-        assert done.returncode == 0, done.stderr
+        settings = [f"name={name}", *WORKERS]
+        start_detached(oarlock, name, program, str(steps), str(SAVE), workers=workers, settings=settings)
         run = Run(api, Books(admin, name, name), name, tmp_path / f"{name}.log")
         made.append(run)
         eventually(lambda: run.books.is_stepping(1), "first steps")
@@ -318,9 +310,9 @@ def test_twenty_random_faults(live: Callable[..., Run], cluster: Cluster) -> Non
         faults: dict[str, Callable[[], Any]] = {
             "crash": lambda: crash(run),
             "agent": lambda: end_agent(run),
-            **{name: lambda name=name, node=node: cluster.do(name, node) for name in MENDED_BY},
+            **{name: partial(cluster.do, name, node) for name in MENDED_BY},
         }
-        fault = faults.get(kind, lambda kind=kind: delete(run, kind))
+        fault = faults.get(kind, partial(delete, run, kind))
         try:
             run.recovers(fault, f"random fault {number + 1}: {kind}", patience=700)
         finally:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from oarlock.engines.local import local_engine
 from oarlock.records import runs
+from tests.support.commands import SCRIPT, Command
 from tests.support.finished_runs import finished, records, terminal  # noqa: F401
 from tests.support.gang_fixture import start  # noqa: F401
-
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
+from tests.support.task_lines import agent_line, no_launcher  # noqa: F401
 
 # Processes of pytest-xdist, and what a script or nohup starts, ignore Ctrl-C or a hangup, and all that they
 # start would inherit that: clients that tests interrupt, and a cluster with all that ever runs in its pods.
@@ -38,12 +38,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def oarlock(home: Path, tmp_path: Path) -> Command:
     """The console script, run in `tmp_path`."""
-    script = Path(sys.executable).with_name("oarlock")
 
-    def call(*words: str, timeout: float = 120, **options: object) -> subprocess.CompletedProcess[str]:
-        settings = {"cwd": tmp_path, "env": os.environ, **options}
-        return subprocess.run(  # type: ignore[call-overload, no-any-return]
-            [str(script), *words], capture_output=True, text=True, timeout=timeout, check=False, **settings
+    def call(*words: str, timeout: float = 120, **options: Any) -> subprocess.CompletedProcess[str]:
+        settings: dict[str, Any] = {"cwd": tmp_path, "env": os.environ, **options}
+        return subprocess.run(
+            [str(SCRIPT), *words], capture_output=True, text=True, timeout=timeout, check=False, **settings
         )
 
     return call

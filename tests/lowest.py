@@ -33,10 +33,19 @@ def main(words: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="oarlock-lowest-") as folder:
         venv.create(folder, symlinks=True)  # without pip: ours installs into it
         python = Path(folder) / "bin" / "python"
-        pip = [sys.executable, "-m", "pip", "--python", python, *INSTALL]
+        pip = [sys.executable, "-m", "pip", "--python", str(python), *INSTALL]
         subprocess.run([*pip, "--require-hashes", "-r", "requirements/lowest.txt"], cwd=ROOT, check=True)
         subprocess.run([*pip, "--no-build-isolation", "--editable", "."], cwd=ROOT, check=True)
-        pytest = [python, "-m", "pytest", "-p", "no:cacheprovider", "-k", "not whatever_is_changed", *words]
+        pytest = [
+            str(python),
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            "-k",
+            "not whatever_is_changed",
+            *words,
+        ]
         tests = [Path("tests", name) for name in TESTS]
         return subprocess.run([*pytest, *tests], cwd=ROOT, check=False).returncode
 

@@ -110,9 +110,9 @@ def _torch_state(size: int, device: str) -> tuple[Any, Callable[[], None]]:
 
 
 def _ours(things: dict[str, Any]) -> tuple[Callable[[], None], Callable[[], None]]:
-    from oarlock.training.saving.session import Checkpointing
+    from oarlock.training.saving.session import CheckpointSession
 
-    checkpointing = Checkpointing()
+    checkpointing = CheckpointSession()
     steps = iter(range(1, 1_000_000))
 
     def save() -> None:

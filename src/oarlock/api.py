@@ -20,7 +20,7 @@ from oarlock.job.job_file import JobFile
 from oarlock.job.model import FieldError, parse
 from oarlock.records import runs
 from oarlock.records.watch import LogLine, Watch
-from oarlock.run.events import RunState
+from oarlock.run.run_state import RunState
 
 _POLL = 0.02
 

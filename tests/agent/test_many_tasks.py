@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.commands import SCRIPT
 from tests.support.gangs import Gang
 from tests.support.waiting import eventually
 
@@ -45,7 +45,7 @@ def test_a_process_that_cannot_be_made_is_tried_again_and_costs_no_restart(open_
     """As a user of whom nobody else is, for the limit counts all of theirs, who may read our interpreter."""
     (open_folder / "program.py").write_text(WAITS)
     another = ["setpriv", "--reuid=54321", "--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
-    command = [str(Path(sys.executable).with_name("oarlock")), "run", "-n", "8", "program.py"]
+    command = [str(SCRIPT), "run", "-n", "8", "program.py"]
     run = subprocess.Popen(
         [*another, "prlimit", "--nproc=7", *command],
         cwd=open_folder,

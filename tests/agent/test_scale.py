@@ -70,7 +70,8 @@ def test_a_gang_that_still_waits_for_a_machine_can_do_without_it(leader: Leader)
 
 
 def test_nonsense_is_refused(leader: Leader) -> None:
-    for workers in (None, True, "3", 2.0, [], -1, 0, 10**9):
+    refused: list[Any] = [None, True, "3", 2.0, [], -1, 0, 10**9]
+    for workers in refused:
         answer = scale(leader, workers)
         assert answer["ok"] is False, workers
         assert answer["why"]

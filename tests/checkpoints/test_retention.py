@@ -65,6 +65,6 @@ def test_rules_add_up() -> None:
 
 
 @pytest.mark.parametrize(("wrong", "said"), [({"keep": 0}, "keep=0"), ({"every": 0}, "keep_every=0")])
-def test_rules_that_make_no_sense_are_refused(wrong: dict[str, int], said: str) -> None:
+def test_rules_that_make_no_sense_are_refused(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Retention(**wrong)

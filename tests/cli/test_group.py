@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from oarlock.cli.group import VERBS
-from tests.support.small_programs import SCRIPT
+from tests.support.commands import SCRIPT
 
 HEAVY = ("tensorflow", "keras", "torch", "jax", "numpy", "lightkube", "kubernetes", "rich", "yaml", "msgspec")
 
 
 @pytest.mark.parametrize("name", VERBS)
 def test_the_table_of_verbs_says_what_the_verb_says(name: str) -> None:
-    verb = importlib.import_module(f"oarlock.cli.{name}").verb
+    verb = importlib.import_module(f"oarlock.cli.verbs.{name}").verb
     assert verb.name == name
     assert (verb.help or "").splitlines()[0] == VERBS[name]
 

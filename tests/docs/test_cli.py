@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import click
 import pytest
-from tests.cli.test_verbs_looking import FOLDERS, STATE, TASK, TIME
 
 from oarlock.cli.group import VERBS
 
+Command = Callable[..., "CompletedProcess[str]"]
 TEXT = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 
 
 def options(verb: str) -> set[str]:
-    command = importlib.import_module(f"oarlock.cli.{verb}").verb
+    command = importlib.import_module(f"oarlock.cli.verbs.{verb}").verb
     return {name for param in command.params if isinstance(param, click.Option) for name in param.opts}
 
 
@@ -35,6 +38,7 @@ def test_no_option_is_documented_that_is_not_there() -> None:
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", TEXT)) <= known
 
 
-def test_the_shape_of_a_run_is_documented() -> None:
-    for names in (STATE, TASK, TIME, FOLDERS):
-        assert all(f'"{name}"' in TEXT for name in names)
+def test_the_shape_of_a_run_is_documented(oarlock: Command, records: Path) -> None:
+    run = json.loads(oarlock("status", "bad-run", "--json").stdout)
+    for shape in (run, run["time"], run["folders"], run["failure"], run["tasks"][0]):
+        assert [name for name in shape if f'"{name}"' not in TEXT] == []

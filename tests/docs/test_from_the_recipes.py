@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any, NamedTuple
 
 import click
@@ -22,9 +21,9 @@ from oarlock.job.parsing.kinds import Kind
 from oarlock.job.parsing.overrides import kind_at, path_of
 from oarlock.run.cluster import form
 from oarlock.run.contract import Gang, environment
+from tests.support.commands import Command
 
 TEXT = (Path(__file__).parents[2] / "docs" / "from-the-recipes.md").read_text()
-Command = Callable[..., "CompletedProcess[str]"]
 
 RECIPES = ("The Jinja template", "The Helm chart", "The StatefulSet", "The TFJob")
 JINJA, HELM, STATEFUL_SET, TFJOB = RECIPES
@@ -136,7 +135,7 @@ def ours() -> list[str]:
 
 
 def commands() -> list[str]:
-    shown = re.findall(r"^    (oarlock .+?)(?: +#.*)?$", TEXT, re.MULTILINE)
+    shown = re.findall(r"^(oarlock .+?)(?: +#.*)?$", TEXT, re.MULTILINE)
     return [*shown, *(name for name in ours() if name.startswith("oarlock "))]
 
 
@@ -240,7 +239,7 @@ def _check_field(name: str) -> None:
 def test_every_command_exists(written: str) -> None:
     _, verb, *words = shlex.split(written.partition(" | ")[0])
     assert verb in VERBS
-    command: click.Command = importlib.import_module(f"oarlock.cli.{verb}").verb
+    command: click.Command = importlib.import_module(f"oarlock.cli.verbs.{verb}").verb
     context = click.Context(command, **command.context_settings)
     given, _, _ = command.make_parser(context).parse_args(words)  # raises for an option that is not there
     for field in given.get("sets", []):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
+
+from tests.support.commands import Command
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
-Command = Callable[..., "CompletedProcess[str]"]
 
 
 def test_every_command_works_in_the_order_it_is_told(oarlock: Command, tmp_path: Path) -> None:
@@ -59,7 +58,7 @@ def train_step(examples):
     (tmp_path / "train.py").write_text(given + program)
     done = oarlock("run", "-n", "1", "train.py")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "going on from step" in done.stdout
+    assert "resuming from step" in done.stdout
     assert f"sum {sum(range(50))}" in done.stdout
 
 

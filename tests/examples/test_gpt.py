@@ -19,10 +19,10 @@ import pytest
 
 from oarlock.engines.local import local_engine
 from oarlock.records import runs
+from tests.support.commands import SCRIPT
 from tests.support.soaking import cases
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-OARLOCK = Path(sys.executable).with_name("oarlock")
 DEADLINE = 280
 STEPS = 60
 TINY = [
@@ -54,7 +54,7 @@ class Place(NamedTuple):
 
     def launched(self, name: str, workers: int, *flags: str) -> subprocess.Popen[str]:
         target = EXAMPLES / self.example
-        return self.start(OARLOCK, "run", "--warm", "30s", "-n", str(workers), "--name", name, target, *flags)
+        return self.start(SCRIPT, "run", "--warm", "30s", "-n", str(workers), "--name", name, target, *flags)
 
     def plain(self, name: str, *flags: str) -> subprocess.Popen[str]:
         program = EXAMPLES / self.example / "train.py"

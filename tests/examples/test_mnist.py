@@ -17,14 +17,14 @@ import pytest
 from oarlock.checkpoints.store import Store, verify
 from oarlock.engines.local import local_engine
 from oarlock.records import runs
+from tests.support.commands import SCRIPT
 from tests.support.soaking import cases
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-OARLOCK = Path(sys.executable).with_name("oarlock")
 DEADLINE = 280
 STEPS = 48
 RUN = ["run", "--warm", "30s"]  # importing TensorFlow takes longer than these trainings
-SEVERAL = {"mnist_keras": cases([2], soak=[4]), "mnist_custom_loop": cases([4], soak=[2])}
+SEVERAL = {"mnist_keras": cases([2], soak=[4]), "mnist_custom_loop": cases([2], soak=[4])}
 Weights = dict[str, "np.ndarray"]
 
 pytestmark = pytest.mark.slow
@@ -55,7 +55,7 @@ class Place(NamedTuple):
     def launched(self, workers: int, *flags: str) -> subprocess.Popen[str]:
         weights = self.folder / f"{workers}.npz"
         target = EXAMPLES / self.example
-        return self.start(OARLOCK, *RUN, "-n", str(workers), target, "--weights", weights, *flags)
+        return self.start(SCRIPT, *RUN, "-n", str(workers), target, "--weights", weights, *flags)
 
     def plain(self, *flags: str) -> subprocess.Popen[str]:
         program = EXAMPLES / self.example / "train.py"
@@ -92,7 +92,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture(scope="module")
 def trained(place: Place) -> str:
     """The example as a newcomer runs it: what it printed."""
-    return output_of(place.start(OARLOCK, *RUN, EXAMPLES / place.example))
+    return output_of(place.start(SCRIPT, *RUN, EXAMPLES / place.example))
 
 
 def test_the_exported_model_knows_digits_it_never_saw(place: Place, trained: str) -> None:
@@ -164,7 +164,7 @@ def compared(place: Place, trained: str) -> dict[object, Weights]:
     several = SEVERAL[place.example]
     others = [place.launched(workers, *steps) for workers in several]
     if goes_on(place):
-        assert "going on from step 24 " in output_of(place.plain(*steps))
+        assert "resuming from step 24 " in output_of(place.plain(*steps))
     for other in others:
         output_of(other)
     return {name: place.weights(name) for name in (1, *several, "plain")}

@@ -26,7 +26,7 @@ MOMENTS = cases(
 )
 
 
-@pytest.mark.parametrize("program", ["torch", "jax", "loop", "fit"])
+@pytest.mark.parametrize("program", cases(["torch", "jax", "fit"], soak=["loop"]))
 def test_after_some_kills_the_result_is_the_same_to_the_last_bit(
     home: Path, tmp_path: Path, program: str
 ) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,11 +35,11 @@ def store(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     assert not [path for path in files if any(secret in path.read_bytes() for secret in secrets)]
 
 
-@pytest.mark.parametrize("program", cases(["fit", "torch"], soak=["loop", "jax"]))
+@pytest.mark.parametrize("program", cases(["torch"], soak=["fit", "loop", "jax"]))
 def test_on_a_fresh_machine_the_result_is_the_same_to_the_last_bit(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
-    def train(machine: str, pause: float = 0.0, **fields: object) -> Gang:
+    def train(machine: str, pause: float = 0.0, **fields: Any) -> Gang:
         """Nothing of another machine is there: neither records and checkpoints, nor the program."""
         monkeypatch.setenv("OARLOCK_HOME", str(tmp_path / machine / "home"))
         return diaries.start(tmp_path / machine / "job", program, STEPS, save=SAVE, pause=pause, **fields)
@@ -46,7 +47,7 @@ def test_on_a_fresh_machine_the_result_is_the_same_to_the_last_bit(
     calm = train("calm")
     assert calm.end(PATIENCE).state == "succeeded", calm.told()
 
-    snapshots = {"run": "moved", "storage": {"snapshots": f"s3://{BUCKET}/mine"}}
+    snapshots: dict[str, Any] = {"run": "moved", "storage": {"snapshots": f"s3://{BUCKET}/mine"}}
     first = train("first", SLOWLY, **snapshots)
     first.until(lambda gang: _is_past_a_snapshot(gang, store), "step after a snapshot", PATIENCE)
     _kill_all(first)

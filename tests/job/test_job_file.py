@@ -13,6 +13,7 @@ import pytest
 from oarlock.errors import JobError
 from oarlock.job.job_file import JobFile, load
 from oarlock.job.model import Claim, Kubernetes, Replicas
+from oarlock.quantities import Size
 
 Load = Callable[..., JobFile]
 
@@ -488,8 +489,8 @@ def test_a_variable_that_is_set_is_the_text_itself(here: Path, text: str) -> Non
         (["node_selector.kubernetes.io/arch=arm64"], {"node_selector": {"kubernetes.io/arch": "arm64"}}),
         (["claim=none"], {"claim": None}),
         (["claim=mine"], {"claim": Claim(name="mine", existing=True)}),
-        (["claim.size=5Gi"], {"claim": Claim(size="5Gi")}),
-        (["claim=none", "claim.size=5Gi"], {"claim": Claim(size="5Gi")}),
+        (["claim.size=5Gi"], {"claim": Claim(size=Size(5 << 30))}),
+        (["claim=none", "claim.size=5Gi"], {"claim": Claim(size=Size(5 << 30))}),
         (["claim=mine", "claim.shared=true"], {"claim": Claim(name="mine", existing=True, shared=True)}),
         (["volumes.d.path=/d", "volumes.d.size=1Gi"], {"volumes": {"d": {"path": "/d", "size": "1Gi"}}}),
         (["volumes.d={path: /d, claim: c}"], {"volumes": {"d": {"path": "/d", "claim": "c"}}}),

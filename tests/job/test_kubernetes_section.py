@@ -336,8 +336,10 @@ def test_a_mistake_is_told_in_one_line(written: dict[str, Any], message: str) ->
 
 
 # How fields go together is beyond a schema.
-TOGETHER = ("leave one", "one of", "which one", "only", "needs access", "stays empty", "mounted at", "has no")
-TOGETHER += ("gives it", "leave it out")
+TOGETHER = (
+    *("leave one", "one of", "which one", "only", "needs access", "stays empty", "mounted at", "has no"),
+    *("gives it", "leave it out"),
+)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ Quotas, LimitRanges and Pod Security are in test_diagnose_refusals.py, side-cars
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,25 +13,23 @@ from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import LEAD, ROLE, Object, selecting
 from tests.support.clusters import Cluster
+from tests.support.commands import Command
 from tests.support.kubernetes.bookkeeping import SUMS, Books
 from tests.support.kubernetes.causes import plain_pod, thing
 from tests.support.kubernetes.driving import all_gpus, written
+from tests.support.kubernetes.small import SMALL_WORDS, start_detached
 from tests.support.kubernetes.spaces import RESTRICTED, own
 from tests.support.waiting import eventually
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
-SMALL = ("--set", "roles.worker.cpu=50m", "--set", "roles.worker.memory=200Mi")
 TOTAL = 40
 POLICIES = "apis/admissionregistration.k8s.io/v1"
 
 
-def start(oarlock: Command, tmp_path: Path, name: str, *settings: str, last: int = 2) -> None:
-    """It ends in the generation `last`."""
-    words = ["run", "--on", "kubernetes", "-d", "--name", name, "-n", "2", *SMALL]
-    for setting in (f"name={name}", *settings):
-        words += ["--set", setting]
-    done = oarlock(*words, str(written(tmp_path / name, SUMS)), str(TOTAL), "1000", str(last))
-    assert done.returncode == 0, done.stderr
+def start_sums(oarlock: Command, tmp_path: Path, name: str, *settings: str, last: int = 2) -> None:
+    """Start SUMS, which ends in the generation `last`."""
+    program = written(tmp_path / name, SUMS)
+    args = (str(TOTAL), "1000", str(last))
+    start_detached(oarlock, name, program, *args, settings=[f"name={name}", *settings])
 
 
 def pod(api: Api, name: str, which: str) -> Object:
@@ -52,7 +49,7 @@ def test_a_disruption_that_a_budget_allows_costs_no_step(
     """As a drain does it, pod by pod. Who drains is refused a second one until the first is replaced."""
     name = "rule-budget"
     ended.append(name)
-    start(oarlock, tmp_path, name)
+    start_sums(oarlock, tmp_path, name)
     books = Books(admin, name, name)
     eventually(lambda: books.is_stepping(1), "the first steps")
     budget = {
@@ -85,7 +82,7 @@ def test_work_of_higher_priority_goes_first_and_the_run_goes_on_after_it(
     name = "rule-priority"
     ended.append(name)
     with all_gpus():
-        start(oarlock, tmp_path, name, "roles.worker.gpu=2")
+        start_sums(oarlock, tmp_path, name, "roles.worker.gpu=2")
         books = Books(admin, name, name)
         eventually(lambda: books.is_stepping(1), "the first steps")
         priority = {"metadata": {"name": name}, "value": 1000}
@@ -112,7 +109,7 @@ def test_another_scheduler_places_the_pods(
     """Which here is us. That there is none is told after 30 s: test_diagnose_pure.py."""
     name = "rule-scheduler"
     ended.append(name)
-    start(oarlock, tmp_path, name, "kubernetes.scheduler=ours", last=1)
+    start_sums(oarlock, tmp_path, name, "kubernetes.scheduler=ours", last=1)
 
     def waiting() -> list[Object]:
         found = api.all("Pod", f"{selecting(name)},{ROLE}")
@@ -167,7 +164,7 @@ def test_a_namespace_whose_users_are_its_own(oarlock: Command, cluster: Cluster,
     with users_of_its_own(cluster) as there:
         program = tmp_path / "train.py"
         program.write_text("import os; print('as', os.getuid())")
-        words = ["run", "--on", "kubernetes", "--namespace", there.namespace, *SMALL]
+        words = ["run", "--on", "kubernetes", "--namespace", there.namespace, *SMALL_WORDS]
         done = oarlock(*words, "--name", "rule-user", str(program))
         assert done.returncode == 1
         assert done.stderr.splitlines()[-1] == (

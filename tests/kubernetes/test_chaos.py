@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,11 @@ import pytest
 from oarlock.cli.chaos_run import faults_drawn
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import RUN, selecting
+from tests.support.commands import Command
 from tests.support.kubernetes.driving import written
+from tests.support.kubernetes.small import SMALL_WORDS
 from tests.support.waiting import eventually
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
-SMALL = ("--set", "roles.worker.cpu=100m", "--set", "roles.worker.memory=200Mi")
 NAME = "chaotic"
 STEPS = """
 import time, oarlock
@@ -54,7 +53,7 @@ def test_pods_and_tasks_are_taken_away_and_no_step_is_lost(
 ) -> None:
     ended.append(NAME)
     program = written(tmp_path / "program", STEPS)
-    done = oarlock("run", "--on", "kubernetes", "-d", "--name", NAME, "-n", "2", *SMALL, str(program))
+    done = oarlock("run", "--on", "kubernetes", "-d", "--name", NAME, "-n", "2", *SMALL_WORDS, str(program))
     assert done.returncode == 0, done.stderr
     eventually(lambda: steps(oarlock), "the first steps")
     words = ("--yes", "--every", "2s", "--kinds", ",".join(KINDS), "--faults", "3", "--seed", str(SEED))
@@ -88,7 +87,7 @@ def test_a_disruption_budget_may_refuse_and_that_is_no_fault(
 ) -> None:
     ended.append(NAME)
     program = written(tmp_path / "program", STEPS)
-    done = oarlock("run", "--on", "kubernetes", "-d", "--name", NAME, "-n", "2", *SMALL, str(program))
+    done = oarlock("run", "--on", "kubernetes", "-d", "--name", NAME, "-n", "2", *SMALL_WORDS, str(program))
     assert done.returncode == 0, done.stderr
     eventually(lambda: steps(oarlock), "the first steps")
     before = {pod["metadata"]["name"] for pod in api.all("Pod", selecting(NAME))}

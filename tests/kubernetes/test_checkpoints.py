@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 from oarlock.engines.kubernetes.api import pod_exec
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import LEAD, selecting
 from oarlock.records import runs
+from tests.support.commands import Command
 from tests.support.kubernetes.driving import state_of, until_stepping, written
+from tests.support.kubernetes.small import start_detached
 from tests.support.waiting import eventually
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
-SMALL = ("--set", "roles.worker.cpu=100m", "--set", "roles.worker.memory=200Mi")
 STEPS = """
 import sys, time, oarlock
 state = oarlock.State(sum=0, begun=[], large=[0.0] * 100_000)
@@ -30,13 +28,6 @@ for step in state.steps(total, save=20):
     time.sleep(0.05)
 print("ends with", state.sum, "after", total, "begun at", *state.begun)
 """
-
-
-def start(oarlock: Command, name: str, program: Path, last: int) -> None:
-    """It ends in the generation `last`."""
-    words = ("run", "--on", "kubernetes", "-d", "--name", name, "-n", "2", *SMALL)
-    done = oarlock(*words, str(program), str(last))
-    assert done.returncode == 0, done.stderr
 
 
 def has_made(name: str, steps: int) -> bool:
@@ -71,7 +62,7 @@ def test_a_pod_that_is_deleted_costs_no_step(
     has an empty disk, and the leader's new pod the volume."""
     name = "kept-pods"
     ended.append(name)
-    start(oarlock, name, written(tmp_path / "program", STEPS), last=3)
+    start_detached(oarlock, name, written(tmp_path / "program", STEPS), "3")
     eventually(lambda: has_made(name, 5), "the first steps")
     api.delete("Pod", pod(api, name, leads=False))
     until_stepping(runs.find(name), 2, seconds=120)
@@ -102,7 +93,7 @@ def test_a_killed_program_goes_on_from_the_last_checkpoint_everywhere(
 ) -> None:
     name = "kept-kill"
     ended.append(name)
-    start(oarlock, name, written(tmp_path / "program", STEPS), last=2)
+    start_detached(oarlock, name, written(tmp_path / "program", STEPS), "2")
     eventually(lambda: has_made(name, 50), "steps after a checkpoint")
     state = json.loads(oarlock("status", "--json", name).stdout)
     victim = next(task["pid"] for task in state["tasks"] if task["name"] == "worker-1")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,12 +20,12 @@ from oarlock.engines.kubernetes.api.names import LEAD, selecting
 from oarlock.engines.kubernetes.claims import claim_checkpoints, claim_pod
 from oarlock.engines.shared import checkpoint_folder as here
 from tests.support.clusters import Cluster
+from tests.support.commands import Command
 from tests.support.kubernetes.driving import driving, written
+from tests.support.kubernetes.small import SMALL_WORDS
 from tests.support.stores import BUCKET, SAVES, Store, needs_store, state_after
 from tests.support.waiting import eventually
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
-SMALL = ("--set", "roles.worker.cpu=100m", "--set", "roles.worker.memory=200Mi")
 NAME = "kept-listed"
 TRAIN = """
 import pathlib, time, oarlock
@@ -59,7 +59,7 @@ def test_they_are_listed_verified_and_deleted_while_it_runs_and_after(
 ) -> None:
     ended.append(NAME)
     program = written(tmp_path / "program", TRAIN)
-    done = oarlock("run", "--on", "kubernetes", "-d", "--name", NAME, *SMALL, str(program))
+    done = oarlock("run", "--on", "kubernetes", "-d", "--name", NAME, *SMALL_WORDS, str(program))
     assert done.returncode == 0, done.stderr
     [leader] = eventually(lambda: api.all("Pod", f"{selecting(NAME)},{LEAD}=true"), "leading pod")
     folder = f"/oarlock/store/runs/{NAME}/checkpoints"
@@ -140,7 +140,7 @@ def test_what_travels_is_alone_and_short(tmp_path: Path) -> None:
     [found] = json.loads(done.stdout)
     assert (found["step"], found["generation"], found["why"]) == (7, 2, "it has no manifest")
     for module in (folders, here):
-        ast.parse(Path(module.__file__).read_text(), feature_version=(3, 9))
+        ast.parse(inspect.getsource(module), feature_version=(3, 9))
 
 
 def _is_there(api: Api, pod: str, path: str) -> bool:

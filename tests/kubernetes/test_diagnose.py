@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,10 +29,10 @@ from tests.support.kubernetes.causes import (
     start,
     thing,
     told,
-    until,
     users_namespace,
 )
 from tests.support.kubernetes.driving import Named, all_gpus
+from tests.support.waiting import eventually
 
 TRAINER = "kubernetes.image=registry.example/team/trainer:1"
 READ_ONLY = "{containers: [{name: main, volumeMounts: [{name: oarlock-store, readOnly: true}]}]}"
@@ -247,8 +248,8 @@ def test_preemption_and_then_waiting_for_room_are_told(place: Api, admin: Api, t
         run = start(
             place, tmp_path, "diag-preempted", "roles.worker.gpu=4", "limits.grace=60s", "args=[deaf]"
         )
-        pod = until("the run", lambda: _running(place, run))
-        until("the priority class", lambda: _is_created(place, urgent))
+        pod = eventually(lambda: _running(place, run), "the run", 90)
+        eventually(lambda: _is_created(place, urgent), "the priority class", 90)
         problem = told(place, run)
         assert problem.what == "worker-0: had to leave node node-1 for work of higher priority"
         assert problem.fix == (
@@ -259,7 +260,7 @@ def test_preemption_and_then_waiting_for_room_are_told(place: Api, admin: Api, t
         assert problem.what == "worker-0: no node fits: 2 of 2 lack 4 GPUs free"
         assert problem.fix == ("wait until other work ends, or ask for less with --set roles.worker.gpu=...")
         place.delete("Pod", "urgent")
-        until("no problem once there is room", lambda: not diagnose.find_problems(place, Named(run)))
+        eventually(lambda: not diagnose.find_problems(place, Named(run)), "no problem once there is room", 90)
         stop_delete.delete(place, Named(run), now=True, patience=60)
 
 
@@ -276,7 +277,7 @@ def preempting(place: Api, admin: Api) -> Iterator[dict[str, object]]:
 @pytest.mark.alone
 def test_a_drained_node_is_told_until_the_task_runs_again(place: Api, tmp_path: Path) -> None:
     run = start(place, tmp_path, "diag-drained", "limits.grace=3s", "args=[deaf]")
-    pod = until("the run", lambda: _running(place, run))
+    pod = eventually(lambda: _running(place, run), "the run", 90)
     assert diagnose.find_problems(place, Named(run)) == []
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
     path = f"api/v1/namespaces/{place.namespace}/pods/{pod}/eviction"
@@ -285,7 +286,7 @@ def test_a_drained_node_is_told_until_the_task_runs_again(place: Api, tmp_path: 
     assert problem.what.startswith("worker-0: was evicted from node node-")
     assert problem.what.endswith(", which is being drained")
     assert problem.fix == "wait: it starts again on another node"
-    until("the run to go on", lambda: _running(place, run))
+    eventually(lambda: _running(place, run), "the run to go on", 90)
     assert diagnose.find_problems(place, Named(run)) == []
 
 
@@ -298,7 +299,11 @@ def test_a_run_over_its_time_is_told(place: Api) -> None:
 
 def test_a_run_that_is_stopped_or_well_has_no_problem(place: Api, tmp_path: Path) -> None:
     run = start(place, tmp_path, "diag-well", "roles.worker.replicas=2")
-    until("the run", lambda: len([pod for pod in place.all("Pod", names.selecting(run)) if _is_up(pod)]) == 2)
+    eventually(
+        lambda: len([pod for pod in place.all("Pod", names.selecting(run)) if _is_up(pod)]) == 2,
+        "the run",
+        90,
+    )
     assert diagnose.find_problems(place, Named(run)) == []
     suspended = {"spec": {"suspend": True}}
     for job in place.all("Job", names.selecting(run)):
@@ -319,9 +324,12 @@ def test_looking_takes_as_many_calls_for_many_pods_as_for_few(
     told(place, run, "worker-0 and 39 more: no node fits")
     asked: list[str] = []
     plain = Api.all
-    monkeypatch.setattr(
-        Api, "all", lambda self, kind, *a, **k: asked.append(kind) or plain(self, kind, *a, **k)
-    )
+
+    def noted(self: Api, kind: str, *words: Any, **named: Any) -> Any:
+        asked.append(kind)
+        return plain(self, kind, *words, **named)
+
+    monkeypatch.setattr(Api, "all", noted)
     diagnose.find_problems(place, Named(run))
     assert asked == ["Job", "Pod", *["Event"] * 5]
 
@@ -329,7 +337,7 @@ def test_looking_takes_as_many_calls_for_many_pods_as_for_few(
 @pytest.mark.alone
 def test_a_lost_node_is_told(cluster: Cluster, place: Api, tmp_path: Path) -> None:
     run = start(place, tmp_path, "diag-lost", NODE_2)
-    until("the run", lambda: _running(place, run))
+    eventually(lambda: _running(place, run), "the run", 90)
     with broken(cluster, ["cut-node", "2"], ["join-node", "2"]):
         first = told(place, run)
         problem = told(place, run, "is lost")

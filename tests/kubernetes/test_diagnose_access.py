@@ -13,8 +13,9 @@ from oarlock.engines.kubernetes import diagnose
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
 from tests.support.clusters import Cluster
-from tests.support.kubernetes.causes import broken, plain_job, plain_pod, until
+from tests.support.kubernetes.causes import broken, plain_job, plain_pod
 from tests.support.kubernetes.driving import Named
+from tests.support.waiting import eventually
 
 POD = plain_pod("diag-never")
 JOB = plain_job("diag-never", POD)
@@ -125,7 +126,7 @@ def test_an_api_server_that_is_away_is_told(cluster: Cluster, api: Api) -> None:
     problem = said[-1]
     assert problem.what == away + "connection refused"
     assert problem.fix.endswith("runs on the cluster continue meanwhile")
-    until("the API server", lambda: _answers(api))
+    eventually(lambda: _answers(api), "the API server", 90)
 
 
 def _answers(api: Api) -> bool:

@@ -213,9 +213,7 @@ def test_every_command_does_what_the_page_says_in_its_order(reader: Reader, api:
             "exit"
         ):
             run = re.sub(r"-lead$", "", line.split()[-1].rpartition("=")[2])
-            eventually(
-                lambda run=run: not stop_delete.remaining(api, Named(run)), f"end of all that is {run}'s"
-            )
+            _until_gone(api, run)
         if "--volumes" in line or "delete pvc" in line:
             eventually(lambda: not stop_delete.claims_of(api, reader.job), "end of the claim")
     assert not reader.unnamed
@@ -299,3 +297,7 @@ def _said() -> tuple[list[re.Pattern[str]], str]:
                 )
             words += [one for one in texts if one]
     return patterns, "\n".join(words)
+
+
+def _until_gone(api: Api, run: str) -> None:
+    eventually(lambda: not stop_delete.remaining(api, Named(run)), f"end of all that is {run}'s")

@@ -20,13 +20,13 @@ from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import selecting
 from oarlock.engines.kubernetes.lifecycle import stop_delete
 from tests.support import soaking
+from tests.support.commands import Command
 from tests.support.kubernetes.driving import Named, state_of, written
+from tests.support.kubernetes.small import SMALL_WORDS, sets
 from tests.support.waiting import eventually
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
 DYING = Path(__file__).parents[1] / "support" / "kubernetes" / "dying.py"
-SMALL = ("--set", "roles.worker.cpu=20m", "--set", "roles.worker.memory=100Mi", "-n", "2")
-SMALL = (*SMALL, "--set", "kubernetes.claim=none", "--set", "limits.grace=1s")
+PAIR = (*SMALL_WORDS, "-n", "2", *sets("kubernetes.claim=none", "limits.grace=1s"))
 ENDLESS = 10**6
 
 
@@ -36,7 +36,7 @@ def program(tmp_path: Path) -> Path:
 
 
 def sending(name: str, program: Path) -> tuple[str, ...]:
-    return ("run", "--on", "kubernetes", "-d", "--name", name, *SMALL, str(program))
+    return ("run", "--on", "kubernetes", "-d", "--name", name, *PAIR, str(program))
 
 
 def dying(calls: int, *words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -116,10 +116,11 @@ def test_deleting_a_run(oarlock: Command, home: Path, api: Api, program: Path, e
             done = oarlock("attach", name)
             assert done.returncode == 0, (name, done.stdout + done.stderr)
         else:
-            eventually(
-                lambda name=name: not stop_delete.remaining(api, Named(name)),
-                f"end of {name}, left to Kubernetes",
-            )
+            _until_gone(api, name)
+
+
+def _until_gone(api: Api, name: str) -> None:
+    eventually(lambda: not stop_delete.remaining(api, Named(name)), f"end of {name}, left to Kubernetes")
 
 
 def _is_whole(api: Api, name: str) -> bool:

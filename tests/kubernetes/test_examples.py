@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,8 @@ from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import LEAD, selecting
 from tests.support import soaking, wheels
 from tests.support.clusters import Cluster
+from tests.support.commands import Command
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 STEPS = ("--steps", "100")
 # Every kind of object that a user with the role `edit` can make.

@@ -19,8 +19,10 @@ from oarlock.engines.kubernetes.claims import task_pod
 from oarlock.engines.kubernetes.lifecycle import stop_delete, submit
 from oarlock.job import job_file
 from oarlock.records.runs import RunFolder
+from tests.support.commands import SCRIPT
 from tests.support.kubernetes.driving import Named
-from tests.support.small_programs import SCRIPT, write
+from tests.support.kubernetes.small import SMALL_SETTINGS
+from tests.support.small_programs import write
 from tests.support.terminals import Terminal
 from tests.support.waiting import eventually
 
@@ -48,7 +50,7 @@ def run(place: Path, api: Api, cluster: Any) -> Iterator[RunFolder]:
     folder = place / "program"
     folder.mkdir()
     write(folder / "train.py", PROGRAM)
-    sets = [f"name={name}", "roles.worker.cpu=0.05", "roles.worker.memory=128Mi", "roles.worker.replicas=2"]
+    sets = [f"name={name}", *SMALL_SETTINGS, "roles.worker.replicas=2"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OARLOCK_HOME", str(place / "home"))
         patch.setenv("KUBECONFIG", str(cluster.user))
@@ -82,7 +84,7 @@ def test_each_task_has_its_own_pod_and_variables(oarlock: Any, run: RunFolder) -
 WITNESS = """
 import sys
 from oarlock.cli import main
-from oarlock.engines.kubernetes import websocket
+from oarlock.engines.kubernetes.api import websocket
 connected = websocket.connected
 
 def looked_at(*given):

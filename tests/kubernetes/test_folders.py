@@ -7,8 +7,6 @@ import gzip
 import hashlib
 import json
 import os
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +15,12 @@ from oarlock.engines.kubernetes.api.names import selecting
 from oarlock.engines.kubernetes.lifecycle import stop_delete
 from oarlock.program import bundle
 from oarlock.records import runs
+from tests.support.commands import Command
 from tests.support.folders import write
 from tests.support.kubernetes.driving import MEET, Named
+from tests.support.kubernetes.small import SMALL_WORDS, sets
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
-SMALL = (
-    "--set",
-    "roles.worker.cpu=100m",
-    "--set",
-    "roles.worker.memory=200Mi",
-    "--set",
-    "kubernetes.claim=none",
-)
+WITHOUT_CLAIM = (*SMALL_WORDS, *sets("kubernetes.claim=none"))
 PROGRAM = """
 import hashlib, os, pathlib
 here = pathlib.Path()
@@ -51,7 +43,7 @@ def test_a_folder_of_several_mebibytes_arrives_as_it_was(
     (folder / "run.sh").touch(mode=0o755)
     (folder / "secret.key").write_text("stays here")
     (folder / ".oarlockignore").write_text("*.key\n")
-    words = ("run", "--on", "kubernetes", "--name", "live-large", "-n", "2", *SMALL)
+    words = ("run", "--on", "kubernetes", "--name", "live-large", "-n", "2", *WITHOUT_CLAIM)
     done = oarlock(*words, "train.py", cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     for task in ("worker-0", "worker-1"):
@@ -110,7 +102,16 @@ def test_what_stays_here_is_in_no_object_and_a_program_that_misses_it_is_told(
     write(folder, "cloud.json", text=f'{{"type": "service_account", "private_key": "{CANARY}"}}')
     write(folder, ".gitignore", text="# data\n*.bin\n")
     write(folder, "train.py", text=MISSES)
-    words = ("run", "--on", "kubernetes", "--name", "live-misses", *SMALL, "--set", "limits.restarts=0")
+    words = (
+        "run",
+        "--on",
+        "kubernetes",
+        "--name",
+        "live-misses",
+        *WITHOUT_CLAIM,
+        "--set",
+        "limits.restarts=0",
+    )
     done = oarlock(*words, "train.py", cwd=folder)
     assert done.returncode == 1, done.stdout + done.stderr
     told = done.stdout + done.stderr

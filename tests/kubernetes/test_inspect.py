@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.test_verb_tensorboard import started
 
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
@@ -25,8 +24,10 @@ from oarlock.engines.kubernetes.lifecycle import stop_delete, submit
 from oarlock.errors import OarlockError
 from oarlock.job import job_file
 from oarlock.records.runs import RunFolder
+from tests.support.commands import SCRIPT, started
 from tests.support.kubernetes.driving import Named
-from tests.support.small_programs import SCRIPT, write
+from tests.support.kubernetes.small import SMALL_SETTINGS
+from tests.support.small_programs import write
 from tests.support.terminals import Terminal
 from tests.support.waiting import eventually
 
@@ -91,7 +92,7 @@ def _run(place: Path, api: Api, name: str, workers: int, wait: float, *more: str
     folder = place / name
     folder.mkdir()
     write(folder / "train.py", WRITING)
-    sets = [f"name={name}", "roles.worker.cpu=0.05", "roles.worker.memory=128Mi", f"env.WAIT={wait}"]
+    sets = [f"name={name}", *SMALL_SETTINGS, f"env.WAIT={wait}"]
     sets += [f"roles.worker.replicas={workers}", *more]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OARLOCK_HOME", str(place / "home"))
@@ -228,27 +229,31 @@ def test_a_client_that_is_asked_to_leave_takes_the_pod_along(training: RunFolder
 
 def test_the_pod_outlives_a_killed_client_only_by_its_deadline(training: RunFolder, api: Api) -> None:
     """As long as the client lives, it pushes the deadline on."""
+    lease = 10
     script = f"""
-        import time
-        from oarlock import runs
-        from oarlock.engines.kubernetes import inspecting
-        from oarlock.engines.kubernetes.api import Api
-        from oarlock.engines.kubernetes.storepod import Purpose
-        api, purpose = Api(), Purpose("inspect", inspecting.IDLE)
-        with inspecting.beside(api, runs.find({training.name!r}), purpose, lease=10) as pod:
+        import threading
+        from oarlock.engines.kubernetes.api.client import Api
+        from oarlock.engines.kubernetes.claims import claim_session
+        from oarlock.engines.kubernetes.claims.claim_pod import Purpose
+        from oarlock.records import runs
+        api, purpose = Api(), Purpose("inspect", claim_session.IDLE)
+        with claim_session.beside(api, runs.find({training.name!r}), purpose, lease={lease}) as pod:
             print(pod, flush=True)
-            time.sleep(15)
-            inspecting.require(api, pod)
-            print("still there", flush=True)
-            time.sleep(100)
+            threading.Event().wait()
     """
     path = Path(os.environ["OARLOCK_HOME"]) / "looking.py"
     write(path, script)
     with started(sys.executable, path) as client:
         assert client.stdout is not None
-        assert client.stdout.readline().startswith(training.name)
-        assert client.stdout.readline() == "still there\n"
-        assert _left(api, training.name)
+        pod = client.stdout.readline().strip()
+        job = api.get("Pod", pod)["metadata"]["ownerReferences"][0]["name"]
+
+        def deadline() -> int:
+            return int(api.get("Job", job)["spec"]["activeDeadlineSeconds"])
+
+        # The client adds a lease to the Job's age, so by then the first deadline has passed.
+        eventually(lambda: deadline() > 2 * lease, "a deadline beyond the first lease", 90)
+        claim_session.require(api, pod)
         client.kill()
     eventually(lambda: not _left(api, training.name), "end of what a killed client left", 90)
 

@@ -116,7 +116,7 @@ class Peer(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        subject = dict(pair for [pair] in self.connection.getpeercert()["subject"])  # type: ignore[attr-defined]
+        subject = dict(pair for [pair] in self.connection.getpeercert()["subject"])
         said = json.dumps({"status": {"userInfo": {"username": subject["commonName"]}}}).encode()
         self.send_response(201)
         self.send_header("Content-Length", str(len(said)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,10 +12,10 @@ import pytest
 
 from oarlock.records import runs
 from tests.support.clusters import Cluster
+from tests.support.commands import SCRIPT, Command
+from tests.support.kubernetes.small import SMALL_WORDS
 from tests.support.waiting import eventually
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
-OARLOCK = Path(sys.executable).with_name("oarlock")
 COUNT = 1500
 LINES = f"""
 import time
@@ -35,7 +34,7 @@ class Reader:
         self.path = path
         with path.open("wb") as out:
             self.process = subprocess.Popen(
-                [OARLOCK, "logs", "-f", name], stdout=out, stderr=subprocess.STDOUT
+                [SCRIPT, "logs", "-f", name], stdout=out, stderr=subprocess.STDOUT
             )
 
     def lines(self, task: str) -> list[str]:
@@ -70,7 +69,7 @@ def test_each_line_comes_once_whatever_restarts(
     ended.append("live-lines")
     program = tmp_path / "train.py"
     program.write_text(LINES)
-    words = ("--set", "roles.worker.cpu=100m", "--set", "roles.worker.memory=200Mi", "-n", "2")
+    words = (*SMALL_WORDS, "-n", "2")
     assert (
         oarlock("run", "--on", "kubernetes", "-d", "--name", "live-lines", *words, str(program)).returncode
         == 0

@@ -6,10 +6,9 @@ import json
 import os
 import socket
 import socketserver
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -33,11 +32,12 @@ from oarlock.errors import OarlockError
 from oarlock.records import runs
 from tests.kubernetes.test_users import as_user
 from tests.support.clusters import Cluster
+from tests.support.commands import Command
 from tests.support.kubernetes.driving import Named, unused, written
+from tests.support.kubernetes.small import SMALL_WORDS, sets
 from tests.support.waiting import eventually
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
-SMALL = ("--set", "roles.worker.cpu=50m", "--set", "roles.worker.memory=100Mi", "--set", "limits.grace=1s")
+HASTY = (*SMALL_WORDS, *sets("limits.grace=1s"))
 NO_CLAIM = ("--set", "kubernetes.claim=none")
 ON = ("run", "--on", "kubernetes", "-d")
 ENDLESS = "import time\nwhile True:\n    time.sleep(1)\n"
@@ -75,7 +75,7 @@ def test_a_claim_that_is_not_oarlocks_is_refused(
     planned = oarlock("plan", str(program))
     assert planned.returncode == 1
     assert f"claim {claim} exists and is not Oarlock's" in planned.stdout
-    refused = oarlock(*ON, "--name", "live-foreign", *SMALL, str(program))
+    refused = oarlock(*ON, "--name", "live-foreign", *HASTY, str(program))
     assert refused.returncode == 2
     assert f"claim {claim} exists and is not Oarlock's" in refused.stderr
     assert f"--set kubernetes.claim={claim}" in refused.stderr
@@ -85,7 +85,7 @@ def test_a_claim_that_is_not_oarlocks_is_refused(
     assert (now["uid"], now["labels"]) == (before["metadata"]["uid"], made["labels"])
     assert "deletionTimestamp" not in now
     ended.append("live-meant")
-    meant = oarlock(*ON, "--name", "live-meant", "--set", f"kubernetes.claim={claim}", *SMALL, str(program))
+    meant = oarlock(*ON, "--name", "live-meant", "--set", f"kubernetes.claim={claim}", *HASTY, str(program))
     assert meant.returncode == 0, meant.stderr
 
 
@@ -93,18 +93,18 @@ def test_a_claim_of_another_job_or_of_another_user_is_refused(
     oarlock: Command, api: Api, program: Path, claim: str, other: dict[str, str], ended: list[str]
 ) -> None:
     ended.append("live-theirs")
-    assert oarlock(*ON, "--name", "live-theirs", *SMALL, str(program), env=other).returncode == 0
+    assert oarlock(*ON, "--name", "live-theirs", *HASTY, str(program), env=other).returncode == 0
     assert api.get("PersistentVolumeClaim", claim)["metadata"]["annotations"][OWNER] == OTHER_USER
-    refused = oarlock(*ON, "--name", "live-mine", *SMALL, str(program))
+    refused = oarlock(*ON, "--name", "live-mine", *HASTY, str(program))
     assert refused.returncode == 2
     assert f"claim {claim} exists and is {OTHER_USER}'s, and you are {OUR_USER}" in refused.stderr
     taken = ("--set", "name=prog-another", "--set", f"kubernetes.claim.name={claim}")
-    refused = oarlock(*ON, "--name", "live-mine", *SMALL, *taken, str(program), env=other)
+    refused = oarlock(*ON, "--name", "live-mine", *HASTY, *taken, str(program), env=other)
     assert f"claim {claim} exists and is that of job {claim}" in refused.stderr
     # The same person at a third machine.
     ended.append("live-again")
     third = {**other, "OARLOCK_HOME": f"{other['OARLOCK_HOME']}-3"}
-    again = oarlock(*ON, "--name", "live-again", *SMALL, str(program), env=third)
+    again = oarlock(*ON, "--name", "live-again", *HASTY, str(program), env=third)
     assert again.returncode == 0, again.stderr
     # Who has deleted a colleague's run has not deleted what it has saved.
     assert oarlock("delete", "--force", "live-theirs", env=other).returncode == 0
@@ -118,7 +118,7 @@ def test_a_later_run_of_the_same_name_is_somebody_elses(
     oarlock: Command, api: Api, program: Path, other: dict[str, str], ended: list[str]
 ) -> None:
     ended.append("live-nightly")
-    words = (*ON, "--name", "live-nightly", *NO_CLAIM, *SMALL, str(program))
+    words = (*ON, "--name", "live-nightly", *NO_CLAIM, *HASTY, str(program))
     assert oarlock(*words).returncode == 0
     stop_delete.delete(api, Named("live-nightly"), now=True, patience=60)  # as its ttl would
     assert oarlock(*words, env=other).returncode == 0
@@ -173,7 +173,7 @@ def test_a_context_that_leads_elsewhere_is_refused(
 ) -> None:
     """The other address is of the same API server: without the look at it all of these would work."""
     ended.append("live-moved")
-    assert oarlock(*ON, "--name", "live-moved", *NO_CLAIM, *SMALL, str(program)).returncode == 0
+    assert oarlock(*ON, "--name", "live-moved", *NO_CLAIM, *HASTY, str(program)).returncode == 0
     before = running(api, "live-moved")
     config = json.loads(cluster.user.read_text())
     server = config["clusters"][0]["cluster"]["server"]
@@ -228,7 +228,7 @@ def test_a_record_of_an_earlier_version_is_known_by_when_it_was_made(
     oarlock: Command, api: Api, program: Path, ended: list[str]
 ) -> None:
     ended.append("live-early")
-    assert oarlock(*ON, "--name", "live-early", *NO_CLAIM, *SMALL, str(program)).returncode == 0
+    assert oarlock(*ON, "--name", "live-early", *NO_CLAIM, *HASTY, str(program)).returncode == 0
     for kind in stop_delete.KINDS:
         for found in api.all(kind, selecting("live-early")):
             api.change(kind, found, {"metadata": {"labels": {ID: None}}})
@@ -255,7 +255,7 @@ def test_what_is_sent_again_is_the_same_run(
     """New Jobs, the same id: another machine's record goes on, too."""
     ended.append("live-resent")
     failing = written(tmp_path / "failing", "raise SystemExit(3)\n")
-    words = (*NO_CLAIM, *SMALL, "--set", "limits.restarts=0", str(failing))
+    words = (*NO_CLAIM, *HASTY, "--set", "limits.restarts=0", str(failing))
     oarlock("run", "--on", "kubernetes", "--name", "live-resent", *words)
     assert oarlock("status", "live-resent", env=other).stdout.startswith("live-resent failed")
     before = lead_of(api, "live-resent")["metadata"]
@@ -285,7 +285,7 @@ def test_one_command_deletes_all_runs_of_a_job_with_their_claim(
 ) -> None:
     program = written(tmp_path / "short", "print('done')\n")
     for name in ("live-one", "live-two"):
-        done = oarlock("run", "--on", "kubernetes", "--name", name, *SMALL, str(program))
+        done = oarlock("run", "--on", "kubernetes", "--name", name, *HASTY, str(program))
         assert done.returncode == 0, done.stderr
     refused = oarlock("delete", "--volumes", "live-one")
     assert refused.returncode == 1
@@ -336,7 +336,7 @@ def test_a_pod_that_is_replaced_keeps_the_finalizers_of_others(
     oarlock: Command, api: Api, program: Path, ended: list[str]
 ) -> None:
     ended.append("live-kept")
-    words = (*NO_CLAIM, *SMALL, "-n", "2", str(program))
+    words = (*NO_CLAIM, *HASTY, "-n", "2", str(program))
     assert oarlock(*ON, "--name", "live-kept", *words).returncode == 0
     [pod] = eventually(lambda: api.all("Pod", f"{selecting('live-kept')},!{LEAD}"), "the second pod")
     name = pod["metadata"]["name"]

@@ -19,7 +19,8 @@ import pytest
 
 from oarlock.engines.kubernetes.api.client import Api
 from tests.support.clusters import Cluster
-from tests.support.kubernetes.driving import MEET, SMALL, Driver, Named, all_complete, driving, pods_of
+from tests.support.kubernetes.driving import MEET, Driver, Named, all_complete, driving, pods_of
+from tests.support.kubernetes.small import SMALL
 
 PAIR = {"worker": {"replicas": 2, **SMALL}}
 BLOCK = """\
@@ -137,7 +138,7 @@ def test_a_pod_that_is_still_installing_leaves_when_asked(driver: Driver, api: A
     with socket.create_server((host, 0)) as silent:  # an index that never answers
         silent.settimeout(60)
         index = {"PIP_INDEX_URL": f"http://{host}:{silent.getsockname()[1]}/simple", "PIP_TRUSTED_HOST": host}
-        fields = {"roles": {"worker": SMALL}, "pip": ["tiny"], "limits": {"grace": "10m"}}
+        fields: dict[str, Any] = {"roles": {"worker": SMALL}, "pip": ["tiny"], "limits": {"grace": "10m"}}
         folder = driver.job("print('never')", env={**index, "PIP_TIMEOUT": "600"}, **fields)
         run = driver.start(folder, "-d").succeed()
         with silent.accept()[0]:

@@ -18,9 +18,11 @@ from oarlock.engines.kubernetes.api.names import JOB, MANAGED
 from oarlock.engines.kubernetes.plan import quota_use
 from tests.support.kubernetes import spaces
 from tests.support.kubernetes.causes import plain_pod
-from tests.support.small_programs import eventually, write
+from tests.support.kubernetes.small import sets
+from tests.support.small_programs import write
+from tests.support.waiting import eventually
 
-SMALL = ("--set", "name=tool-plan", "--set", "roles.worker.memory=192Mi", "--set", "roles.worker.cpu=0.25")
+PLANNED = sets("name=tool-plan", "roles.worker.memory=192Mi", "roles.worker.cpu=0.25")
 TOP = {
     *("run", "objects", "groups", "total", "claims", "program", "pip", "network"),
     *("cluster", "unreachable", "ok"),
@@ -61,7 +63,7 @@ def quota(space: Api) -> Iterator[Any]:
 
 
 def test_it_tells_what_would_be_created_and_that_it_fits(oarlock: Any, program: None, api: Api) -> None:
-    done = oarlock("plan", "-n", "3", *SMALL, "--set", "pip=six==1.16.0", "--json", "train.py")
+    done = oarlock("plan", "-n", "3", *PLANNED, "--set", "pip=six==1.16.0", "--json", "train.py")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert set(told) == TOP
@@ -88,7 +90,7 @@ def test_it_tells_what_would_be_created_and_that_it_fits(oarlock: Any, program: 
 
 def test_it_tells_where_an_image_comes_from(oarlock: Any, program: None) -> None:
     def images(*words: str) -> list[tuple[str, str]]:
-        told = json.loads(oarlock("plan", *SMALL, *words, "--json", "train.py").stdout)
+        told = json.loads(oarlock("plan", *PLANNED, *words, "--json", "train.py").stdout)
         return [(one["image"], one["image_from"]) for one in told["groups"]]
 
     assert images("--set", "kubernetes.image=busybox") == [("busybox", "job")]
@@ -101,19 +103,19 @@ def test_it_tells_where_an_image_comes_from(oarlock: Any, program: None) -> None
 
 def test_it_says_what_the_network_of_a_node_means(oarlock: Any, program: None, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("program: train.py\nkubernetes: {pod: {hostNetwork: true}}\n")
-    shown = oarlock("plan", *SMALL, "job.yaml").stdout
+    shown = oarlock("plan", *PLANNED, "job.yaml").stdout
     assert "pods of lead listen on their nodes' own addresses: port 7077" in shown
     assert "NetworkPolicy does not apply" in shown
-    told = json.loads(oarlock("plan", *SMALL, "--json", "job.yaml").stdout)
+    told = json.loads(oarlock("plan", *PLANNED, "--json", "job.yaml").stdout)
     assert [group["host_network"] for group in told["groups"]] == [True]
-    assert "hostNetwork" not in oarlock("plan", *SMALL, "train.py").stdout
+    assert "hostNetwork" not in oarlock("plan", *PLANNED, "train.py").stdout
 
 
 def test_a_quota_that_is_too_small_is_told_resource_by_resource(
     oarlock: Any, program: None, quota: Any, space: Api
 ) -> None:
     quota(pods="2", requests_memory="1Gi", count_jobs_batch="2", requests_storage="20Gi")
-    words = ("--namespace", space.namespace, *SMALL)
+    words = ("--namespace", space.namespace, *PLANNED)
     done = oarlock("plan", "-n", "3", *words, "--json", "train.py")
     assert done.returncode == 1, done.stderr
     told = json.loads(done.stdout)
@@ -135,7 +137,7 @@ def test_a_quota_that_is_too_small_is_told_resource_by_resource(
 
 def test_what_fits_to_the_byte_fits(oarlock: Any, program: None, quota: Any, space: Api) -> None:
     quota(requests_memory="768Mi", limits_memory="805306368", requests_cpu="750m")
-    words = ("--namespace", space.namespace, *SMALL, "--json")
+    words = ("--namespace", space.namespace, *PLANNED, "--json")
     done = oarlock("plan", "-n", "3", *words, "train.py")
     assert done.returncode == 0, done.stdout
     assert {room["resource"] for room in json.loads(done.stdout)["cluster"]["quotas"]} == {
@@ -154,7 +156,7 @@ def test_a_limit_range_refuses_in_one_line(oarlock: Any, program: None, space: A
     large = plain_pod("large", container={"resources": {"limits": {"memory": "1Gi"}}})
     try:
         eventually(lambda: space.http.post(path, json=large).status_code == 403, "a limit that is in force")
-        done = oarlock("plan", "--namespace", space.namespace, *SMALL, "--json", "train.py")
+        done = oarlock("plan", "--namespace", space.namespace, *PLANNED, "--json", "train.py")
     finally:
         space.delete("LimitRange", "low")
     assert done.returncode == 1
@@ -165,7 +167,7 @@ def test_a_limit_range_refuses_in_one_line(oarlock: Any, program: None, space: A
 
 
 def test_pod_security_refuses_in_one_line(oarlock: Any, program: None) -> None:
-    done = oarlock("plan", *SMALL, "--set", "kubernetes.pod={hostNetwork: true}", "train.py")
+    done = oarlock("plan", *PLANNED, "--set", "kubernetes.pod={hostNetwork: true}", "train.py")
     assert done.returncode == 1
     assert "pod of lead: refused: " in done.stdout
     assert "Pod Security restricted" in done.stdout
@@ -174,7 +176,7 @@ def test_pod_security_refuses_in_one_line(oarlock: Any, program: None) -> None:
 
 def test_claims_are_new_or_there_or_missing(oarlock: Any, program: None, api: Api) -> None:
     def claims(*words: str) -> tuple[int, list[str], list[str]]:
-        done = oarlock("plan", *SMALL, *words, "--json", "train.py")
+        done = oarlock("plan", *PLANNED, *words, "--json", "train.py")
         told = json.loads(done.stdout)
         return done.returncode, [one["state"] for one in told["claims"]], told["objects"]
 
@@ -208,7 +210,7 @@ def test_a_name_that_is_taken_is_told(oarlock: Any, program: None, space: Api) -
         }
     )
     try:
-        done = oarlock("plan", "--namespace", space.namespace, "--name", "tool-taken", *SMALL, "train.py")
+        done = oarlock("plan", "--namespace", space.namespace, "--name", "tool-taken", *PLANNED, "train.py")
     finally:
         space.delete("Job", "tool-taken-lead")
     assert done.returncode == 1
@@ -222,12 +224,12 @@ def test_without_a_cluster_the_rest_is_shown(
     away.write_text(cluster.user.read_text().replace("10.240.0.1:6443", "127.0.0.1:1"))
     for place in (away, tmp_path / "none"):
         monkeypatch.setenv("KUBECONFIG", str(place))
-        done = oarlock("plan", *SMALL, "--set", "network=private", "train.py")
+        done = oarlock("plan", *PLANNED, "--set", "network=private", "train.py")
         assert (done.returncode, done.stderr) == (0, "")
         assert "private changes nothing here: a pod has a network of its own anyway" in done.stdout
         assert "Job/tool-plan-xxxx-lead" in done.stdout
         assert done.stdout.splitlines()[-1].startswith("without the cluster's part: ")
-        told = json.loads(oarlock("plan", *SMALL, "--json", "train.py").stdout)
+        told = json.loads(oarlock("plan", *PLANNED, "--json", "train.py").stdout)
         assert (set(told), told["cluster"], told["ok"]) == (TOP, None, True)
         assert told["unreachable"]
 
@@ -236,7 +238,7 @@ def test_a_viewer_is_told_what_is_missing(
     oarlock: Any, program: None, cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(cluster.folder / "view.kubeconfig"))
-    done = oarlock("plan", "-n", "2", *SMALL, "train.py")
+    done = oarlock("plan", "-n", "2", *PLANNED, "train.py")
     assert done.returncode == 1
     assert "you may not create pods in namespace team" in done.stdout
     assert "you may not create jobs.batch in namespace team" in done.stdout
@@ -269,7 +271,7 @@ def _pod(**spec: Any) -> dict[str, Any]:
 
 def test_what_is_limited_is_requested_too() -> None:
     usage = quota_use.of_pod(_pod())
-    assert (usage["requests.memory"], usage["limits.memory"], usage["cpu"]) == (2**30, 2**30, 1)
+    assert [usage[name] for name in ("requests.memory", "limits.memory", "cpu")] == [2**30, 2**30, 1]
     assert "limits.cpu" not in usage
 
 

@@ -15,13 +15,14 @@ import pytest
 from oarlock.engines.kubernetes.api.client import Api
 from tests.support.clusters import Cluster
 from tests.support.kubernetes.driving import TORCH, Started, all_complete, driving, nodes_of, pods_of
+from tests.support.kubernetes.small import SMALL
 
 PROGRAMS = Path(__file__).parent / "programs"
 PYTHON = f"python:{sys.version_info.major}.{sys.version_info.minor}-slim"
 TENSORFLOW = f"tensorflow/tensorflow:{metadata.version('tensorflow-cpu')}"
-SMALL = {"cpu": 0.05, "memory": "1500Mi"}
-PAIR = {"worker": {"replicas": 2, **SMALL}}
-SERVED = dict.fromkeys(("chief", "worker", "ps", "evaluator"), SMALL)
+ROOMY = {**SMALL, "memory": "1500Mi"}  # for a framework
+PAIR = {"worker": {"replicas": 2, **ROOMY}}
+SERVED = dict.fromkeys(("chief", "worker", "ps", "evaluator"), ROOMY)
 PATIENCE = 300.0  # seconds; 14 processes import their frameworks on two cores
 
 

@@ -24,8 +24,11 @@ from oarlock.engines.kubernetes.claims import claim_pod
 from oarlock.engines.kubernetes.lifecycle import submit
 from oarlock.job import job_file
 from oarlock.records.runs import RunFolder
-from tests.support.small_programs import SCRIPT, eventually, write
+from tests.support.commands import SCRIPT
+from tests.support.kubernetes.small import SMALL_SETTINGS
+from tests.support.small_programs import write
 from tests.support.terminals import Terminal
+from tests.support.waiting import eventually
 
 KINDS = ("Job", "Pod", "Service", "ConfigMap", "Secret", "NetworkPolicy")
 SHAPE = {
@@ -62,7 +65,7 @@ def _start(place: Path, api: Api, name: str, **env: str) -> RunFolder:
     folder = place / name
     folder.mkdir()
     write(folder / "train.py", PROGRAM)
-    sets = [f"name={name}", "roles.worker.cpu=0.05", "roles.worker.memory=128Mi"]
+    sets = [f"name={name}", *SMALL_SETTINGS]
     sets += [f"env.{key}={value}" for key, value in env.items()]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OARLOCK_HOME", str(place / "home"))

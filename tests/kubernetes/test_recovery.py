@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,11 +10,11 @@ import pytest
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import LEAD, selecting
 from oarlock.records import runs
+from tests.support.commands import Command
 from tests.support.kubernetes.driving import until_stepping, written
+from tests.support.kubernetes.small import SMALL_WORDS, start_detached
 from tests.support.waiting import eventually
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
-SMALL = ("--set", "roles.worker.cpu=100m", "--set", "roles.worker.memory=200Mi")
 LONG = 120  # seconds: Kubernetes lets those wait that it starts again
 STEPS = """
 import signal, sys, time, oarlock
@@ -49,13 +47,6 @@ def program(tmp_path: Path) -> Path:
     return written(tmp_path / "program", STEPS)
 
 
-def start(oarlock: Command, name: str, program: Path, last: int) -> None:
-    """It ends in the generation `last`, after 40 steps."""
-    words = ("run", "--on", "kubernetes", "-d", "--name", name, "-n", "2", *SMALL)
-    done = oarlock(*words, str(program), str(last))
-    assert done.returncode == 0, done.stderr
-
-
 def leader(api: Api, name: str) -> str:
     return str(api.all("Pod", f"{selecting(name)},{LEAD}=true")[0]["metadata"]["name"])
 
@@ -68,7 +59,7 @@ def test_pods_that_are_deleted_come_back_and_the_run_ends_well(
     oarlock: Command, api: Api, program: Path, ended: list[str]
 ) -> None:
     ended.append("live-pods")
-    start(oarlock, "live-pods", program, last=3)
+    start_detached(oarlock, "live-pods", program, "3")
     until_stepping(runs.find("live-pods"), 1)
     api.delete("Pod", follower(api, "live-pods"))
     until_stepping(runs.find("live-pods"), 2, seconds=LONG)
@@ -90,7 +81,7 @@ def test_pods_that_are_deleted_come_back_and_the_run_ends_well(
 
 def test_stop_keeps_the_run_for_resume(oarlock: Command, api: Api, program: Path, ended: list[str]) -> None:
     ended.append("live-stop")
-    start(oarlock, "live-stop", program, last=2)
+    start_detached(oarlock, "live-stop", program, "2")
     until_stepping(runs.find("live-stop"), 1)
     done = oarlock("stop", "live-stop")
     assert done.returncode == 0, done.stderr
@@ -112,7 +103,7 @@ def test_an_agent_that_ends_inside_its_pod_is_started_again(
     from oarlock.engines.kubernetes.api import pod_exec
 
     ended.append("live-agent")
-    start(oarlock, "live-agent", program, last=3)
+    start_detached(oarlock, "live-agent", program, "3")
     until_stepping(runs.find("live-agent"), 1)
     words = ["python3", "-c", "import os; os.kill(1, 15)"]
     pod_exec.run(api, follower(api, "live-agent"), words)
@@ -135,7 +126,7 @@ def test_an_agent_that_ends_inside_its_pod_is_started_again(
 
 def test_stacks_come_from_every_pod(oarlock: Command, api: Api, program: Path, ended: list[str]) -> None:
     ended.append("live-stacks")
-    start(oarlock, "live-stacks", program, last=2)
+    start_detached(oarlock, "live-stacks", program, "2")
     until_stepping(runs.find("live-stacks"), 1)
     done = oarlock("stacks", "--json", "live-stacks")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -154,7 +145,7 @@ def test_a_task_that_runs_out_of_memory_is_told_so(
 ) -> None:
     ended.append("live-memory")
     program = written(tmp_path / "program", "hog = [bytearray(b'x' * 50_000_000) for _ in range(20)]\n")
-    words = ("run", "--on", "kubernetes", "--name", "live-memory", *SMALL, "--set", "limits.restarts=0")
+    words = ("run", "--on", "kubernetes", "--name", "live-memory", *SMALL_WORDS, "--set", "limits.restarts=0")
     done = oarlock(*words, str(program))
     assert done.returncode == 137
     assert "worker-0: killed because memory ran out: use smaller batches" in done.stderr
@@ -169,7 +160,7 @@ def test_a_side_car_that_never_ends_does_not_keep_the_run(
     quit = "'import signal, time; signal.signal(15, lambda *_: exit(0)); time.sleep(9999)'"
     side_car = f"{{name: proxy, image: 'python:3.11-slim', command: [python3, -c, {quit}], {security}}}"
     pod = ("--set", f"kubernetes.pod.containers=[{side_car}]")
-    words = ("run", "--on", "kubernetes", "--name", "live-side-car", "-n", "2", *SMALL, *pod)
+    words = ("run", "--on", "kubernetes", "--name", "live-side-car", "-n", "2", *SMALL_WORDS, *pod)
     done = oarlock(*words, str(program))
     assert done.returncode == 0, done.stdout + done.stderr
     eventually(lambda: not api.all("Pod", selecting("live-side-car")), "end of the pods")
@@ -188,7 +179,7 @@ def test_a_failed_run_is_gone_on_with(oarlock: Command, tmp_path: Path, ended: l
         "live-again",
         "-n",
         "2",
-        *SMALL,
+        *SMALL_WORDS,
         "--set",
         "limits.restarts=0",
     )

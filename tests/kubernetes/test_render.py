@@ -17,9 +17,10 @@ import yaml
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.manifests import yaml_file
 from oarlock.job import job_file
-from tests.support.small_programs import eventually, write
+from tests.support.kubernetes.small import SMALL_WORDS
+from tests.support.small_programs import write
+from tests.support.waiting import eventually
 
-SMALL = ("--set", "roles.worker.cpu=0.05", "--set", "roles.worker.memory=128Mi")
 KINDS = ("Job", "Pod", "Service", "ConfigMap", "Secret", "NetworkPolicy")
 Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -81,7 +82,7 @@ def test_a_viewer_can_render(oarlock: Any, cluster: Any, tmp_path: Path, monkeyp
 def test_what_cannot_be_rendered_is_one_line(oarlock: Any, tmp_path: Path) -> None:
     write(tmp_path / "train.py", "print('hello')")
     for words, said in (
-        (("--name", "No_Name", "train.py"), "no name for a run: 'No_Name'"),
+        (("--name", "No_Name", "train.py"), "invalid run name 'No_Name'"),
         (("nowhere.py",), "nowhere.py"),
         (("--namespace", "Not OK", "train.py"), "namespace"),
     ):
@@ -152,7 +153,7 @@ def test_it_trains_to_the_end_and_its_comment_removes_it(
         print("rank", me.rank, "of", me.world)
     """
     write(tmp_path / "train.py", program)
-    words = ("-n", "2", "--name", "tool-rendered", "--set", "name=tool-render", *SMALL)
+    words = ("-n", "2", "--name", "tool-rendered", "--set", "name=tool-render", *SMALL_WORDS)
     done = oarlock("render", *words, "train.py")
     assert done.returncode == 0, done.stderr
     told = dict(re.findall(r"^# (start|follow|remove) +(kubectl [^#\n]*)", done.stdout, re.MULTILINE))

@@ -15,7 +15,6 @@ from oarlock.engines.kubernetes.api.names import RUN, Object, selecting
 from oarlock.engines.kubernetes.lifecycle.stop_delete import KINDS
 from tests.support.clusters import Cluster
 from tests.support.kubernetes.driving import (
-    SMALL,
     Driver,
     Started,
     all_complete,
@@ -25,6 +24,7 @@ from tests.support.kubernetes.driving import (
     running,
 )
 from tests.support.kubernetes.intruder import call_all, told, visiting
+from tests.support.kubernetes.small import SMALL
 from tests.support.waiting import eventually
 
 PAIR = {"worker": {"replicas": 2, **SMALL}}

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,8 +17,8 @@ from oarlock.engines.kubernetes.lifecycle import stop_delete
 from oarlock.records import runs
 from tests.support import soaking
 from tests.support.clusters import Cluster
+from tests.support.commands import Command
 from tests.support.kubernetes.driving import (
-    SMALL,
     TORCH,
     Driver,
     Named,
@@ -29,9 +28,9 @@ from tests.support.kubernetes.driving import (
     until_all_step,
     unused,
 )
+from tests.support.kubernetes.small import SMALL
 from tests.support.waiting import eventually
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
 SIZES = [2, 4, 1, 3] if soaking.IS_SOAK else [2, 1, 3]
 # After how many calls a client that scales is killed. -1 is between asking the leader and changing the Job.
 POINTS = range(20) if soaking.IS_SOAK else (1, -1, 1000)

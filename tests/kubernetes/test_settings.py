@@ -21,7 +21,6 @@ from tests.support.clusters import Cluster
 from tests.support.kubernetes.causes import plain_pod
 from tests.support.kubernetes.driving import (
     MEET,
-    SMALL,
     Driver,
     Started,
     all_complete,
@@ -31,6 +30,7 @@ from tests.support.kubernetes.driving import (
     pods_of,
     unused,
 )
+from tests.support.kubernetes.small import SMALL
 from tests.support.waiting import eventually
 
 IMAGE = f"python:{sys.version_info.major}.{sys.version_info.minor}-slim"

@@ -12,7 +12,8 @@ import pytest
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import LEAD, selecting
 from tests.support.clusters import Cluster
-from tests.support.kubernetes.driving import SMALL, Driver, driving
+from tests.support.kubernetes.driving import Driver, driving
+from tests.support.kubernetes.small import SMALL
 from tests.support.stores import BUCKET, SAVES, Store, complete, needs_store, newest, state_after
 from tests.support.waiting import eventually
 

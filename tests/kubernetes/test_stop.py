@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from oarlock.engines.kubernetes.api.client import Api
 from tests.support.clusters import Cluster
-from tests.support.kubernetes.driving import (
-    SMALL,
-    Driver,
-    Named,
-    Started,
-    driving,
-    refreshed,
-    until_all_step,
-)
+from tests.support.kubernetes.driving import Driver, Named, Started, driving, refreshed, until_all_step
+from tests.support.kubernetes.small import SMALL
 from tests.support.waiting import eventually
 
 # Longer than `stop --now` waits for the end.
-JOB = {
+JOB: dict[str, Any] = {
     "roles": {"worker": {"replicas": 2, **SMALL}},
     "limits": {"restarts": 0, "grace": "10m"},
 }

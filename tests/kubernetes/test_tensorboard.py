@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.test_verb_tensorboard import event_file, started, tags_at
 
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import selecting
@@ -20,8 +19,11 @@ from oarlock.engines.kubernetes.lifecycle import stop_delete, submit
 from oarlock.engines.shared import tensorboard_process
 from oarlock.job import job_file
 from oarlock.records.runs import RunFolder
+from tests.support.commands import SCRIPT, started
+from tests.support.event_files import event_file, tags_at
 from tests.support.kubernetes.driving import Named
-from tests.support.small_programs import SCRIPT, write
+from tests.support.kubernetes.small import SMALL_SETTINGS
+from tests.support.small_programs import write
 from tests.support.waiting import eventually
 
 PROGRAM = """
@@ -33,7 +35,7 @@ PROGRAM = """
 # The command line itself, but for an interpreter in the pod that has no packages.
 WITHOUT_IT = """
 from oarlock.cli import main
-from oarlock.engines import board
+from oarlock.engines.shared import tensorboard_process as board
 words = board.words
 board.words = lambda python, *rest: [python, "-I", "-S", *words(python, *rest)[1:]]
 main()
@@ -58,7 +60,7 @@ def run(place: Path, api: Api) -> Iterator[RunFolder]:
     folder.mkdir()
     write(folder / "train.py", PROGRAM)
     (folder / "written").write_bytes(event_file("scalar-loss"))
-    sets = [f"name={name}", "roles.worker.cpu=0.05", "roles.worker.memory=128Mi"]
+    sets = [f"name={name}", *SMALL_SETTINGS]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OARLOCK_HOME", str(place / "home"))
         run = submit.start(job_file.load("train.py", sets=sets, cwd=folder), name, api)

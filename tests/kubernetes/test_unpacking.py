@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Generator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import pytest
 from oarlock.engines.kubernetes.api import pod_exec
 from oarlock.engines.kubernetes.claims import pull_claims, tar_receiver, tar_sender
 from oarlock.engines.shared import specs
+from oarlock.engines.shared.pull_result import Pulled
 from oarlock.errors import OarlockError
 from oarlock.job.model import Job
 from oarlock.records import runs
@@ -168,7 +170,7 @@ class _Process:
             try:
                 assert sender.stdout
                 assert sender.stderr
-                yield from iter(lambda: sender.stdout.read1(1 << 16), b"")  # type: ignore[union-attr]
+                yield from iter(partial(os.read, sender.stdout.fileno(), 1 << 16), b"")
                 self.stderr = sender.stderr.read()
                 self.code = sender.wait()
             finally:
@@ -191,7 +193,7 @@ def pulled_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return record
 
 
-def _pull(record: Path) -> pull_claims.Pulled:
+def _pull(record: Path) -> Pulled:
     return pull_claims.fetch(None, runs.RunFolder(record), ["model"], record, lambda *_: None, replaces=True)  # type: ignore[arg-type]
 
 

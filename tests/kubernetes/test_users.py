@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,11 +13,12 @@ from oarlock.engines.kubernetes.api.names import selecting
 from oarlock.engines.kubernetes.lifecycle import stop_delete
 from oarlock.records import runs
 from tests.support.clusters import Cluster
+from tests.support.commands import Command
 from tests.support.kubernetes.driving import Named, written
+from tests.support.kubernetes.small import SMALL_WORDS
 from tests.support.waiting import eventually
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
-SMALL = ("--set", "roles.worker.cpu=100m", "--set", "roles.worker.memory=200Mi", "-n", "2")
+PAIR = (*SMALL_WORDS, "-n", "2")
 
 STEPS = """
 import time, oarlock
@@ -58,7 +57,7 @@ def test_view_can_watch_a_run_but_not_touch_it(
 ) -> None:
     ended.append("live-watched")
     assert (
-        oarlock("run", "--on", "kubernetes", "-d", "--name", "live-watched", *SMALL, str(program)).returncode
+        oarlock("run", "--on", "kubernetes", "-d", "--name", "live-watched", *PAIR, str(program)).returncode
         == 0
     )
     viewer = as_user(cluster, "view", tmp_path / "viewer")
@@ -82,7 +81,7 @@ def test_another_editor_takes_a_run_over_from_another_machine(
 ) -> None:
     ended.append("live-shared")
     assert (
-        oarlock("run", "--on", "kubernetes", "-d", "--name", "live-shared", *SMALL, str(program)).returncode
+        oarlock("run", "--on", "kubernetes", "-d", "--name", "live-shared", *PAIR, str(program)).returncode
         == 0
     )
     other = as_user(cluster, "edit2", tmp_path / "other")

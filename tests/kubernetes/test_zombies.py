@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,14 +14,13 @@ import pytest
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import LEAD, selecting
 from tests.support.clusters import Cluster
+from tests.support.commands import SCRIPT, Command
 from tests.support.kubernetes.bookkeeping import SUMS, Books
 from tests.support.kubernetes.causes import broken
 from tests.support.kubernetes.driving import written
+from tests.support.kubernetes.small import start_detached
 from tests.support.waiting import eventually
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
-SMALL = ("--set", "roles.worker.cpu=100m", "--set", "roles.worker.memory=200Mi")
-OARLOCK = Path(sys.executable).with_name("oarlock")
 SLOW_TO_LEAVE = """
 import signal, sys, time, oarlock
 me = oarlock.current()
@@ -39,20 +37,19 @@ while not done.exists():
 """
 
 
-def start(oarlock: Command, name: str, program: Path, workers: int, *words: str) -> None:
-    flags = ("run", "--on", "kubernetes", "-d", "--name", name, "-n", str(workers), *SMALL)
-    done = oarlock(*flags, "--set", f"name={name}", str(program), *words)
-    assert done.returncode == 0, done.stderr
-
-
 def watch(stack: ExitStack, name: str, folder: Path) -> None:
     """Somebody who looks, so that what is lost is replaced at once."""
     with (folder / f"{name}.log").open("wb") as log:
-        words = [str(OARLOCK), "logs", "-f", name]
+        words = [str(SCRIPT), "logs", "-f", name]
         client = subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT)
         stack.callback(client.wait)
         stack.callback(client.kill)
         eventually(lambda: os.fstat(log.fileno()).st_size, f"lines of {name}")
+
+
+def until_more_steps(books: Books, generation: int) -> None:
+    steps = books.steps(generation)
+    eventually(lambda: books.steps(generation) > steps, f"more steps in generation {generation}")
 
 
 @pytest.mark.alone
@@ -65,10 +62,12 @@ def test_a_node_that_comes_back_finds_its_places_taken(
     names = {"zombie-leader": 1, "zombie-workers": 4}
     ended.extend(names)
     for name, workers in names.items():
-        start(oarlock, name, written(tmp_path / name, SUMS), workers, "1000000", "10")
+        program = written(tmp_path / name, SUMS)
+        settings = [f"name={name}"]
+        start_detached(oarlock, name, program, "1000000", "10", workers=workers, settings=settings)
     books = {name: Books(admin, name, name) for name in names}
     for name, of_run in books.items():
-        eventually(lambda of_run=of_run: of_run.is_stepping(1), f"the first steps of {name}")
+        eventually(partial(of_run.is_stepping, 1), f"the first steps of {name}")
     leader = api.all("Pod", f"{selecting('zombie-leader')},{LEAD}=true")[0]
     node = leader["spec"]["nodeName"].rpartition("-")[2]
     with ExitStack() as stack:
@@ -76,7 +75,7 @@ def test_a_node_that_comes_back_finds_its_places_taken(
             watch(stack, name, tmp_path)
         with broken(cluster, ["cut-node", node], ["join-node", node]):
             for name, of_run in books.items():
-                eventually(lambda of_run=of_run: of_run.is_stepping(2), f"steps of {name} without it", 90)
+                eventually(partial(of_run.is_stepping, 2), f"steps of {name} without it", 90)
             taken_over = time.time()
             eventually(lambda: time.time() > taken_over + 5, "what else it does while it is away", 10)
         back = time.time()
@@ -84,8 +83,7 @@ def test_a_node_that_comes_back_finds_its_places_taken(
     for name, of_run in books.items():
         assert of_run.generation == 2, (name, of_run.since(taken_over))
         of_run.audit()
-        steps = of_run.steps(2)
-        eventually(lambda of_run=of_run, steps=steps: of_run.steps(2) > steps, f"more steps of {name}")
+        until_more_steps(of_run, 2)
     # It was alive, and at work, for as long as it led.
     mine = [one.manifest["saved"] for one in books["zombie-leader"].checkpoints if one.generation == 1]
     assert max(mine) > books["zombie-leader"].formed[2] - 5
@@ -97,7 +95,8 @@ def test_a_leader_that_is_saving_is_waited_for(
     """Though the client has its place filled at once."""
     name = "zombie-saving"
     ended.append(name)
-    start(oarlock, name, written(tmp_path / name, SLOW_TO_LEAVE), 1)
+    program = written(tmp_path / name, SLOW_TO_LEAVE)
+    start_detached(oarlock, name, program, workers=1, settings=[f"name={name}"])
     books = Books(admin, name, name)
     eventually(lambda: books.is_stepping(1), "the first step")
     with ExitStack() as stack:

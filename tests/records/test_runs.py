@@ -18,6 +18,7 @@ import pytest
 from oarlock.engines.local import local_engine
 from oarlock.errors import OarlockError, UnknownRun
 from oarlock.records import runs
+from oarlock.system import machine_id
 from tests.support.waiting import eventually
 
 
@@ -176,7 +177,7 @@ class TestOnANetworkFileSystem:
                 file.write(json.dumps(event) + "\n")
             (draft.path / "lock").touch()
 
-        monkeypatch.setattr(runs.hosts, "is_shared", lambda path: True)
+        monkeypatch.setattr(machine_id, "is_shared", lambda path: True)
         return runs.create("x", announced, name="theirs")
 
     def test_a_run_of_another_machine_is_not_lost_and_not_ours(self, run: runs.RunFolder) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from oarlock.run.accounting import PARTS, Accounts
-from oarlock.run.events import RunState, fold
+from oarlock.run.run_state import RunState, fold
 from tests.support.gangs import Gang
 
 Event = dict[str, Any]
@@ -43,7 +43,8 @@ def end(t: float, state: str = "succeeded") -> Event:
     return {"t": t, "kind": "end", "state": state, "code": 0}
 
 
-def accounts(*told: Event | list[Event]) -> Accounts:
+def accounts(*told: Any) -> Accounts:
+    """Of a run with these events, some of them in lists."""
     events = [event for item in told for event in (item if isinstance(item, list) else [item])]
     return fold("run", [*BEGIN, *events]).accounts
 

@@ -11,7 +11,7 @@ from oarlock.agent.protocol.spec import Limits, Program, Spec
 from oarlock.engines.kubernetes.follow.pod_log import Position
 from oarlock.run import typed
 from oarlock.run.accounting import Accounts
-from oarlock.run.events import Failure, RunState, TaskState
+from oarlock.run.run_state import Failure, RunState, TaskState
 
 SECTIONS = {"program", "limits", "tasks", "failure", "accounts"}  # are built themselves
 

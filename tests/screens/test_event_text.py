@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from oarlock.records.watch import LogLine
-from oarlock.run.events import RunState, TaskState, fold
+from oarlock.run.run_state import RunState, TaskState, fold
 from oarlock.screens import event_text
 from oarlock.screens.live import Display, draw
 from oarlock.screens.plain import Plain

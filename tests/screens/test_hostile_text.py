@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from oarlock.agent.protocol.spec import Program, Spec
-from oarlock.checkpoints.store import seal
+from oarlock.checkpoints.manifest import seal
 from oarlock.records.runs import RunFolder
-from tests.support.terminals import Terminal
+from tests.support.terminals import OpenTerminal
 
 # The screen, the title, a link, the clipboard, C1, a bell, bidi, what draws over a line, a line of its own.
 EVIL = (
@@ -27,8 +27,8 @@ NAME = EVIL.replace("/", "|")  # of a file
 # What click and rich draw with: styles, the cursor of a display and its lines.
 OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\x1b\[2K|\x1b\[1A|\r(?=\x1b\[)|\r\n")
 CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-RESUMED = {"kind": "agent", "pid": 1, "host": EVIL}
-EVENTS = [
+RESUMED: dict[str, object] = {"kind": "agent", "pid": 1, "host": EVIL}
+EVENTS: list[dict[str, object]] = [
     {"kind": "run", "job": EVIL, "engine": EVIL, "tasks": ["worker-0", EVIL]},
     RESUMED,
     {"kind": "ready", "modules": [EVIL], "seconds": 1, "on": EVIL, "keeper": EVIL, "keep": 1},
@@ -52,7 +52,7 @@ EVENTS = [
     {"kind": "stop", "reason": EVIL},
     {"kind": EVIL, EVIL: EVIL},
 ]
-VERDICT = {
+VERDICT: dict[str, object] = {
     "kind": "end",
     "state": "failed",
     "code": EVIL,
@@ -63,7 +63,7 @@ VERDICT = {
     "where": f"{EVIL}:3",
     "refusal": EVIL,
 }
-LOST = {"kind": "end", "state": EVIL, "code": 1, "reason": EVIL}
+LOST: dict[str, object] = {"kind": "end", "state": EVIL, "code": 1, "reason": EVIL}
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ LOOKING = [
 ]
 
 
-def test_no_verb_shows_a_control_character(terminal: type[Terminal], records: Path, tmp_path: Path) -> None:
+def test_no_verb_shows_a_control_character(terminal: OpenTerminal, records: Path, tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     (tmp_path / "job.yaml").write_text(
         json.dumps({"program": "train.py", "args": [EVIL], "env": {"EVIL": EVIL}})
@@ -122,7 +122,7 @@ def test_no_verb_shows_a_control_character(terminal: type[Terminal], records: Pa
             assert "Traceback" not in screen.shown.replace("Traceback (most recent call last)\\n", ""), words
 
 
-def test_nor_does_the_live_display(terminal: type[Terminal], held: RunFolder) -> None:
+def test_nor_does_the_live_display(terminal: OpenTerminal, held: RunFolder) -> None:
     screen = terminal("attach", "running", columns=1000)
     screen.until("1 restart")
     with (held.path / "events.jsonl").open("a") as file:  # as it happens, and not only what there was
@@ -136,7 +136,7 @@ def test_nor_does_the_live_display(terminal: type[Terminal], held: RunFolder) ->
     _check(["attach"], screen.shown)
 
 
-def test_nor_do_followed_logs_and_events(terminal: type[Terminal], held: RunFolder) -> None:
+def test_nor_do_followed_logs_and_events(terminal: OpenTerminal, held: RunFolder) -> None:
     screens = [terminal(verb, "running", "-f") for verb in ("logs", "events")]
     for screen, seen in zip(screens, ("later", "checkpoint")):
         with (held.path / "logs" / "1" / "worker-0.log").open("a") as file:

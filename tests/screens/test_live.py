@@ -6,7 +6,7 @@ from pathlib import Path
 
 from oarlock.records import runs
 from tests.support.small_programs import ENDLESS, STUBBORN, has_said, write
-from tests.support.terminals import Terminal
+from tests.support.terminals import OpenTerminal
 
 REPORTS = """
 import os, time
@@ -22,7 +22,7 @@ print("done")
 """
 
 
-def test_the_display_is_live_and_the_summary_stays(terminal: type[Terminal], tmp_path: Path) -> None:
+def test_the_display_is_live_and_the_summary_stays(terminal: OpenTerminal, tmp_path: Path) -> None:
     write(tmp_path / "train.py", REPORTS)
     screen = terminal("run", "-n", "2", "--name", "shown", "train.py")
     screen.until("5/5")
@@ -38,7 +38,7 @@ def test_the_display_is_live_and_the_summary_stays(terminal: type[Terminal], tmp
     assert "running" not in last
 
 
-def test_a_failure_is_last_on_the_screen(terminal: type[Terminal], tmp_path: Path) -> None:
+def test_a_failure_is_last_on_the_screen(terminal: OpenTerminal, tmp_path: Path) -> None:
     write(tmp_path / "train.py", "raise ValueError('no luck')")
     screen = terminal("run", "--set", "limits.restarts=0", "train.py")
     assert screen.end() == 1
@@ -48,7 +48,7 @@ def test_a_failure_is_last_on_the_screen(terminal: type[Terminal], tmp_path: Pat
     assert "train.py:1" in last[2]
 
 
-def test_ctrl_c_stops_and_again_kills(terminal: type[Terminal], tmp_path: Path) -> None:
+def test_ctrl_c_stops_and_again_kills(terminal: OpenTerminal, tmp_path: Path) -> None:
     write(tmp_path / "train.py", STUBBORN)
     screen = terminal("run", "--set", "limits.grace=1h", "--name", "wilful", "train.py")
     screen.until("here I am")
@@ -61,7 +61,7 @@ def test_ctrl_c_stops_and_again_kills(terminal: type[Terminal], tmp_path: Path) 
     assert screen.shown.rindex("\x1b[?25h") > screen.shown.rindex("\x1b[?25l")
 
 
-def test_ctrl_c_only_leaves_a_run_one_is_attached_to(terminal: type[Terminal], tmp_path: Path) -> None:
+def test_ctrl_c_only_leaves_a_run_one_is_attached_to(terminal: OpenTerminal, tmp_path: Path) -> None:
     write(tmp_path / "train.py", ENDLESS)
     starting = terminal("run", "-d", "--name", "away", "train.py")
     assert starting.end() == 0

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.small_programs import SCRIPT, write
-from tests.support.terminals import Terminal
+from tests.support.commands import SCRIPT
+from tests.support.small_programs import write
+from tests.support.terminals import OpenTerminal, Terminal
 
 PROGRAMS = {
     # Trains, and leaves a model.
@@ -78,16 +79,15 @@ def records(finished: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def terminal(home: Path, tmp_path: Path) -> Iterator[type[Terminal]]:
+def terminal(home: Path, tmp_path: Path) -> Iterator[OpenTerminal]:
     """`terminal("run", "train.py")`: the console script with a real terminal around it."""
     opened: list[Terminal] = []
 
-    class Here(Terminal):
-        def __init__(self, *words: str, columns: int = 100) -> None:
-            super().__init__([str(SCRIPT), *words], tmp_path, columns=columns)
-            opened.append(self)
+    def here(*words: str, columns: int = 100) -> Terminal:
+        opened.append(Terminal([str(SCRIPT), *words], tmp_path, columns=columns))
+        return opened[-1]
 
-    yield Here
+    yield here
     for one in opened:
         one.close()
 

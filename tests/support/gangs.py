@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ from oarlock.job.job_file import JobFile
 from oarlock.records.runs import RunFolder
 from oarlock.records.watch import Watch
 from oarlock.run import events
+from oarlock.run.run_state import RunState
+from tests.support.waiting import eventually
 
 DEADLINE = 120.0
 STEPS = """
@@ -45,7 +46,7 @@ class Gang:
         self.lines: list[str] = []
 
     @property
-    def state(self) -> events.RunState:
+    def state(self) -> RunState:
         return self.watch.state
 
     def look(self) -> None:
@@ -54,15 +55,16 @@ class Gang:
         self.lines += [f"{line.task}| {line.text}" for line in lines]
 
     def until(self, done: Callable[[Gang], Any], what: str, seconds: float = DEADLINE) -> Gang:
-        deadline = time.monotonic() + seconds
-        while True:
+        def is_so() -> bool:
             is_held = self.run.is_held()
             self.look()
             if done(self):
-                return self
+                return True
             assert is_held, f"the run ended before {what}: {self.told()}"
-            assert time.monotonic() < deadline, f"no {what} within {seconds} s: {self.told()}"
-            time.sleep(0.01)
+            return False
+
+        eventually(is_so, what, seconds, every=0.01, evidence=self.told)
+        return self
 
     def until_step(self, step: int, task: str = "worker-0", generation: int = 1) -> Gang:
         def reached(gang: Gang) -> bool:
@@ -74,13 +76,13 @@ class Gang:
 
         return self.until(reached, f"step {step} of {task} in generation {generation}")
 
-    def end(self, seconds: float = DEADLINE) -> events.RunState:
-        deadline = time.monotonic() + seconds
-        while self.run.is_held():
+    def end(self, seconds: float = DEADLINE) -> RunState:
+        def has_ended() -> bool:
+            is_held = self.run.is_held()
             self.look()
-            assert time.monotonic() < deadline, f"the run did not end within {seconds} s: {self.told()}"
-            time.sleep(0.01)
-        self.look()
+            return not is_held
+
+        eventually(has_ended, "end of the run", seconds, every=0.01, evidence=self.told)
         return self.state
 
     def of(self, kind: str, generation: int | None = None) -> list[events.Event]:
@@ -120,7 +122,10 @@ def is_running(pid: int) -> bool:
 
 
 def until_gone(pids: list[int], seconds: float = DEADLINE) -> None:
-    deadline = time.monotonic() + seconds
-    while left := [pid for pid in pids if is_running(pid)]:
-        assert time.monotonic() < deadline, f"still running after {seconds} s: {left}"
-        time.sleep(0.01)
+    eventually(
+        lambda: not any(map(is_running, pids)),
+        "end of all processes",
+        seconds,
+        every=0.01,
+        evidence=lambda: f"still running: {[pid for pid in pids if is_running(pid)]}",
+    )

@@ -14,7 +14,7 @@ IN_STEP = """
 import os, random, sys, time
 from pathlib import Path
 import oarlock
-from oarlock.training.gate import Gate
+from oarlock.training.steps.gate import Gate
 me = oarlock.current()
 folder = Path(os.environ["OARLOCK_TEST_FOLDER"])
 mine = (folder / f"{me.generation}-{me.rank}").open("a", buffering=1)

@@ -20,7 +20,9 @@ from oarlock.agent.net.connection import keep_alive
 from oarlock.agent.protocol import wire
 from oarlock.agent.protocol.spec import Limits, Program, Spec
 from oarlock.agent.protocol.wire import Message, Seal, Unpacker, pack, sealed
-from oarlock.run import events
+from oarlock.run.events import Event, decode
+from oarlock.run.run_state import RunState, fold
+from tests.support.waiting import eventually
 
 
 class Leader:
@@ -65,20 +67,20 @@ class Leader:
         host, port = (self.folder / "address").read_text().strip().rsplit(":", 1)
         return host, int(port)
 
-    def events(self) -> list[events.Event]:
+    def events(self) -> list[Event]:
         lines = (self.folder / "events.jsonl").read_text().splitlines()
-        return [event for line in lines if (event := events.decode(line))]
+        return [event for line in lines if (event := decode(line))]
 
-    def state(self) -> events.RunState:
-        return events.fold("led", self.events())
+    def state(self) -> RunState:
+        return fold("led", self.events())
 
     def until(self, done: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
-        deadline = time.monotonic() + seconds
-        while not (found := done()):
-            assert self.process.poll() is None, f"the agent ended before {what}: {self.log()}"
-            assert time.monotonic() < deadline, f"no {what} within {seconds} s: {self.log()}"
-            time.sleep(0.01)
-        return found
+        def look() -> Any:
+            found = done()
+            assert found or self.process.poll() is None, f"the agent ended before {what}: {self.log()}"
+            return found
+
+        return eventually(look, what, seconds, every=0.01, evidence=self.log)
 
     def log(self) -> str:
         return (self.folder / "agent.log").read_text() + "\n".join(map(str, self.events()[-5:]))

@@ -1,21 +1,13 @@
-"""Programs as text, and waiting for what they do."""
+"""Programs as text, and what their tasks have printed."""
 
 from __future__ import annotations
 
-import sys
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 from oarlock.records.runs import RunFolder
-from tests.support import waiting
 
-SCRIPT = Path(sys.executable).with_name("oarlock")
-DEADLINE = 60.0
-T = TypeVar("T")
-
-# Says that it is there, and goes on until it is told to leave.
+# Prints a line, then runs until it is asked to leave.
 ENDLESS = """
 import time
 print("here I am", flush=True)
@@ -23,23 +15,22 @@ while True:
     time.sleep(0.05)
 """
 
-# The same, but it does not leave when it is asked to.
+# The same, but it ignores that it is asked to leave.
 STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + ENDLESS
 
 
 def write(path: Path, text: str) -> Path:
+    """Write a program that is indented as the test around it."""
     path.write_text(textwrap.dedent(text))
     return path
 
 
-def eventually(done: Callable[[], T], what: str, seconds: float = DEADLINE) -> T:
-    return waiting.eventually(done, what, seconds, every=0.02)
-
-
 def has_said(run: RunFolder, text: str) -> bool:
+    """Whether any task has printed this."""
     return bool(who_said(run, text))
 
 
 def who_said(run: RunFolder, text: str) -> set[str]:
+    """The tasks that have printed this, in any generation."""
     logs = run.path.glob("logs/*/*.log")
     return {path.stem for path in logs if text in path.read_text(errors="replace")}

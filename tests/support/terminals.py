@@ -12,8 +12,15 @@ import termios
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 DEADLINE = 60.0
+
+
+class OpenTerminal(Protocol):
+    """The fixture `terminal`: the console script with a real terminal around it."""
+
+    def __call__(self, *words: str, columns: int = 100) -> Terminal: ...
 
 
 class Terminal:

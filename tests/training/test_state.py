@@ -86,7 +86,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def going_on(step: int) -> str:
-    return f"oarlock: going on from step {step} (step-{step:010d}-g1)"
+    return f"oarlock: resuming from step {step} (step-{step:010d}-g1)"
 
 
 # Leaving and going on
@@ -97,7 +97,7 @@ def test_a_finished_run_has_no_steps_left(run: Runs, undisturbed: dict[str, Any]
     before = run.saved()
     told, said = run()
     assert told == {**undisturbed, "first": 10}
-    anew = f"oarlock: all 10 steps are made; to train anew, name or empty {run.store.folder}"
+    anew = f"oarlock: all 10 steps are done; to train again, empty {run.store.folder} or use another folder"
     assert said == [going_on(10), anew]
     assert run.saved() == before
 
@@ -118,7 +118,7 @@ def test_a_killed_run_goes_on_to_the_same_numbers(run: Runs, undisturbed: dict[s
 
 def test_sigterm_saves_the_step_and_leaves(run: Runs, undisturbed: dict[str, Any]) -> None:
     _, said = run("save=None", "if step == 4: os.kill(os.getpid(), signal.SIGTERM)", code=143)
-    assert said == ["oarlock: asked to leave: stopped before step 5, which is saved"]
+    assert said == ["oarlock: asked to stop: stopped before step 5, which is saved"]
     assert run.saved() == [5]
     told, _ = run()
     assert told == {**undisturbed, "first": 5}
@@ -136,8 +136,8 @@ if step == 4:
         _, said = program.communicate(timeout=60)
     assert program.returncode == 143
     first, last = said.splitlines()
-    assert first.startswith("oarlock: a checkpoint could not be saved, trying again: ")
-    assert last == "oarlock: asked to leave: stopped before step 5, which could not be saved"
+    assert first.startswith("oarlock: a checkpoint could not be saved, retrying: ")
+    assert last == "oarlock: asked to stop: stopped before step 5, which could not be saved"
 
 
 def test_leaving_the_loop_early_saves_nothing_more(run: Runs, undisturbed: dict[str, Any]) -> None:
@@ -165,7 +165,7 @@ def test_a_torn_checkpoint_is_said_and_the_one_before_taken(run: Runs, undisturb
     told, said = run()
     assert told == {**undisturbed, "first": 4}
     assert said[0].startswith(
-        "oarlock: step-0000000006-g1 is not whole and is passed over: state.safetensors has"
+        "oarlock: skipped step-0000000006-g1, which is not whole: state.safetensors has"
     )
     assert going_on(4) in said
 
@@ -253,7 +253,7 @@ def test_a_program_that_keeps_other_things_is_told_what_to_do(run: Runs) -> None
     assert what.startswith("ValueError: step-0000000010-g1 in ")
     assert what.endswith(" does not fit this program:")
     assert why == "  it holds no other."
-    assert advice.startswith("  Name another folder (storage.checkpoints)")
+    assert advice.startswith("  Use another folder (storage.checkpoints)")
 
 
 # By name
@@ -267,7 +267,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", ["step", "steps", "report", "_things", "_mine", "__init__"])
 def test_names_that_mean_something_else_are_refused(folder: Path, name: str) -> None:
-    with pytest.raises(ValueError, match=f"^{name} cannot be kept under that name"):
+    with pytest.raises(ValueError, match=f"^State cannot save {name} under that name"):
         State(**{name: 1})
     assert not folder.exists()
 
@@ -279,10 +279,10 @@ def test_what_is_replaced_is_set_as_an_attribute(folder: Path) -> None:
     assert (state.params, state.count) == ([2], 1)
     with pytest.raises(AttributeError, match=r"name extra when the State is made: State\(extra=...\)"):
         state.extra = 1
-    with pytest.raises(AttributeError, match="this State keeps no extra"):
+    with pytest.raises(AttributeError, match="this State has no extra"):
         _ = state.extra
     with pytest.raises(AttributeError):
-        state.step = 5
+        state.step = 5  # type: ignore[misc]
 
 
 def test_two_loops_one_after_the_other(folder: Path) -> None:

@@ -18,6 +18,7 @@ from oarlock.agent import life
 from oarlock.agent.protocol.spec import Spec
 from oarlock.agent.record.run_record import Record
 from oarlock.run import events
+from oarlock.run.run_state import RunState, fold
 from oarlock.run.typed import VERSION
 from oarlock.system import processes
 
@@ -40,9 +41,7 @@ def main() -> int:
 def _lead(spec: Spec) -> int:
     folder = Path(spec.folder)
     lines = (folder / "events.jsonl").read_text(errors="replace").splitlines()
-    record = Record(
-        folder, events.fold(spec.run, filter(None, map(events.decode, lines))), limit=spec.limits.logs
-    )
+    record = Record(folder, fold(spec.run, filter(None, map(events.decode, lines))), limit=spec.limits.logs)
     # Whoever reads this may send us a signal at once; it waits until there is somebody to hear it.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
     record.emit("agent", pid=os.getpid(), host=_host(), version=VERSION)
@@ -64,7 +63,7 @@ def _host() -> str:
 def _follow(call: argparse.Namespace, spec: Spec) -> int:
     address = call.join or (Path(spec.folder) / "address").read_text().strip()
     host, port = address.rsplit(":", 1)
-    record = Record(Path(spec.folder), events.RunState(spec.run), limit=spec.limits.logs)
+    record = Record(Path(spec.folder), RunState(spec.run), limit=spec.limits.logs)
     try:
         return life.follow(
             spec, record, spec.seat(call.machine), (host, int(port)), call.bind or spec.bind

@@ -22,8 +22,9 @@ from oarlock.agent.lead.local_agents import Crew
 from oarlock.agent.lead.placement import Agent
 from oarlock.agent.net.link import Link
 from oarlock.agent.net.loop import Action, Loop
-from oarlock.agent.protocol.messages import Question
+from oarlock.agent.protocol.messages import Hello, Question
 from oarlock.agent.protocol.spec import Seat, Spec
+from oarlock.agent.protocol.wishes import Halt, Order, Over, Part, Stop, Wish
 from oarlock.agent.record.leadership import LOOK, Tenure
 from oarlock.agent.record.run_record import Record
 from oarlock.agent.snapshots import children
@@ -176,14 +177,14 @@ def follow(
         else:
             link.send({"events": [{"t": time.time(), **event}]})
 
-    def on_wish(wish: Message) -> None:
-        if wish["do"] == "over":
+    def on_wish(wish: Wish | Order) -> None:
+        if isinstance(wish, Over):
             # Told to one whose place another has taken as well, for whom the run is not over.
-            departure.append(Departure(int(wish["code"]), is_over=not wish.get("replaced")))
-        elif wish["do"] == "part":
+            departure.append(Departure(wish.code, is_over=not wish.replaced))
+        elif isinstance(wish, Part):
             end_tasks()
         else:
-            if wish["do"] == "halt":
+            if isinstance(wish, Halt):
                 loop.cancel("answer")
             host.obey(wish)
 
@@ -209,12 +210,12 @@ def follow(
             tell(None)
             if not may_halt:
                 end_tasks()
-            elif host.wish["do"] != "halt":
+            elif not isinstance(host.wish, Halt):
                 loop.after("answer", _ANSWER, end_tasks)
 
     def end_tasks() -> None:
         loop.cancel("answer")
-        host.obey({**host.wish, "do": "stop"})
+        host.obey(host.wish if isinstance(host.wish, Stop) else Stop(host.wish.generation))
 
     leaving: list[bool] = []
     host = Host(loop, spec, record, seat.name, seat.slots, tell)
@@ -222,7 +223,7 @@ def follow(
         folder, patience = spec.folders["checkpoints"], spec.limits.rendezvous
         host.getting = Getting(loop, address, read_token(spec), folder, patience)
     uid = secrets.token_hex(8)
-    hello = {"name": host.name, "uid": uid, "machine": machine or uid, "host": bind}
+    hello = Hello(host.name, uid, machine or uid, bind)
     joined = (on_wish, lambda: tell(None), on_fence, on_refused, record.complain)
     link = Link(loop, address, read_token(spec), hello, *joined)
     loop.on_signals([signal.SIGINT, signal.SIGTERM], on_signal)

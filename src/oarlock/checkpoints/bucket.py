@@ -1,16 +1,15 @@
-"""A run's snapshots where they are kept: object storage by its URL, or a folder. Nobody else knows obstore.
+"""A run's snapshots in object storage, or in a folder. No other module imports obstore.
 
 <url>/<run>/step-0000000120-g3/     a checkpoint, as it is in the checkpoints folder
-    claim                           whose it is, before it has a manifest: nobody else writes there
+    claim                           its owner, before it has a manifest: no other run writes there
     state.safetensors
-    manifest.json                   last, so that what has one is complete; never written over
+    manifest.json                   written last, so that what has one is complete; never overwritten
 <url>/<run>/model/                  the final model, likewise
-<url>/<run>/model_2/                another one, under a name that was taken
+<url>/<run>/model_2/                another one, whose name was taken
 """
 
 from __future__ import annotations
 
-import json
 import os
 import zlib
 from collections.abc import Callable, Iterator
@@ -18,9 +17,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from oarlock.checkpoints.store import Manifest, seal
+from oarlock.checkpoints.manifest import FILE_NAME, FileEntry
 
-MANIFEST = "manifest.json"
 CLAIM = "claim"
 LARGEST_MANIFEST = 16 << 20  # bytes
 PART = 8 << 20  # bytes in one request
@@ -35,12 +33,13 @@ _PROVIDERS = {
 
 
 class ChangedError(Exception):
-    """A file here is not what its manifest says."""
+    """A local file is not what its manifest says."""
 
 
 class Bucket:
+    """The snapshots of one run. `patience`: seconds for one request, which moves one part at most."""
+
     def __init__(self, url: str, run: str, patience: float) -> None:
-        """`patience`: seconds for one request, which sends or receives a part at most."""
         import obstore
         from obstore.exceptions import AlreadyExistsError
         from obstore.store import LocalStore, from_url
@@ -63,17 +62,17 @@ class Bucket:
         )
 
     def names(self) -> list[str]:
-        """Of the run's snapshots, complete or not."""
+        """The names of the run's snapshots, complete or not."""
         found = self._api.list_with_delimiter(self._store, self._run)
         return [prefix.rstrip("/").rpartition("/")[2] for prefix in found["common_prefixes"]]
 
     def manifest(self, name: str) -> bytes | None:
-        """None if it is not complete. By listing: a wrong bucket or key answers "not found" too, and makes
-        a listing fail."""
-        return self._read(name, MANIFEST)
+        """The manifest; None if the snapshot is not complete. Found by listing: a wrong bucket or key answers
+        "not found" to a read as well, but makes a listing fail."""
+        return self._read(name, FILE_NAME)
 
     def claim(self, name: str, owner: str) -> bool:
-        """Whether it is ours to write: nobody else has begun it."""
+        """Whether `owner` may write it: no other has begun to."""
         try:
             self._api.put(self._store, self._path(name, CLAIM), owner.encode(), mode="create")
         except self._taken:
@@ -81,27 +80,29 @@ class Bucket:
         return True
 
     def complete(self, name: str, manifest: bytes) -> None:
+        """Write the manifest, which makes the snapshot complete."""
         try:
-            self._api.put(self._store, self._path(name, MANIFEST), manifest, mode="create")
-        except self._taken:  # by us, perhaps: of a request that was repeated only the second answer is seen
+            self._api.put(self._store, self._path(name, FILE_NAME), manifest, mode="create")
+        except self._taken:  # perhaps by us: of a repeated request only the second answer is seen
             if self.manifest(name) != manifest:
                 raise
 
-    def send(self, name: str, file: str, path: Path, told: Manifest, on_part: Callable[[], None]) -> None:
-        """Raises ChangedError instead of completing a file that is not what its manifest says."""
-        target, size = self._path(name, file), told["size"]
+    def send(self, name: str, file: str, path: Path, entry: FileEntry, on_part: Callable[[], None]) -> None:
+        """Upload a file. Raises ChangedError instead of completing one that is not what its manifest says."""
+        target, size = self._path(name, file), entry["size"]
         part = max(PART, -(-size // _MOST_PARTS))
-        parts = _checked(path, told, part, on_part)
+        parts = _checked(path, entry, part, on_part)
         if size <= part:
             self._api.put(self._store, target, b"".join(parts), use_multipart=False)
         else:
             self._api.put(self._store, target, parts, chunk_size=part, max_concurrency=_AT_ONCE)
 
     def size(self, name: str, file: str) -> int | None:
+        """Bytes of a file in the store; None if it is not there."""
         return self._sizes(name, file.rpartition("/")[0]).get(self._path(name, file))
 
     def receive(self, name: str, file: str, start: int, end: int) -> bytes:
-        """Never more than was asked for, whatever the store sends."""
+        """Bytes `start` to `end` of a file: never more, whatever the store sends."""
         data = self._api.get_range(self._store, self._path(name, file), start=start, end=end)
         return bytes(data)[: end - start]
 
@@ -110,7 +111,7 @@ class Bucket:
         if size is None:
             return None
         if size > LARGEST_MANIFEST:
-            return b""  # which is none
+            return b""  # which is no manifest
         return bytes(self._api.get(self._store, self._path(name, file)).bytes())
 
     def _sizes(self, name: str, below: str = "") -> dict[str, int]:
@@ -131,23 +132,18 @@ def is_here() -> bool:
     return True
 
 
-def sealed(manifest: Manifest) -> bytes:
-    """As checkpoints have it: with a checksum of its own."""
-    return json.dumps({"crc32": seal(manifest), "manifest": manifest}).encode()
-
-
-def _checked(path: Path, told: Manifest, part: int, on_part: Callable[[], None]) -> Iterator[bytes]:
-    """A file in parts. What is wrong with it is known before the last one goes: it never gets complete."""
+def _checked(path: Path, entry: FileEntry, part: int, on_part: Callable[[], None]) -> Iterator[bytes]:
+    """A file in parts. A changed file is noticed before its last part is sent, so it is never complete."""
     size = crc = 0
     with path.open("rb") as file:
         while True:
             on_part()
             data = file.read(part)
             size, crc = size + len(data), zlib.crc32(data, crc)
-            if size > told["size"] or (len(data) < part and size < told["size"]):
-                raise ChangedError(f"{path.name} has another size than {told['size']} bytes")
-            if size == told["size"]:
-                if f"{crc:08x}" != told["crc32"]:
+            if size > entry["size"] or (len(data) < part and size < entry["size"]):
+                raise ChangedError(f"{path.name} does not have {entry['size']} bytes")
+            if size == entry["size"]:
+                if f"{crc:08x}" != entry["crc32"]:
                     raise ChangedError(f"{path.name} has changed since it was written")
                 yield data
                 return
@@ -155,6 +151,6 @@ def _checked(path: Path, told: Manifest, part: int, on_part: Callable[[], None])
 
 
 def _allows_http(url: str) -> bool:
-    """What one provider is allowed, another is not."""
+    """Whether plain HTTP is allowed, which each provider has a variable of its own for."""
     provider = _PROVIDERS.get(url.partition("://")[0], "")
     return os.environ.get(f"{provider}_ALLOW_HTTP", "").lower() in ("true", "1")

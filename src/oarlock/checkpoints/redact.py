@@ -1,6 +1,7 @@
-"""What may be said of a failing object store: its own reason in one line, and no key.
+"""The error of an object store in one line that holds no key.
 
-Servers repeat the access key, and what was signed with it, in their refusals; obstore's errors hold it all.
+Servers repeat the access key, and what was signed with it, in their refusals, and obstore's errors hold all
+of that.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ import re
 from collections.abc import Mapping
 
 _SECRET = re.compile(r"KEY|SECRET|TOKEN|PASSW|CREDENTIAL|SAS|AUTH|CERT", re.IGNORECASE)
-_SHORTEST = 4  # characters of a value that is worth hiding: `true` and `1` are in every sentence
+_SHORTEST = 4  # characters of a value that is worth hiding: `true` and `1` are in many sentences
 _HARMLESS = re.compile(r"true|false|none|auto", re.IGNORECASE)
 _LONGEST = 300
 
 
-def told(error: BaseException) -> str:
-    """The server's own code and message where there are some; else the point of the first line."""
+def reason(error: BaseException) -> str:
+    """The server's own code and message, or the end of the error's first line, without secrets."""
     text = str(error)
     code, message = (_tag(name, text) for name in ("Code", "Message"))
     if code:
@@ -30,17 +31,17 @@ def told(error: BaseException) -> str:
 
 
 def kind(error: BaseException) -> str:
-    """The same for two errors that differ only in amounts and names of objects."""
-    return re.sub(r"\d+", "", told(error))
+    """What two errors have in common that differ only in numbers."""
+    return re.sub(r"\d+", "", reason(error))
 
 
 def is_refusal(error: BaseException) -> bool:
-    """The server answers that it will not (wrong key, no such bucket): to ask again rarely helps."""
+    """Whether the server refuses (wrong key, no such bucket), so that a retry rarely helps."""
     return re.search(r"status code: 40[0134]\b", str(error)) is not None
 
 
 def redacted(text: str, env: Mapping[str, str] = os.environ) -> str:
-    """Without the value of any variable that looks as if it were secret, and without a name before an @."""
+    """`text` without the value of any variable that looks secret, and without credentials before an @."""
     values = {value for name, value in env.items() if _SECRET.search(name) and _is_worth_hiding(value)}
     for value in sorted(values, key=len, reverse=True):
         text = text.replace(value, "***")

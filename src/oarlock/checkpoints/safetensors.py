@@ -1,7 +1,7 @@
-"""The file that tensors are kept in: safetensors, which every framework's tools can open.
+"""The file format of tensors: safetensors, which every framework's tools can open.
 
-Eight bytes with the length of a JSON header, the header, the tensors one after the other. Simple enough that
-a process without a framework writes it, and that a reader maps it into memory instead of copying it.
+Eight bytes with the length of a JSON header, the header, the tensors one after another. It is simple enough
+for a process without a framework to write, and a reader maps it into memory instead of copying it.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _TYPES = {
     "bool": ("BOOL", 1),
 }
 _NAMES = {code: name for name, (code, _) in _TYPES.items()}
-_OURS = "oarlock"  # our part of the header's metadata
+_METADATA = "oarlock"  # the key of our part of the header's metadata
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a tensor is, without what is in it. `whole` and `at`: it is a part of a larger one, and which."""
+    """A tensor's type and size. `whole` and `at`: it is a part of a larger tensor, and begins there."""
 
     dtype: str  # as NumPy names it
     size: tuple[int, ...]
@@ -62,45 +62,46 @@ class Shape:
 
 
 def is_known(dtype: str) -> bool:
+    """Whether the format has that type, by the name that NumPy has for it."""
     return dtype in _TYPES
 
 
 def places(shapes: Mapping[str, Shape]) -> dict[str, tuple[int, int]]:
-    """Where each begins and ends. Wide numbers first: then every tensor is aligned, with no gaps between."""
+    """Where each tensor begins and ends. Wide numbers come first: then all are aligned without gaps."""
     ordered = sorted(shapes, key=lambda name: (-shapes[name].width, name))
-    found, at = {}, 0
+    offsets, at = {}, 0
     for name in ordered:
-        found[name] = (at, at + shapes[name].bytes)
-        at = found[name][1]
-    return found
+        offsets[name] = (at, at + shapes[name].bytes)
+        at = offsets[name][1]
+    return offsets
 
 
 def header(shapes: Mapping[str, Shape], tree: Any) -> bytes:
-    """What stands before the tensors; `tree` is how they belong together."""
+    """The bytes before the tensors; `tree` says how the tensors make up the program's objects."""
     parts = {name: [shape.whole, shape.at] for name, shape in shapes.items() if shape.whole is not None}
-    told: dict[str, Any] = {"__metadata__": {_OURS: json.dumps({"tree": tree, "parts": parts})}}
+    entries: dict[str, Any] = {"__metadata__": {_METADATA: json.dumps({"tree": tree, "parts": parts})}}
     for name, (begin, end) in places(shapes).items():
         shape = shapes[name]
-        told[name] = {"dtype": _TYPES[shape.dtype][0], "shape": shape.size, "data_offsets": (begin, end)}
-    text = json.dumps(told, separators=(",", ":")).encode()
+        entries[name] = {"dtype": _TYPES[shape.dtype][0], "shape": shape.size, "data_offsets": (begin, end)}
+    text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % 64)  # the tensors begin aligned
     return (len(text)).to_bytes(8, "little") + text
 
 
 class TensorFile:
-    """One such file, mapped into memory. Pages are private: whoever changes a tensor changes no file."""
+    """One such file, mapped into memory. Its pages are private: changing a tensor changes no file."""
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            told = json.loads(file.read(length))
+            entries = json.loads(file.read(length))
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         self._begin = 8 + length
-        ours = json.loads(told.pop("__metadata__")[_OURS])
+        ours = json.loads(entries.pop("__metadata__")[_METADATA])
         self.tree = ours["tree"]
         self.shapes: dict[str, Shape] = {}
         self._offsets: dict[str, Sequence[int]] = {}
-        for name, entry in told.items():
+        for name, entry in entries.items():
             whole, at = ours["parts"].get(name, (None, None))
             self.shapes[name] = Shape(
                 _NAMES[entry["dtype"]],

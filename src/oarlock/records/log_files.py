@@ -18,7 +18,7 @@ from oarlock.quantities import Duration
 from oarlock.records import watch
 from oarlock.records.runs import RunFolder
 from oarlock.records.watch import LogLine, Watch
-from oarlock.run.events import RunState
+from oarlock.run.run_state import RunState
 
 _SURE = re.compile(r"Traceback \(most recent call last\)|Fatal Python error|^Segmentation fault")
 _LIKELY = re.compile(r"\b\w*(?:Error|Exception)\b|\b(?:error|fatal|panic|abort(?:ed)?)\b", re.IGNORECASE)
@@ -48,7 +48,7 @@ def choose(
     previous: bool,
     since: str | None,
 ) -> Choice:
-    latest = max(log_segments.generations(run.path / "logs"), default=0)
+    latest = max(log_segments.generations(run.logs), default=0)
     names = set(tasks)
     if previous:
         generation = latest - 1

@@ -15,6 +15,7 @@ from oarlock.agent.record import log_segments
 from oarlock.agent.record.log_segments import Segment
 from oarlock.records.runs import RunFolder
 from oarlock.run import events
+from oarlock.run.run_state import RunState
 
 _POLL = 0.05
 _PIECE = 1 << 20  # bytes of one look, of all logs together
@@ -125,9 +126,9 @@ class Watch:
 
     def __init__(self, run: RunFolder) -> None:
         self.run = run
-        self.state = events.RunState(run.name)
+        self.state = RunState(run.name)
         self.logs: dict[tuple[int, str], Tail] = {}
-        self._events = Tail(run.path / "events.jsonl")
+        self._events = Tail(run.events_file)
         self._oldest = 0  # generation that may still get lines
         self._is_behind = False
 
@@ -170,7 +171,7 @@ class Watch:
         return arrived
 
     def _new_lines(self) -> list[LogLine]:
-        folder = self.run.path / "logs"
+        folder = self.run.logs
         found = {
             (generation, task): listed
             for generation in log_segments.generations(folder)
@@ -189,7 +190,7 @@ class Watch:
 
 def log_paths(run: RunFolder) -> dict[tuple[int, str], Path]:
     """The first segment of each log, by generation and task, in order; it may have been dropped."""
-    folder = run.path / "logs"
+    folder = run.logs
     return {
         (generation, task): folder / str(generation) / f"{task}.log"
         for generation in log_segments.generations(folder)

@@ -22,13 +22,12 @@ be if all goes well. Clocks of several machines may disagree: time never runs ba
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from oarlock.run.cluster import TRAINERS
-from oarlock.run.typed import build
+from oarlock.run.typed import build, is_number
 
 PARTS = ("start", "rendezvous", "step", "checkpoint", "lost", "waiting")
 _PHASES = ("start", "together", "waiting", "over")
@@ -214,7 +213,7 @@ class Accounts:
 def step_of(event: Mapping[str, Any]) -> int | None:
     """The step that a report tells; a program may write anything there."""
     step: Any = event.get("step")
-    return int(step) if _is_number(step) else None
+    return int(step) if is_number(step) else None
 
 
 def _role(task: str) -> str:
@@ -222,13 +221,7 @@ def _role(task: str) -> str:
 
 
 def _microseconds(seconds: Any, otherwise: int | None) -> int:
-    if not _is_number(seconds) or not 0 <= seconds < LATEST:
+    if not is_number(seconds) or not 0 <= seconds < LATEST:
         return otherwise or 0
     whole: int = round(seconds * 1e6)
     return whole
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return isinstance(value, int) and not isinstance(value, bool)

@@ -35,6 +35,13 @@ def check_version(data: Mapping[str, Any]) -> None:
         raise LaterVersion(f"record version {version}, this one reads up to {VERSION}")
 
 
+def is_number(value: Any) -> bool:
+    """Whether it is a finite number, and no bool."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def number(least: float = -_LARGEST, most: float = _LARGEST) -> Check:
     def check(value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -122,6 +129,16 @@ def _typed(what: str, kind: str, value: Any) -> Any:
     return checked
 
 
+def _as_tuple(check: Check) -> Check:
+    checked_list = several(check)
+
+    def check_all(value: Any) -> tuple[Any, ...] | None:
+        checked = checked_list(value)
+        return None if checked is None else tuple(checked)
+
+    return check_all
+
+
 def _mapping(check: Check) -> Check:
     def check_all(value: Any) -> dict[str, Any] | None:
         if not isinstance(value, Mapping):
@@ -146,6 +163,8 @@ _KINDS: dict[str, Check] = {
     "float": number(-1e300, 1e300),
     "bool": flag,
     "list[str]": several(_any_text),
+    "tuple[str, ...]": _as_tuple(_any_text),
+    "tuple[int, ...]": _as_tuple(whole()),
     "list[list[int]]": several(several(whole())),
     "dict[str, str]": _mapping(_any_text),
     "dict[str, int]": _mapping(whole()),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from oarlock.run.accounting import PARTS
-from oarlock.run.events import Event, RunState, TaskState
+from oarlock.run.events import Event
+from oarlock.run.run_state import RunState, TaskState
 from oarlock.screens.ansi import resolve
 from oarlock.screens.units import duration, number, plural
 

@@ -13,7 +13,8 @@ from oarlock.agent.record.run_record import timestamp
 from oarlock.engines.engine import follow
 from oarlock.records.runs import RunFolder
 from oarlock.records.watch import LogLine, Watch
-from oarlock.run.events import Event, RunState
+from oarlock.run.events import Event
+from oarlock.run.run_state import RunState
 from oarlock.screens.output import say
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from oarlock.records.watch import LogLine
-from oarlock.run.events import Event, RunState
+from oarlock.run.events import Event
+from oarlock.run.run_state import RunState
 from oarlock.screens.output import complain, print_json_line
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from oarlock.errors import OarlockError
 from oarlock.records.runs import RunFolder
-from oarlock.run.events import RunState
+from oarlock.run.run_state import RunState
 
 
 def of_run(run: RunFolder, state: RunState) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from oarlock.records.watch import LogLine
-from oarlock.run.events import Event, RunState, TaskState
+from oarlock.run.events import Event
+from oarlock.run.run_state import RunState, TaskState
 from oarlock.screens import event_text
 from oarlock.screens.ansi import resolve, visible
 from oarlock.screens.follow_screen import in_order

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 
 from oarlock.agent.protocol.pod_paths import PROGRAM
-from oarlock.checkpoints.store import stays_inside
 from oarlock.program import folder_scan
 from oarlock.records.runs import RunFolder
+from oarlock.system.safe_names import stays_inside
 from oarlock.wording import printable
 
 _MISSES = re.compile(r"(?i)no such file|not found|not exist|no module named|(cannot|unable to) open")

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from oarlock.records.watch import LogLine
-from oarlock.run.events import Event, RunState
+from oarlock.run.events import Event
+from oarlock.run.run_state import RunState
 from oarlock.screens import event_text
 from oarlock.screens.follow_screen import in_order
 from oarlock.screens.output import print_output, say

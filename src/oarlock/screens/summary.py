@@ -10,7 +10,7 @@ from oarlock.errors import OarlockError
 from oarlock.records import watch
 from oarlock.records.log_files import culprit
 from oarlock.records.runs import RunFolder
-from oarlock.run.events import Failure, RunState
+from oarlock.run.run_state import Failure, RunState
 from oarlock.screens import json_shape
 from oarlock.screens.ansi import resolve
 from oarlock.screens.event_text import exit_code, first_line
@@ -69,7 +69,7 @@ def _cause(run: RunFolder, told: Failure) -> list[str]:
 
 def _last_words(run: RunFolder, task: str) -> list[str]:
     try:
-        log = watch.Tail(run.path / "logs" / str(culprit(run)[1]) / f"{task}.log")
+        log = watch.Tail(run.log_file(culprit(run)[1], task))
     except OarlockError:
         return []
     log.skip()

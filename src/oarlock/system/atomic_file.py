@@ -1,6 +1,6 @@
-"""Replacing a file as a whole: after a crash or a power cut there is the old content or the new, never half.
+"""Replace a file as a whole: after a crash or a power cut it has the old content or the new, never a half.
 
-Without the fsync a file system may do the rename first, and leave an empty file.
+Without the fsync a file system may rename first and leave an empty file.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from pathlib import Path
 
 
 def write_durably(path: Path, content: bytes, mode: int = 0o600) -> None:
-    draft = path.with_name(f".{path.name}.part")
+    """Write beside the file, flush to the disk, rename. When this returns, the content is on the disk."""
+    draft = _draft(path)
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with os.fdopen(fd, "wb") as file:
         file.write(content)
@@ -20,10 +21,28 @@ def write_durably(path: Path, content: bytes, mode: int = 0o600) -> None:
     sync_folder(path.parent)
 
 
+def write_whole(path: Path, content: bytes, writer: str = "part") -> None:
+    """Write beside the file and rename: readers see all of it or nothing. No promise about a power cut.
+
+    `writer` names the draft; processes that may write the same file at the same time need different ones.
+    """
+    draft = _draft(path, writer)
+    try:
+        draft.write_bytes(content)
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)  # a full disk needs the room
+        raise
+
+
 def sync_folder(path: Path) -> None:
-    """So that what was renamed within it stays renamed."""
+    """Flush the names in a folder to the disk: what was renamed within it stays renamed."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def _draft(path: Path, writer: str = "part") -> Path:
+    return path.with_name(f".{path.name.lstrip('.')}.{writer}")

@@ -1,12 +1,12 @@
-"""`oarlock.State`: what a training loop of one's own keeps, and the steps it has left to do.
+"""`oarlock.State`: the objects that a custom training loop saves, and the steps that it has left to do.
 
     state = oarlock.State(model=model, optimizer=optimizer)
     for step in state.steps(1000, save="30s"):
         state.report(loss=train(step))
 
-Made in the same way whether the run begins or goes on: if there is a checkpoint, everything is put where it
-was, and `steps` starts there. It saves on time without stopping the training, leaves at a step that all
-workers agree on when the run is asked to end, and goes on bit for bit where it was.
+The program is the same whether the run starts or resumes: if there is a checkpoint, State restores every
+object from it and `steps` starts there. It saves in the background while training continues, exits at a step
+that all workers agree on when the run is asked to stop, and resumes bit for bit.
 """
 
 from __future__ import annotations
@@ -18,50 +18,53 @@ from typing import Any
 from oarlock.checkpoints.retention import Retention
 from oarlock.training.data import Batches
 from oarlock.training.frameworks import randomness
-from oarlock.training.saving.session import Checkpointing
+from oarlock.training.saving.session import CheckpointSession
 from oarlock.training.steps import schedule
 from oarlock.training.steps.boundary import Boundary
 from oarlock.training.steps.schedule import Schedule
 
 
 class State:
-    """Anything with a state, by name: torch modules and optimizers, Keras models and optimizers, TensorFlow
-    variables, JAX pytrees, NumPy arrays, numbers. What is replaced rather than changed is set as an
-    attribute: `state.params = new_params`."""
+    """Named objects that are saved and restored together.
 
-    def __init__(self, **things: Any) -> None:
-        for name in things:
+    Each may be a torch module or optimizer, a Keras model or optimizer, a TensorFlow variable, a JAX pytree,
+    a NumPy array, a number, or a dict or list of these. Set what is replaced rather than changed in place as
+    an attribute: `state.params = new_params`.
+    """
+
+    def __init__(self, **objects: Any) -> None:
+        for name in objects:
             if name.startswith("_"):
-                raise ValueError(f"{name} cannot be kept under that name: it begins with an underscore")
+                raise ValueError(f"State cannot save {name} under that name: it starts with an underscore")
             if hasattr(type(self), name):
-                raise ValueError(f"{name} cannot be kept under that name: State.{name} is something else")
-        self._things = things
+                raise ValueError(f"State cannot save {name} under that name: State.{name} is taken")
+        self._objects = objects
         self._metrics: dict[str, Any] = {}
-        self._checkpointing = Checkpointing()
-        self._checkpointing.restore(self._things)
-        self._next = self._checkpointing.step
+        self._session = CheckpointSession()
+        self._session.restore(self._objects)
+        self._next = self._session.step
 
     def __getattr__(self, name: str) -> Any:
-        things = self.__dict__.get("_things", {})
-        if name not in things:
-            raise AttributeError(f"this State keeps no {name}")
-        return things[name]
+        objects = self.__dict__.get("_objects", {})
+        if name not in objects:
+            raise AttributeError(f"this State has no {name}")
+        return objects[name]
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name.startswith("_"):
             super().__setattr__(name, value)
-        elif name in self._things:
-            self._things[name] = value
+        elif name in self._objects:
+            self._objects[name] = value
         else:
-            raise AttributeError(f"name {name} when the State is made: State({name}=...)")
+            raise AttributeError(f"pass {name} when you create the State: State({name}=...)")
 
     @property
     def step(self) -> int:
-        """The next step to do: 0 in a new run."""
+        """The next step: 0 in a new run."""
         return self._next
 
     def report(self, **metrics: Any) -> None:
-        """What to say about the step that is being made: its loss, its accuracy."""
+        """Report metrics of the current step: its loss, its accuracy."""
         self._metrics.update(metrics)
 
     def steps(
@@ -75,24 +78,26 @@ class State:
         batches: Batches | None = None,
         reseed: bool = True,
     ) -> Iterator[int]:
-        """The steps left of `total`, counted from 0.
+        """Yield the steps left of `total`, counted from 0, and save between them.
 
-        save: every so many steps (100), every so often ("30s"), or at the end of each "epoch" of `batches`.
-        keep, keep_every, best: the newest so many stay, every so manieth step, and the best by a metric that
-        was reported ("loss" is best when least, "max:accuracy" when greatest).
-        reseed: random, NumPy and torch draw numbers that depend on the step, not on what came before.
+        save: every 100 steps (100), every 30 seconds ("30s"), at the end of each epoch of `batches`
+            ("epoch"), or only at the end and when the run is asked to stop (None).
+        keep, keep_every, best: keep the newest `keep` checkpoints, those of every `keep_every`-th step, and
+            the best by a reported metric ("loss" is best when lowest, "max:accuracy" when highest).
+        batches: makes the checkpoint record which examples a step means.
+        reseed: make what random, NumPy and torch draw depend on the step, not on the steps before it.
         """
         epoch = None if batches is None else batches.steps_per_epoch
         when = schedule.read(save, epoch)
-        self._checkpointing.retention = Retention(keep, keep_every, best)
-        self._checkpointing.know_batches(None if batches is None else dataclasses.asdict(batches))
+        self._session.retention = Retention(keep, keep_every, best)
+        self._session.know_batches(None if batches is None else dataclasses.asdict(batches))
         return self._steps(int(total), when, epoch, reseed)
 
     def _steps(self, total: int, when: Schedule, epoch: int | None, reseed: bool) -> Iterator[int]:
-        task = self._checkpointing.task
-        boundary = Boundary(self._checkpointing, when, lambda: self._things, self._next)
+        task = self._session.task
+        boundary = Boundary(self._session, when, lambda: self._objects, self._next)
         if self._next >= total:
-            self._checkpointing.say_done(total)
+            self._session.say_done(total)
         try:
             while self._next < total:
                 boundary.cross(self._next, self._metrics, _epoch(self._next, epoch))

@@ -7,9 +7,9 @@ import sys
 
 PROGRAM = """
 import os, subprocess, sys, time
-from oarlock.agent import processes
-from oarlock.agent.loop import Loop
-from oarlock.agent.reaping import Reaping
+from oarlock.system import processes
+from oarlock.agent.net.loop import Loop
+from oarlock.agent.host.orphans import Reaping
 
 processes.adopt_orphans()
 loop = Loop()

@@ -8,6 +8,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -79,7 +80,7 @@ def test_a_clock_that_is_ahead_does_not_move_the_runs(leader: Leader) -> None:
     one.until(lambda member: member.wishes, "seat")
     for t in (time.time() + 1e6, 9e10):
         one.send({"events": [{"kind": "note", "t": t, "text": f"at {t}"}]})
-        leader.until(lambda t=t: f"at {t}" in leader.state().notes, "note")
+        leader.until(partial(_has_note, leader, f"at {t}"), "note")
     state = leader.state()
     assert state.updated is not None
     assert state.updated <= time.time()
@@ -119,7 +120,7 @@ def test_strangers_cost_a_socket_and_none_joins(leader: Leader) -> None:
     """Garbage, half frames, huge lengths, wrong tokens, replayed proofs and silence, mixed."""
     _allow_descriptors()
     replay = _overheard_proof(leader)
-    silent = []
+    silent: list[socket.socket] = []
     for number in range(10_000):
         line = socket.create_connection(leader.address, timeout=30)
         kind = number % 6
@@ -162,3 +163,7 @@ def _overheard_proof(leader: Leader) -> bytes:
 def _allow_descriptors() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(65536, most), most))
+
+
+def _has_note(leader: Leader, text: str) -> bool:
+    return text in leader.state().notes

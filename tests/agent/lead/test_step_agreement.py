@@ -14,8 +14,9 @@ import pytest
 from oarlock.agent.lead.step_agreement import Meeting, Meetings
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.protocol import messages
-from oarlock.agent.protocol.gates import Whereabouts
+from oarlock.agent.protocol.gates import GateMessage, MeetAt, Whereabouts
 from oarlock.agent.protocol.outcome import Outcome
+from oarlock.agent.protocol.status import Status
 from oarlock.agent.protocol.wire import WireError
 from tests.support.members import Leader, Member, leading
 
@@ -50,8 +51,8 @@ class Table:
         for index in range(3):
             self.hear(index)
 
-    def _tell(self, message: dict[str, Any]) -> None:
-        self.told.append(" ".join(str(value) for value in message.values()))
+    def _tell(self, message: GateMessage) -> None:
+        self.told.append(message.line)
 
     def hear(
         self, index: int, meeting: int = 0, step: int | None = None, asks: int = 0, loop: int = 1
@@ -74,7 +75,7 @@ def test_the_step_is_one_that_nobody_can_have_passed() -> None:
     assert meeting.awaited == {"b"}
     meeting.hear("b", Whereabouts(1, meeting=1, step=43))
     meeting.conclude()
-    assert meeting.message() == {"do": "meet", "meeting": 1, "purpose": "save", "step": 45}
+    assert meeting.message() == MeetAt(meeting=1, purpose="save", step=45)
 
 
 def test_a_save_is_decided_when_all_have_answered(table: Table) -> None:
@@ -203,7 +204,7 @@ NONSENSE = [
 @pytest.mark.parametrize("gates", NONSENSE)
 def test_nonsense_of_an_agent_is_refused(gates: Any) -> None:
     with pytest.raises(WireError):
-        messages.status(
+        Status.from_data(
             {
                 "generation": 1,
                 "cleared": 0,
@@ -236,7 +237,7 @@ def test_nonsense_of_a_task_is_refused(event: dict[str, Any]) -> None:
 
 GATED = """
 import os, time
-from oarlock.training.gate import Gate
+from oarlock.training.steps.gate import Gate
 gate = Gate(0)
 for step in range(10**9):
     if "halt" in gate.enter(step):

@@ -15,7 +15,7 @@ from oarlock.agent.lead.coordinator import Coordinator
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.protocol.spec import Program, Spec
 from oarlock.agent.record.run_record import Record
-from oarlock.run import events
+from oarlock.run.run_state import RunState
 from tests.support.waiting import eventually
 
 
@@ -32,7 +32,7 @@ def test_without_descriptors_the_listener_is_left_alone_for_a_moment(
         sizes={"worker": 1},
         folders={},
     )
-    record = Record(tmp_path, events.RunState("r"))
+    record = Record(tmp_path, RunState("r"))
     record.emit("agent", pid=1, host="h")
     door = Coordinator(loop, "token", "127.0.0.1", 0, Conductor(loop, spec, record), lambda _: {})
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -42,14 +42,20 @@ def test_without_descriptors_the_listener_is_left_alone_for_a_moment(
         try:
             loop.turn()
             assert not loop.watches(door.listener)
-            eventually(lambda: loop.turn() or loop.watches(door.listener), "the listener again")
+            eventually(lambda: turned(loop).watches(door.listener), "the listener again")
             loop.turn()
             assert not loop.watches(door.listener)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        eventually(lambda: loop.turn() or door.strangers, "whoever waited")
+        eventually(lambda: turned(loop) and door.strangers, "whoever waited")
         assert b"challenge" in caller.recv(4096)
         notes = [text for text in record.state.notes if "Too many open files" in text]
         assert len(notes) == 1
     door.close()
     os.close(record._events or 0)
+
+
+def turned(loop: Loop) -> Loop:
+    """The loop after one more turn."""
+    loop.turn()
+    return loop

@@ -67,7 +67,7 @@ def chance() -> random.Random:
 def leader(tmp_path: Path) -> Iterator[Leader]:
     """It trains alone."""
     with leading(tmp_path, machines=1, program=STEPPING) as found:
-        found.until(lambda: found.state().leader and found.state().leader.step, "the first step")
+        found.until(lambda: getattr(found.state().leader, "step", None), "the first step")
         yield found
 
 
@@ -214,7 +214,7 @@ class Host:
     def until_over(self) -> None:
         def is_over(_: Member) -> bool:
             self._answer()
-            return self.member.wishes[-1]["do"] == "over"
+            return bool(self.member.wishes[-1]["do"] == "over")
 
         self.member.until(is_over, "verdict")
 
@@ -292,7 +292,7 @@ def test_a_member_speaks_for_its_own_tasks_only(tmp_path: Path) -> None:
 TALKING = """
 import os, sys, time, oarlock
 from pathlib import Path
-from oarlock.training import channel
+from oarlock.training.task import channel
 me = oarlock.current()
 line = channel.open_line()
 line.setblocking(True)
@@ -345,7 +345,7 @@ def test_a_task_that_talks_nonsense_costs_its_lines(
 def test_a_told_error_without_a_time_is_that_tasks_error(start: Callable[..., Gang]) -> None:
     gang = start(
         """
-from oarlock.training import channel
+from oarlock.training.task import channel
 line = channel.open_line()
 line.sendall(b'{"kind":"error"}\\n')
 raise SystemExit(3)
@@ -363,7 +363,7 @@ def test_names_of_metrics_do_not_pile_up(start: Callable[..., Gang]) -> None:
     gang = start(
         """
 import oarlock, time
-from oarlock.training import channel
+from oarlock.training.task import channel
 me, line = oarlock.current(), channel.open_line()
 line.setblocking(True)
 for step in range(3000):

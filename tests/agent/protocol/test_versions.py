@@ -65,7 +65,7 @@ def test_a_client_says_that_the_agent_is_of_another_version(tmp_path: Path) -> N
     with socket.create_server(("127.0.0.1", 0)) as other:
         (tmp_path / "address").write_text(f"127.0.0.1:{other.getsockname()[1]}")
         (tmp_path / "token").write_text("token")
-        script = "import sys; from pathlib import Path; from oarlock.agent import control\n"
+        script = "import sys; from pathlib import Path; from oarlock.agent.net import control\n"
         script += "try: control.ask(Path(sys.argv[1]), {})\nexcept control.UnreachableError as e: print(e)"
         client = subprocess.Popen(
             [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True

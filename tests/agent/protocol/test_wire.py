@@ -4,6 +4,7 @@ import json
 import random
 import struct
 import zlib
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from oarlock.agent.protocol.wire import Seal, Unpacker, WireError, pack, sealed
 
 
 def test_messages_come_out_as_they_went_in_however_the_bytes_arrive() -> None:
-    messages = [{"a": 1}, {}, {"text": "ü" * 100}, {"b": [1, None, {"c": True}]}]
+    messages: list[dict[str, Any]] = [{"a": 1}, {}, {"text": "ü" * 100}, {"b": [1, None, {"c": True}]}]
     stream = b"".join(map(pack, messages))
     for size in (1, 2, 3, 7, 1000):
         unpacker = Unpacker()

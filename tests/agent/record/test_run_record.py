@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from oarlock.agent.record.run_record import LINE_LIMIT, Log, Record
-from oarlock.run.events import RunState
+from oarlock.run.run_state import RunState
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from oarlock.agent.record.run_record import Echo, Record
 from oarlock.cli.session.ask_agent import ask
-from oarlock.run.events import RunState
+from oarlock.run.run_state import RunState
 from tests.support.gangs import DEADLINE, Gang
 from tests.support.waiting import eventually
 

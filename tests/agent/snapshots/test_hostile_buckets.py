@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
-from oarlock.agent.snapshots.downloader import Fetcher
+from oarlock.agent.snapshots.downloader import Downloader
+from oarlock.agent.snapshots.snapshot_messages import Download
 from oarlock.checkpoints import bucket
+from oarlock.checkpoints.manifest import sealed
 from oarlock.engines.shared import pull_snapshots, specs
 from oarlock.errors import OarlockError
 from oarlock.job.model import Job, Storage
@@ -58,9 +60,9 @@ DAMAGED: dict[str, bytes] = {
     "too deep": b"[" * 100_000,
     "without a seal": json.dumps({"manifest": GOOD}).encode(),
     "a wrong seal": json.dumps({"crc32": "00000000", "manifest": GOOD}).encode(),
-    "too large": bucket.sealed({**GOOD, "more": "x" * bucket.LARGEST_MANIFEST}),
+    "too large": sealed({**GOOD, "more": "x" * bucket.LARGEST_MANIFEST}),
 }
-HOSTILE = {**{what: bucket.sealed(said) for what, said in MANIFESTS.items()}, **DAMAGED}
+HOSTILE = {**{what: sealed(said) for what, said in MANIFESTS.items()}, **DAMAGED}
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +95,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def fetch(place: Path) -> int:
-    return Fetcher({"url": URL, "run": "r1", "checkpoints": str(place), "patience": 60}).work()
+    return Downloader(Download(URL, "r1", str(place), patience=60.0)).work()
 
 
 def bring(to: Path, what: str) -> Any:
@@ -112,7 +114,7 @@ def test_a_manifest_that_makes_no_sense_touches_nothing(
     put(manifest)
     before = snapshot(tmp_path)
     assert fetch(place) == 0
-    assert f"{NAME} is not whole and is passed over" in capsys.readouterr().out
+    assert f"skipped snapshot {NAME}, which is not whole" in capsys.readouterr().out
     assert not bring(place.parent, "checkpoints").folders
     assert snapshot(tmp_path) == before
 
@@ -135,7 +137,7 @@ def test_neither_does_that_of_a_model(
 def test_names_that_are_none_are_not_looked_at(
     name: str, put: Callable[..., None], place: Path, tmp_path: Path
 ) -> None:
-    put(bucket.sealed(GOOD), name=name)
+    put(sealed(GOOD), name=name)
     before = snapshot(tmp_path)
     assert fetch(place) == 0
     assert not bring(place.parent, "checkpoints").folders
@@ -146,7 +148,7 @@ def test_names_that_are_none_are_not_looked_at(
 def test_content_that_is_not_what_was_said_is_not_kept(
     content: bytes, put: Callable[..., None], place: Path, tmp_path: Path
 ) -> None:
-    put(bucket.sealed(GOOD), content=content)
+    put(sealed(GOOD), content=content)
     (place / f".saving-{NAME}" / "mine").unlink()
     (place / f".saving-{NAME}").rmdir()  # a fetch begins by clearing those away
     before = snapshot(tmp_path)
@@ -159,7 +161,7 @@ def test_content_that_is_not_what_was_said_is_not_kept(
 def test_links_where_a_checkpoint_goes_are_not_followed(
     put: Callable[..., None], place: Path, tmp_path: Path
 ) -> None:
-    put(bucket.sealed(GOOD))
+    put(sealed(GOOD))
     (place / NAME).symlink_to(tmp_path / "precious")
     (place / ".saving-step-0000000009-g9").symlink_to(tmp_path / "precious")
     before = snapshot(tmp_path / "precious")

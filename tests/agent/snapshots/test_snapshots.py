@@ -9,12 +9,14 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from oarlock.agent.protocol.pod_paths import STORE
 from oarlock.checkpoints import bucket, redact
-from oarlock.checkpoints.store import checksum, unseal
+from oarlock.checkpoints.manifest import sealed, unseal
+from oarlock.checkpoints.store import checksum
 from oarlock.engines.kubernetes.manifests import packing
 from oarlock.engines.local import local_engine
 from oarlock.errors import OarlockError
@@ -58,7 +60,7 @@ def train(home: Path, tmp_path: Path) -> Iterator[Train]:
         size: int = 1000,
         pause: float = 0.05,
         url: str = f"s3://{BUCKET}/mine",
-        **fields: object,
+        **fields: Any,
     ) -> Gang:
         args = [str(steps), str(size), str(pause)]
         return Gang(
@@ -72,7 +74,11 @@ def train(home: Path, tmp_path: Path) -> Iterator[Train]:
 def end_all() -> None:
     for run in runs.all_runs():
         local_engine.stop(run, now=True)
-        eventually(lambda run=run: not run.is_held(), f"end of {run.name}", every=0.01)
+        until_free(run)
+
+
+def until_free(run: runs.RunFolder) -> None:
+    eventually(lambda: not run.is_held(), f"end of {run.name}", every=0.01)
 
 
 def lose_machine(gang: Gang, home: Path, store: Store) -> None:
@@ -137,7 +143,7 @@ def test_a_run_whose_machine_is_lost_goes_on_elsewhere_with_the_same_bits(
     assert gang.state.generation == 2, "later than any in the store"
     weights = store.objects()["mine/moved/model/weights/state"]
     assert weights.read_bytes() == state_after(there + 5)
-    assert f"going on from step {there}" in notes(gang)
+    assert f"resuming from step {there}" in notes(gang)
 
 
 def test_nothing_is_written_over(train: Train, store: Store, home: Path) -> None:
@@ -285,15 +291,15 @@ def test_what_is_not_whole_is_passed_over_with_a_line(train: Train, store: Store
         shutil.copytree(run / "step-0000000004-g1", copy)
         manifest = unseal((copy / "manifest.json").read_bytes())
         assert isinstance(manifest, dict)
-        (copy / "manifest.json").write_bytes(bucket.sealed({**manifest, "step": step}))
+        (copy / "manifest.json").write_bytes(sealed({**manifest, "step": step}))
     (run / "step-0000000007-g1" / "state.bin").write_bytes(os.urandom(1032))
     (run / "step-0000000008-g1" / "state.bin").write_bytes(b"short")
     (run / "step-0000000009-g1" / "manifest.json").unlink()
     gang = train(steps=5, run="moved")
     assert gang.end().state == "succeeded", gang.told()
     assert start_of(gang) == 4
-    told = [line for line in notes(gang).splitlines() if "passed over" in line]
-    assert [line.split()[1] for line in told] == [f"step-000000000{step}-g1" for step in (9, 8, 7)]
+    told = [line for line in notes(gang).splitlines() if "skipped snapshot" in line]
+    assert [line.split()[2] for line in told] == [f"step-000000000{step}-g1," for step in (9, 8, 7)]
     assert [line.split(": ")[1] for line in told] == [
         "its upload was not completed",
         "state.bin has 5 bytes instead of 1032",
@@ -309,7 +315,9 @@ def test_a_damaged_checkpoint_is_not_uploaded(train: Train, store: Store, tmp_pa
     damaged = max(path.name for path in folder.glob("step-*"))
     (folder / damaged / "state.bin").write_bytes(os.urandom(1032))
     store.start()
-    gang.until(lambda gang: f"{damaged} is not whole and is not uploaded" in notes(gang), "word of it")
+    gang.until(
+        lambda gang: f"{damaged} is not uploaded, because it is not whole" in notes(gang), "word of it"
+    )
     gang.until(lambda gang: complete(store, gang.run.name), "snapshot of another")
     assert damaged not in complete(store, gang.run.name)
 
@@ -375,7 +383,7 @@ def test_the_commands_of_its_page_work(
     done = oarlock(*second.split(), cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(
-        r"oarlock \| fetched snapshot step-0000000003-g1 in .* s: going on from step 3", done.stdout
+        r"oarlock \| fetched snapshot step-0000000003-g1 in .* s: resuming from step 3", done.stdout
     )
 
 
@@ -384,7 +392,7 @@ def test_errors_are_told_without_keys() -> None:
         "Error performing PUT http://a:b@host/x in 5ms - 403: <Error><Code>Denied</Code>"
         "<Message>no user sesame1234</Message><AWSAccessKeyId>sesame1234</AWSAccessKeyId></Error>"
     )
-    assert redact.told(error) == "Denied: no user sesame1234"
+    assert redact.reason(error) == "Denied: no user sesame1234"
     env = {"MY_ACCESS_KEY": "sesame1234", "AWS_ALLOW_HTTP": "true", "A_TOKEN": "1"}
-    assert redact.redacted(redact.told(error), env) == "Denied: no user ***"
+    assert redact.redacted(redact.reason(error), env) == "Denied: no user ***"
     assert redact.redacted("at http://a:b@host/x, 1 true", env) == "at http://***@host/x, 1 true"

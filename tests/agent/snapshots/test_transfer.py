@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.agent.net.loop import Loop
-from oarlock.agent.snapshots.transfer import Getting
-from oarlock.checkpoints.store import FORMAT, Store, checksum, verify
+from oarlock.checkpoints.store import Store
 from tests.support.members import Leader, leading
+from tests.support.transfers import get, save, whole
 
 
 @pytest.fixture
@@ -27,29 +26,6 @@ def theirs(leader: Leader) -> Store:
 @pytest.fixture
 def ours(tmp_path: Path) -> Store:
     return Store(tmp_path / "ours")
-
-
-def save(store: Store, step: int, content: bytes = b"weights" * 1000) -> str:
-    draft = store.draft(step, 1)
-    draft.mkdir(parents=True)
-    (draft / "state").write_bytes(content)
-    told = dict(zip(("size", "crc32"), checksum(draft / "state")))
-    manifest = {"format": FORMAT, "run": "led", "generation": 1, "step": step, "files": {"state": told}}
-    return store.commit(draft, manifest).name
-
-
-def get(leader: Leader, ours: Store, names: list[str]) -> str | None:
-    loop, answers = Loop(), list["str | None"]()
-    getting = Getting(loop, leader.address, leader.token, str(ours.folder), patience=20)
-    loop.after("patience", 60, lambda: answers.append("no answer"))
-    getting.get(names, answers.append)
-    while not answers:
-        loop.turn()
-    return answers[0]
-
-
-def whole(store: Store) -> list[str]:
-    return [one.name for one in store.checkpoints() if verify(one) is None]
 
 
 def test_the_newest_is_fetched_and_others_are_forgotten(leader: Leader, theirs: Store, ours: Store) -> None:

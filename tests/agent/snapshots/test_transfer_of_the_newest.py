@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent.test_handing import get, save, whole
 
 from oarlock.agent.net import control
 from oarlock.agent.net.loop import Loop
@@ -19,6 +18,7 @@ from oarlock.agent.protocol.wire import Seal, Unpacker
 from oarlock.agent.snapshots import transfer
 from oarlock.checkpoints.store import Store
 from tests.support.members import Leader, leading
+from tests.support.transfers import get, save, whole
 from tests.support.waiting import eventually
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from oarlock.agent.zygote import warm_keeper
+from oarlock.agent.zygote.orders import KEEPER_MESSAGES, Forked, ForkRequest
 from oarlock.screens.event_text import describe
 from oarlock.system import fd_frames, private_network
 from tests.support import listeners
@@ -214,7 +215,7 @@ def test_who_answers_must_be_the_same_user(public: Path) -> None:
             listener.listen()
             os.write(claimed, b"!")
             caller, _ = listener.accept()
-            fd_frames.send(caller, {"pid": os.getpid()})
+            fd_frames.send(caller, KEEPER_MESSAGES.to_data(Forked(os.getpid())))
         return True
 
     with as_nobody(squat):
@@ -266,7 +267,8 @@ def test_another_user_gets_no_answer(kept: Start, public: Path, monkeypatch: pyt
             except PermissionError:
                 return "no way"
             with suppress(ConnectionError):
-                fd_frames.send(line, {"cwd": "/", "env": {}}, (0, 1, 2))
+                request = KEEPER_MESSAGES.to_data(ForkRequest("/", {}, "shared"))
+                fd_frames.send(line, request, (0, 1, 2))
                 return "an answer" if fd_frames.receive(line)[0] else "no answer"
             return "no answer"
 
@@ -285,8 +287,8 @@ def test_a_container_without_the_folder_gets_no_answer(kept: Start, home: Path) 
     keeper = keeper_of(ended_well(kept(SAY)))
     place = place_of(keeper, home)
     ask = (
-        "import sys; from pathlib import Path; from oarlock.agent import keeping\n"
-        "sys.exit(keeping.adopt(Path(sys.argv[1]), '/', {}) is not None)"
+        "import sys; from pathlib import Path; from oarlock.agent.zygote import warm_keeper\n"
+        "sys.exit(warm_keeper.adopt(Path(sys.argv[1]), '/', {}) is not None)"
     )
     hidden = 'mount -t tmpfs none "$1" && exec "$2" -c "$3" "$4"'
     words = ["sh", "-c", hidden, "sh", str(home), sys.executable, ask, str(place)]

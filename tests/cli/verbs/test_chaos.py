@@ -17,7 +17,9 @@ from oarlock.agent.net import control
 from oarlock.cli.chaos_run.inflict import Chaos, Plan
 from oarlock.records import runs
 from oarlock.records.runs import RunFolder
-from tests.support.small_programs import ENDLESS, SCRIPT, eventually, write
+from tests.support.commands import SCRIPT
+from tests.support.small_programs import ENDLESS, write
+from tests.support.waiting import eventually
 
 # Nobody gets through its first step before all are in theirs, as with a collective: who is preempted before
 # all have a gate loses steps.

@@ -17,8 +17,10 @@ import pytest
 
 from oarlock.checkpoints import store as folders
 from oarlock.records import runs
-from tests.support.small_programs import SCRIPT, eventually, write
+from tests.support.commands import SCRIPT
+from tests.support.small_programs import write
 from tests.support.stores import BUCKET, Store, needs_store, serving
+from tests.support.waiting import eventually
 
 TRAIN = """
     import os, time, oarlock
@@ -52,7 +54,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An OARLOCK_HOME with one run that has ended, called `mnist`. To be copied."""
     folder = tmp_path_factory.mktemp("saved")
     write(folder / "train.py", TRAIN)
-    words = [SCRIPT, "run", "-n", "2", "--name", "mnist", "train.py"]
+    words = [str(SCRIPT), "run", "-n", "2", "--name", "mnist", "train.py"]
     env = {**os.environ, "OARLOCK_HOME": str(folder / "home")}
     done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr

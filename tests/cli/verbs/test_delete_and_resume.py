@@ -11,7 +11,7 @@ from typing import Any
 
 from oarlock.engines.local import local_engine
 from oarlock.records import runs
-from tests.support.small_programs import SCRIPT
+from tests.support.commands import SCRIPT
 from tests.support.soaking import moments
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from oarlock.records import runs
-from tests.support.small_programs import ENDLESS, eventually, who_said, write
+from tests.support.small_programs import ENDLESS, who_said, write
+from tests.support.waiting import eventually
 
 SHOW = ("python3", "-c", "import json, os; print(json.dumps(dict(os.environ, cwd=os.getcwd())))")
 # What a task of its own sees, into a file: the measure for the command's.

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from oarlock.records import runs
-from tests.support.small_programs import SCRIPT, eventually, has_said, write
+from tests.support.commands import SCRIPT
+from tests.support.small_programs import has_said, write
+from tests.support.waiting import eventually
 
 
 def test_all_tasks_of_the_latest_generation_by_time(oarlock: Any, records: Path) -> None:

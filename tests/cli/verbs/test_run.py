@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from oarlock.records import runs
-from tests.support.small_programs import ENDLESS, SCRIPT, STUBBORN, eventually, has_said, write
+from tests.support.commands import SCRIPT
+from tests.support.small_programs import ENDLESS, STUBBORN, has_said, write
+from tests.support.waiting import eventually
 
 
 def test_options_before_the_program_are_ours_and_those_behind_it_its_own(
@@ -259,7 +261,7 @@ def test_the_runtime_limit_ends_with_124(oarlock: Any, tmp_path: Path) -> None:
         ),
         (["-n", "x", "train.py"], r"oarlock: --workers: expected a whole number"),
         (["--env", "A", "train.py"], r"oarlock: --env A: expected a name and a value"),
-        (["--name", "../x", "train.py"], r"oarlock: no name for a run: '../x'"),
+        (["--name", "../x", "train.py"], r"oarlock: invalid run name '../x'"),
         (["--framework", "troch", "train.py"], r"oarlock: --framework: .*did you mean torch"),
     ],
 )

@@ -11,7 +11,8 @@ import pytest
 
 from oarlock.agent.net import control
 from oarlock.records import runs
-from tests.support.small_programs import eventually, has_said, write
+from tests.support.small_programs import has_said, write
+from tests.support.waiting import eventually
 
 STEPS = """
 import os, time, oarlock

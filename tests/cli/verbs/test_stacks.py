@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from oarlock.records import runs
-from tests.support.small_programs import SCRIPT, eventually, has_said, who_said, write
+from tests.support.commands import SCRIPT
+from tests.support.small_programs import has_said, who_said, write
+from tests.support.waiting import eventually
 
 # Threads in a function of their own, a progress bar without an end, and lines that look like a stack's.
 BUSY = """

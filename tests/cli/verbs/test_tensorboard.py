@@ -6,23 +6,20 @@ import json
 import os
 import signal
 import socket
-import struct
 import subprocess
 import sys
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from oarlock.engines.shared import tensorboard_process
+from tests.support.commands import SCRIPT, started
+from tests.support.event_files import event_file, tags_at
 from tests.support.ports import free_ports
-from tests.support.small_programs import SCRIPT, write
+from tests.support.small_programs import write
 from tests.support.waiting import eventually
 
-TAGS = "data/plugin/scalars/tags"
 # The command line itself, where nothing called tensorboard can be imported.
 WITHOUT_IT = """
 import sys
@@ -30,55 +27,6 @@ sys.modules["tensorboard"] = None
 from oarlock.cli import main
 main()
 """
-
-
-def event_file(tag: str) -> bytes:
-    """A scalar as tf.summary writes it: records with length and checksums, in each an Event."""
-
-    def field(number: int, kind: int, value: bytes) -> bytes:
-        size = bytes([len(value)]) if kind == 2 else b""
-        return bytes([number << 3 | kind]) + size + value
-
-    value = field(1, 2, tag.encode()) + field(2, 5, struct.pack("<f", 0.5))
-    events = [field(3, 2, b"brain.Event:2"), field(2, 0, b"\x01") + field(5, 2, field(1, 2, value))]
-    return b"".join(_record(field(1, 1, struct.pack("<d", 1.0)) + event) for event in events)
-
-
-def _record(data: bytes) -> bytes:
-    length = struct.pack("<Q", len(data))
-    return length + struct.pack("<I", _masked(length)) + data + struct.pack("<I", _masked(data))
-
-
-def _masked(data: bytes) -> int:
-    """CRC-32C, rotated as TFRecord has it."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-def tags_at(url: str) -> set[str]:
-    with urllib.request.urlopen(url, timeout=60) as answer:
-        assert answer.status == 200
-        answer.read()
-    with urllib.request.urlopen(url + TAGS, timeout=60) as answer:
-        return {tag for tags in json.loads(answer.read()).values() for tag in tags}
-
-
-@contextmanager
-def started(*words: str | Path) -> Iterator[subprocess.Popen[str]]:
-    """A client that goes on; killed in the end, whatever the test has found."""
-    client = subprocess.Popen(
-        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        yield client
-    finally:
-        client.kill()
-        client.communicate()
 
 
 @pytest.fixture

@@ -4,12 +4,10 @@ line that tells."""
 from __future__ import annotations
 
 import secrets
-import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -22,12 +20,13 @@ from oarlock.engines.kubernetes.manifests import packing
 from oarlock.job import job_file
 from tests.support.clusters import Cluster
 from tests.support.kubernetes.driving import Named
+from tests.support.kubernetes.small import SMALL_SETTINGS
+from tests.support.waiting import eventually
 
 Object = dict[str, Any]
-T = TypeVar("T")
 
 TAG = "oarlock.dev/test"
-SMALL = ["kubernetes.claim=none", "roles.worker.cpu=0.05", "roles.worker.memory=200Mi", "limits.grace=1s"]
+LEAST = [*SMALL_SETTINGS, "kubernetes.claim=none", "limits.grace=1s"]
 RULES = "rbac.authorization.k8s.io"
 PROGRAM = """
 import signal, sys, time
@@ -39,21 +38,10 @@ time.sleep(300)
 """
 
 
-def until(what: str, ask: Callable[[], T | None], seconds: float = 90) -> T:
-    deadline = time.monotonic() + seconds
-    while True:
-        found = ask()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            pytest.fail(f"waited {seconds:.0f} s for {what}")
-        time.sleep(0.2)
-
-
 def start(api: Api, folder: Path, run: str, *sets: str) -> str:
     folder.mkdir(exist_ok=True)
     (folder / "train.py").write_text(PROGRAM)
-    job = job_file.load("train.py", sets=[*SMALL, *sets], cwd=folder)
+    job = job_file.load("train.py", sets=[*LEAST, *sets], cwd=folder)
     submit.submit(api, packing.pack(job, run))
     return run
 
@@ -66,10 +54,7 @@ def told(api: Api, run: str, words: str = "", seconds: float = 90) -> Problem:
         seen[:] = diagnose.find_problems(api, Named(run))
         return seen[0] if seen and words in seen[0].what else None
 
-    try:
-        return until(f"a problem of {run} with {words!r}", ask, seconds)
-    except pytest.fail.Exception as problem:
-        pytest.fail(f"{problem}; seen: {seen}")
+    return eventually(ask, f"problem of {run} with {words!r}", seconds, evidence=lambda: f"seen: {seen}")
 
 
 @contextmanager
@@ -87,16 +72,14 @@ def namespace(admin: Api, api: Api, *rules: Object) -> Iterator[Api]:
     send(admin, f"apis/{RULES}/v1/{here}/rolebindings", binding)
     # What every namespace is given is to be there before quotas count it.
     for given in ("serviceaccounts/default", "configmaps/kube-root-ca.crt"):
-        path = f"api/v1/{here}/{given}"
-        until(f"namespace {name}", lambda path=path: admin.http.get(path).is_success)
+        _until_there(admin, f"api/v1/{here}/{given}")
     there = Api(namespace=name)
-    until(f"rights in {name}", lambda: there.review("create", "batch", "jobs"))
+    eventually(lambda: there.review("create", "batch", "jobs"), f"rights in {name}", 90)
     for rule in rules:
         send(admin, f"api/v1/{here}/{rule['kind'].lower()}s", rule)
     for rule in rules:
-        path = f"api/v1/{here}/{rule['kind'].lower()}s/{rule['metadata']['name']}"
         if rule["kind"] == "ResourceQuota":  # nothing is counted before
-            until(f"the quota of {name}", lambda path=path: admin.http.get(path).json()["status"].get("hard"))
+            _until_counted(admin, f"api/v1/{here}/resourcequotas/{rule['metadata']['name']}")
     try:
         yield there
     finally:
@@ -120,8 +103,8 @@ def broken(cluster: Cluster, how: list[str], back: list[str]) -> Iterator[None]:
     if cluster.script is None:
         pytest.skip("only our own cluster is broken on purpose")
     with ExitStack() as stack:
-        stack.callback(subprocess.run, [cluster.script, *back], check=True, capture_output=True)
-        subprocess.run([cluster.script, *how], check=True, capture_output=True)
+        stack.callback(cluster.do, *back)
+        cluster.do(*how)
         yield
 
 
@@ -138,6 +121,14 @@ def thing(admin: Api, path: str, manifest: Object) -> Iterator[None]:
 def send(admin: Api, path: str, manifest: Object) -> None:
     answer = admin.http.post(path, json=manifest)
     assert answer.is_success, answer.text
+
+
+def _until_there(admin: Api, path: str) -> None:
+    eventually(lambda: admin.http.get(path).is_success, path, 90)
+
+
+def _until_counted(admin: Api, path: str) -> None:
+    eventually(lambda: admin.http.get(path).json()["status"].get("hard"), f"count by {path}", 90)
 
 
 def quota(**hard: str) -> Object:

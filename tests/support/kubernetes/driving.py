@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -22,13 +21,11 @@ from oarlock.engines.kubernetes.lifecycle import identity, stop_delete
 from oarlock.errors import OarlockError
 from oarlock.records import runs
 from oarlock.records.runs import RunFolder
-from oarlock.run.events import RunState
+from oarlock.run.run_state import RunState
 from tests.support import locks
+from tests.support.commands import SCRIPT
 from tests.support.waiting import eventually
 
-SCRIPT = Path(sys.executable).with_name("oarlock")
-# The cluster's two nodes have two processors each, for all of the tests together.
-SMALL = {"cpu": 0.05, "memory": "200Mi"}
 # The only one that the cluster knows; a `latest` would be pulled again.
 TORCH = {"image": "pytorch/pytorch:latest", "pull_policy": "IfNotPresent"}
 # At a program's end. A run is over when worker-0 is: then servers are stopped, and who has not begun never

@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 
 import oarlock
+from tests.support import soaking
 from tests.support.ports import free_ports
 
 pytestmark = pytest.mark.slow
@@ -207,7 +208,7 @@ def assert_same(expected: dict[str, Any], got: dict[str, Any], tolerance: float 
         np.testing.assert_allclose(got[name], expected[name], rtol=0, atol=allowed, err_msg=name)
 
 
-@pytest.fixture(params=["two", "four"])
+@pytest.fixture(params=soaking.cases(["two"], soak=["four"]))  # test_elastic.py has three
 def gang(request: pytest.FixtureRequest) -> list[Results]:
     results: list[Results] = request.getfixturevalue(request.param)
     return results
@@ -373,12 +374,12 @@ def test_a_fault_that_keras_has_mended_is_left_alone_and_the_rest_corrected_once
             raise NotImplementedError
 
         trainer.reduce_per_replica = mended
-        from oarlock.training import keras_correction
-        keras_correction.install()
+        from oarlock.training.keras import correction
+        correction.install()
         assert trainer.reduce_per_replica is mended
         fit = trainer.TensorFlowTrainer.fit
         assert fit.corrected_by_oarlock
-        keras_correction._correct(trainer)
+        correction._correct(trainer)
         assert trainer.TensorFlowTrainer.fit is fit
     """
     run_program(tmp_path, program)
@@ -395,8 +396,8 @@ def test_an_unknown_keras_is_left_alone_and_speaks_up_only_when_several_workers_
         trainer.TensorFlowTrainer.fit = lambda model: "fitted"
         keras.__version__ = "4.2.0"
         before = dict(vars(trainer.TensorFlowTrainer)), dict(vars(trainer))
-        from oarlock.training import keras_correction
-        keras_correction.install()
+        from oarlock.training.keras import correction
+        correction.install()
         assert before == (dict(vars(trainer.TensorFlowTrainer)), dict(vars(trainer)))
 
         warnings.showwarning = lambda message, *rest: print(message)

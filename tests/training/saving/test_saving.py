@@ -19,8 +19,8 @@ from oarlock.checkpoints.retention import Retention
 from oarlock.checkpoints.safetensors import TensorFile
 from oarlock.checkpoints.store import FencedError, Store
 from oarlock.system import fd_frames, processes
-from oarlock.training.saving import saver
-from oarlock.training.saving.session import Checkpointing
+from oarlock.training.saving import writer_handle
+from oarlock.training.saving.session import CheckpointSession
 from tests.support.gangs import until_gone
 from tests.support.soaking import moments
 from tests.support.waiting import eventually
@@ -32,10 +32,10 @@ MIB = 1 << 20
 SAVES_FOR_EVER = """
 import sys
 import numpy as np
-from oarlock.training.checkpointing import Checkpointing
-from oarlock.training.retention import Retention
+from oarlock.training.saving.session import CheckpointSession
+from oarlock.checkpoints.retention import Retention
 
-saving = Checkpointing(Retention(keep=2))
+saving = CheckpointSession(Retention(keep=2))
 things = {"weights": np.zeros(1 << 19), "counts": np.zeros(1000, "int64"), "step": 0}
 saving.restore(things)
 step = things["step"]
@@ -52,19 +52,19 @@ MEASURED = """
 import sys, time
 from pathlib import Path
 import numpy as np
-from oarlock.training.checkpointing import Checkpointing
+from oarlock.training.saving.session import CheckpointSession
 
 def private(pid):
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) for line in rollup if line.startswith(("Pss_Anon:", "Pss_Shmem:"))) / 1024
 
 state = np.ones(64 << 17)
-saving = Checkpointing()
+saving = CheckpointSession()
 before, most = private("self"), 0.0
 for step in range(1, 4):
     assert saving.save(step, {"state": state}, {}, None)
     while saving.is_busy:
-        writer = saving._saver._writer.pid
+        writer = saving._writer._process.pid
         most = max(most, private("self") + private(writer) - before)
         saving.poll(0.001)
 saving.close()
@@ -81,8 +81,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def checkpointing(folder: Path) -> Iterator[Checkpointing]:
-    made = Checkpointing()
+def checkpointing(folder: Path) -> Iterator[CheckpointSession]:
+    made = CheckpointSession()
     yield made
     made.close()
 
@@ -110,13 +110,13 @@ def check_content(folder: Path, step: int) -> None:
     assert file.tree["step"] == {"plain": {"value": step}}
 
 
-def writer_of(checkpointing: Checkpointing) -> subprocess.Popen[bytes]:
-    writer = checkpointing._saver._writer
+def writer_of(checkpointing: CheckpointSession) -> subprocess.Popen[bytes]:
+    writer = checkpointing._writer._process
     assert writer is not None
     return writer
 
 
-def save(checkpointing: Checkpointing, step: int, things: dict[str, Any] | None = None) -> None:
+def save(checkpointing: CheckpointSession, step: int, things: dict[str, Any] | None = None) -> None:
     assert checkpointing.save(step, things or state(step), {}, None)
     checkpointing.finish(60)
     assert not checkpointing.is_busy
@@ -126,7 +126,7 @@ def save(checkpointing: Checkpointing, step: int, things: dict[str, Any] | None 
 
 
 def test_the_writer_killed_at_any_moment_of_a_save(
-    folder: Path, checkpointing: Checkpointing, chance: random.Random, capsys: pytest.CaptureFixture[str]
+    folder: Path, checkpointing: CheckpointSession, chance: random.Random, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save(checkpointing, 1)
     began = time.monotonic()
@@ -157,20 +157,20 @@ def test_the_writer_killed_at_any_moment_of_a_save(
 
 def test_a_save_whose_writer_dies_three_times_is_given_up_and_the_next_one_is_not(
     folder: Path,
-    checkpointing: Checkpointing,
+    checkpointing: CheckpointSession,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     save(checkpointing, 1)
-    start = saver.Saver._start
+    start = writer_handle.WriterHandle._start
 
-    def start_and_kill(self: saver.Saver) -> None:
+    def start_and_kill(self: writer_handle.WriterHandle) -> None:
         start(self)
-        assert self._writer is not None
-        self._writer.kill()
+        assert self._process is not None
+        self._process.kill()
 
     writer_of(checkpointing).kill()
-    monkeypatch.setattr(saver.Saver, "_start", start_and_kill)
+    monkeypatch.setattr(writer_handle.WriterHandle, "_start", start_and_kill)
     save(checkpointing, 2)
     assert checkpointing.step == -1, "nothing newer is safe"
     check_content(folder, 1)
@@ -180,26 +180,26 @@ def test_a_save_whose_writer_dies_three_times_is_given_up_and_the_next_one_is_no
     check_content(folder, 3)
     said = capsys.readouterr().err.splitlines()
     assert said == [
-        "oarlock: a checkpoint could not be saved, trying again: its writer died 3 times",
+        "oarlock: a checkpoint could not be saved, retrying: its writer died 3 times",
         "oarlock: checkpoints are saved again: step-0000000003-g1",
     ]
 
 
 def test_a_writer_that_died_after_its_commit_takes_nothing_away(folder: Path) -> None:
     """With one checkpoint to keep, doing it again would mean a moment without any."""
-    checkpointing = Checkpointing(Retention(keep=1))
+    checkpointing = CheckpointSession(Retention(keep=1))
     save(checkpointing, 1)
     assert checkpointing.save(2, state(2), {}, None)
-    sock = checkpointing._saver._sock
+    sock = checkpointing._writer._sock
     assert sock is not None
-    told, _ = fd_frames.receive(sock)  # as if it had died before it could say so
-    assert told is not None
-    assert told["saved"] == "step-0000000002-g1"
-    before = (folder / told["saved"] / "manifest.json").stat().st_ino
+    answer, _ = fd_frames.receive(sock)  # as if it had died before it could say so
+    assert answer is not None
+    assert answer["name"] == "step-0000000002-g1"
+    before = (folder / answer["name"] / "manifest.json").stat().st_ino
     writer_of(checkpointing).kill()
     checkpointing.finish(60)
     assert checkpointing.step == 2
-    assert (folder / told["saved"] / "manifest.json").stat().st_ino == before
+    assert (folder / answer["name"] / "manifest.json").stat().st_ino == before
     checkpointing.close()
 
 
@@ -228,7 +228,7 @@ def test_the_program_and_its_writer_killed_at_any_moment(folder: Path, chance: r
                 time.sleep(0.001)
             os.killpg(program.pid, signal.SIGKILL)
             program.wait()
-            going_on = f"oarlock: going on from step {reached} (step-{reached:010d}-g1)\n"
+            going_on = f"oarlock: resuming from step {reached} (step-{reached:010d}-g1)\n"
             assert program.stderr.read() == (going_on if reached else "")
         newest, complaints = Store(folder).newest()
         assert complaints == []
@@ -254,7 +254,7 @@ def test_a_program_killed_alone_leaves_a_writer_that_finishes(folder: Path) -> N
     check_content(folder, newest.step)
 
 
-def test_a_generation_that_was_replaced_learns_it(folder: Path, checkpointing: Checkpointing) -> None:
+def test_a_generation_that_was_replaced_learns_it(folder: Path, checkpointing: CheckpointSession) -> None:
     save(checkpointing, 1)
     Store(folder).raise_fence("local", 2)
     with pytest.raises(FencedError, match="belongs to generation 2 of local now"):
@@ -278,7 +278,7 @@ def small_disk(folder: Path) -> Iterator[Path]:
 def test_a_full_disk_is_said_once_and_costs_nothing_but_the_saves_it_has_no_room_for(
     small_disk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    checkpointing = Checkpointing(Retention(keep=1))
+    checkpointing = CheckpointSession(Retention(keep=1))
     save(checkpointing, 1)
     hog = small_disk / "hog"
     hog.write_bytes(bytes(4 * MIB))
@@ -293,10 +293,10 @@ def test_a_full_disk_is_said_once_and_costs_nothing_but_the_saves_it_has_no_room
     save(checkpointing, 6)
     checkpointing.close()
     assert capsys.readouterr().err.splitlines() == [
-        f"oarlock: a checkpoint could not be saved, trying again: {small_disk}: No space left on device",
+        f"oarlock: a checkpoint could not be saved, retrying: {small_disk}: No space left on device",
         "oarlock: checkpoints are saved again: step-0000000005-g1",
     ]
-    fresh = Checkpointing()
+    fresh = CheckpointSession()
     things = state(0)
     fresh.restore(things)
     assert (fresh.step, things["step"]) == (6, 6)
@@ -306,7 +306,7 @@ def test_a_full_disk_is_said_once_and_costs_nothing_but_the_saves_it_has_no_room
 @pytest.mark.parametrize("pages", [0, 1, 10, 17, 18, 19, 20])
 def test_a_disk_that_is_full_at_any_byte_of_a_save(small_disk: Path, pages: int) -> None:
     """Also when only the manifest no longer fits."""
-    checkpointing = Checkpointing(Retention(keep=1))
+    checkpointing = CheckpointSession(Retention(keep=1))
     things = {"weights": np.full(8000, 1.0), "counts": np.full(1000, 1), "step": 1}
     save(checkpointing, 1, things)
     disk = os.statvfs(small_disk)
@@ -323,7 +323,7 @@ def test_a_disk_that_is_full_at_any_byte_of_a_save(small_disk: Path, pages: int)
     checkpointing.close()
 
 
-def test_a_folder_that_vanishes_comes_back(folder: Path, checkpointing: Checkpointing) -> None:
+def test_a_folder_that_vanishes_comes_back(folder: Path, checkpointing: CheckpointSession) -> None:
     save(checkpointing, 1)
     folder.rename(folder.with_name("gone"))
     save(checkpointing, 2)
@@ -333,7 +333,7 @@ def test_a_folder_that_vanishes_comes_back(folder: Path, checkpointing: Checkpoi
 # One copy
 
 
-def test_one_save_is_in_flight(folder: Path, checkpointing: Checkpointing) -> None:
+def test_one_save_is_in_flight(folder: Path, checkpointing: CheckpointSession) -> None:
     save(checkpointing, 1)
     writer_of(checkpointing).send_signal(signal.SIGSTOP)
     assert checkpointing.save(2, state(2), {}, None)
@@ -347,7 +347,7 @@ def test_one_save_is_in_flight(folder: Path, checkpointing: Checkpointing) -> No
 
 
 def test_what_the_program_does_after_a_save_does_not_change_it(
-    folder: Path, checkpointing: Checkpointing
+    folder: Path, checkpointing: CheckpointSession
 ) -> None:
     save(checkpointing, 1)
     writer_of(checkpointing).send_signal(signal.SIGSTOP)
@@ -359,7 +359,7 @@ def test_what_the_program_does_after_a_save_does_not_change_it(
     check_content(folder, 2)
 
 
-def test_a_state_that_grows_and_shrinks(folder: Path, checkpointing: Checkpointing) -> None:
+def test_a_state_that_grows_and_shrinks(folder: Path, checkpointing: CheckpointSession) -> None:
     for step, size in enumerate((8, MIB, 8, 6 * MIB, 0), start=1):
         save(checkpointing, step, state(step, size))
         check_content(folder, step)

@@ -55,24 +55,16 @@ class Agent:
 
 
 @pytest.fixture(autouse=True)
-def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("OARLOCK_")]:
-        monkeypatch.delenv(name)
+def first_gate(no_launcher: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No gate of an earlier test is in the way."""
     monkeypatch.setattr(gate, "_newest", None)
 
 
 @pytest.fixture
-def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
-    ours, theirs = socket.socketpair()
-    ours.settimeout(60)
-    monkeypatch.setenv("OARLOCK_FD", str(theirs.detach()))
-    for name, value in {"_socket": None, "_sent": 0.0, "_kept": None, "_requests": set()}.items():
-        monkeypatch.setattr(channel, name, value)
-    found = Agent(ours)
+def agent(agent_line: socket.socket) -> Iterator[Agent]:
+    found = Agent(agent_line)
     yield found
     found.close()
-    if channel._socket is not None:
-        channel._socket.close()
 
 
 @pytest.fixture
@@ -102,9 +94,10 @@ class Entering(threading.Thread):
         self.join(0.1)
         return self.is_alive()
 
-    def result(self) -> frozenset[str] | None:
+    def result(self) -> frozenset[str]:
         self.join(60)
         assert not self.is_alive(), "still held back"
+        assert self.due is not None
         return self.due
 
 
@@ -269,7 +262,7 @@ def test_without_a_launcher_what_is_asked_for_is_due_at_once() -> None:
 
 ALONE = """
 import os, signal, sys, time
-from oarlock.training.gate import Gate
+from oarlock.training.steps.gate import Gate
 gate = Gate(0)
 for step in range(10**9):
     if "halt" in gate.enter(step):

@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from oarlock.run.contract import Gang, environment
 from oarlock.training.task import channel
 from oarlock.training.task.context import current
 
+pytestmark = pytest.mark.usefixtures("no_launcher")
 FOLDERS = {"data": "/d", "checkpoints": "/c", "model": "/m", "logs": "/l"}
 
 
@@ -42,32 +42,19 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    """The agent's end of this process's line, as after a launch."""
-    ours, theirs = socket.socketpair()
-    ours.settimeout(10)
-    monkeypatch.setenv("OARLOCK_FD", str(theirs.detach()))
-    for name, value in {"_socket": None, "_sent": 0.0, "_kept": None, "_requests": set()}.items():
-        monkeypatch.setattr(channel, name, value)
-    yield ours
-    if channel._socket is not None:
-        channel._socket.close()
-    ours.close()
+def agent(agent_line: socket.socket) -> socket.socket:
+    return agent_line
 
 
 def received(agent: socket.socket) -> list[dict[str, Any]]:
-    """What has come until now. A pair of sockets delivers at once."""
+    """What has come until now, without how busy the task was: that is known only after a while, which a
+    loaded machine may take for a single test. A pair of sockets delivers at once."""
     agent.setblocking(False)
     try:
-        return [json.loads(line) for line in agent.recv(1 << 20).splitlines()]
+        events = [json.loads(line) for line in agent.recv(1 << 20).splitlines()]
     except BlockingIOError:
         return []
-
-
-@pytest.fixture(autouse=True)
-def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("OARLOCK_") or name.endswith("_DIR")]:
-        monkeypatch.delenv(name)
+    return [{name: value for name, value in event.items() if name != "busy"} for event in events]
 
 
 def test_without_a_launcher_it_is_the_only_task_and_leads() -> None:
@@ -108,7 +95,7 @@ def test_under_a_launcher_it_is_who_the_contract_says(
 
 
 def test_under_another_launcher_it_is_who_that_says(
-    no_launcher: None, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Or every rank of a torchrun would take itself for the chief, and save."""
     monkeypatch.setenv("RANK", "1")

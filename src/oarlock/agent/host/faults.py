@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from oarlock.agent.host.task_process import Member
 from oarlock.agent.lead.placement import Agent
@@ -17,6 +17,7 @@ from oarlock.agent.net.loop import Loop
 from oarlock.agent.protocol.fault_notes import continued
 from oarlock.agent.protocol.messages import Question
 from oarlock.agent.protocol.wire import Message
+from oarlock.agent.protocol.wishes import Fault, FaultKind
 
 if TYPE_CHECKING:
     from oarlock.agent.lead.conductor import Conductor
@@ -52,14 +53,13 @@ class Faults:
         self.signal_task = signal_task
         self.tell = tell
 
-    def inflict(self, wish: Message, member: Member) -> None:
-        fault = wish["fault"]
-        if fault == "kill":
+    def inflict(self, wish: Fault, member: Member) -> None:
+        if wish.fault == "kill":
             self.signal_task(member, signal.SIGKILL)
-        elif fault == "pause":
+        elif wish.fault == "pause":
             self.signal_task(member, signal.SIGSTOP)
-            self.loop.after(_pause_of(member), wish["seconds"], lambda: self._go_on(member))
-        elif fault == "continue":
+            self.loop.after(_pause_of(member), wish.seconds, lambda: self._go_on(member))
+        elif wish.fault == "continue":
             self._go_on(member)
 
     def _go_on(self, member: Member) -> None:
@@ -104,9 +104,9 @@ def _told(question: Question) -> str:
 
 def _pass_on(question: Question, conductor: Conductor) -> None:
     do, task, seconds = question.do, question.task, question.seconds or 0
-    wish = {"do": "fault", "generation": conductor.generation, "fault": do, "task": task, "seconds": seconds}
+    wish = Fault(conductor.generation, cast(FaultKind, do), str(task), seconds)
     for agent in _hosts(task, conductor):
-        agent.wish(wish)
+        agent.send(wish)
     if do == "pause":  # how soon it steps again is to be seen, however few reports are kept by now
         conductor.loop.after("a pause", seconds, conductor.keep_next_reports)
 

@@ -30,14 +30,40 @@ from oarlock.agent.host.task_process import Member
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.net.oddities import Oddities
 from oarlock.agent.protocol import messages
-from oarlock.agent.protocol.gates import GATE_EVENTS, MESSAGES, Whereabouts
-from oarlock.agent.protocol.messages import Status
+from oarlock.agent.protocol.gates import GATE_EVENTS, MeetAt, Whereabouts
 from oarlock.agent.protocol.spec import Spec
+from oarlock.agent.protocol.status import Status
+from oarlock.agent.protocol.wishes import (
+    Clear,
+    Fault,
+    Finish,
+    Halt,
+    Order,
+    Part,
+    Run,
+    ShowStacks,
+    Stop,
+    ToGates,
+    Wish,
+)
 from oarlock.agent.record.run_record import Record
 from oarlock.agent.snapshots.transfer import Getting
+from oarlock.agent.zygote import orders
 from oarlock.agent.zygote.handle import ZygoteProcess
+from oarlock.agent.zygote.orders import (
+    Exit,
+    Exited,
+    Launch,
+    Launched,
+    NotLaunched,
+    Ready,
+    Refused,
+    Signal,
+    Sweep,
+    Swept,
+)
 from oarlock.run.cluster import Task
-from oarlock.run.contract import PREEMPTED, Gang, environment
+from oarlock.run.contract import PREEMPTED, environment
 from oarlock.system import free_ports, oom_kills, processes
 
 _LAST_WORDS = 5.0  # seconds for a task that reported its error to end by itself
@@ -48,7 +74,6 @@ _AGAIN = 1.0  # seconds until a process that could not be made is tried again
 _NO_PROCESS = 71  # the exit code of one that never could be: EX_OSERR
 _DUMP = 2.0  # seconds for stacks to arrive in the log before the tasks are killed
 
-Wish = dict[str, Any]
 Event = dict[str, Any]
 
 
@@ -68,7 +93,7 @@ class Host:
         self.name = name
         self.slots = slots
         self.tell = tell  # with an event, or with None when the status has changed
-        self.wish: Wish = {"do": "clear", "generation": 0}
+        self.wish: Wish = Clear(0)
         self.generation = 0
         self.cleared = 0  # nobody of this generation or an earlier one is left
         self.is_ready = False
@@ -106,21 +131,22 @@ class Host:
             gates={member.name: member.gate for member in self._alive() if member.gate},
         )
 
-    def obey(self, wish: Wish) -> None:
-        if wish["do"] == "stacks":
+    def obey(self, wish: Wish | Order) -> None:
+        if isinstance(wish, ShowStacks):
             self.dump_stacks()
             return
-        if wish["do"] in MESSAGES:
+        if isinstance(wish, ToGates):
             self._pass_on(wish)
             return
-        if wish["do"] == "fault":
+        if isinstance(wish, Fault):
             self._inflict(wish)
             return
-        if wish["generation"] < self.wish["generation"]:
+        if isinstance(wish, Part) or wish.generation < self.wish.generation:
             return  # overtaken by a later one on its way here
         self.wish = wish
-        if "want" in wish and self.spec.is_alone and wish["want"] != self.slots:
-            self.slots = dict(wish["want"])  # the only machine has room for everybody
+        want = wish.want if isinstance(wish, (Clear, Halt)) else None
+        if want is not None and self.spec.is_alone and want != self.slots:
+            self.slots = dict(want)  # the only machine has room for everybody
             self.offer = free_ports.free_ports(sum(self.slots.values()), self.spec.bind)
             self.tell(None)
         self._converge()
@@ -138,48 +164,47 @@ class Host:
         for member in self._alive():
             self.showing.ask(member)
 
-    def _inflict(self, wish: Wish) -> None:
-        member = self.members.get(wish["task"])
-        if wish["generation"] == self.generation and member is not None and member.is_alive:
+    def _inflict(self, wish: Fault) -> None:
+        member = self.members.get(wish.task)
+        if wish.generation == self.generation and member is not None and member.is_alive:
             self.faults.inflict(wish, member)
 
     def _converge(self) -> None:
-        do, generation = self.wish["do"], self.wish["generation"]
-        if do == "run":
-            self._run(generation)
-        elif generation > self.generation:
+        if isinstance(self.wish, Run):
+            self._run(self.wish)
+        elif self.wish.generation > self.generation:
             self._clear()  # never started here
-        elif do == "clear":
-            self._clear_after_stacks() if self.wish.get("stacks") else self._clear()
-        elif do in ("finish", "stop"):
-            self._wind_down(do)
+        elif isinstance(self.wish, Clear):
+            self._clear_after_stacks() if self.wish.stacks else self._clear()
+        elif isinstance(self.wish, (Finish, Stop)):
+            self._wind_down(self.wish)
 
-    def _pass_on(self, message: Wish) -> None:
+    def _pass_on(self, order: ToGates) -> None:
         """Without a decision the tasks would wait for one, so it comes again on every new connection."""
-        if message["generation"] != self.generation:
+        if order.generation != self.generation:
             return
-        words = [message["do"], message["meeting"], message.get("purpose", ""), message.get("step", "")]
+        halts = isinstance(order.message, MeetAt) and order.message.purpose == "halt"
         for member in self._alive():
             if member.task.is_trainer and member.gate is not None:
-                member.is_halting |= message.get("purpose") == "halt"
-                member.ask(" ".join(map(str, words)).rstrip())
+                member.is_halting |= halts
+                member.ask(order.message.line)
 
-    def _run(self, generation: int) -> None:
-        if generation == self.generation:
-            for name, launch in self.wish["launches"].items():
+    def _run(self, wish: Run) -> None:
+        if wish.generation == self.generation:
+            for name, launch in wish.launches.items():
                 member = self.members.get(name)
                 if member is not None and not member.is_alive and member.launch < launch:
                     self._retire(member)
-                    self._launch(member.task, launch)
+                    self._launch(wish, member.task, launch)
         elif self.cleared < self.generation or self._alive() or self.is_sweeping:
             self._clear()
-        elif self.is_ready and self._is_supplied():
-            self._form(generation)
+        elif self.is_ready and self._is_supplied(wish):
+            self._form(wish)
 
-    def _is_supplied(self) -> bool:
+    def _is_supplied(self, wish: Run) -> bool:
         """Whether this machine has the checkpoint that its tasks go on from; if not, it is fetched now."""
-        names = self.wish.get("checkpoints", [])
-        if self.getting is None or not self.wish["places"].get(self.name) or self.getting.has(names):
+        names = wish.gang.checkpoints
+        if self.getting is None or not wish.places.get(self.name) or self.getting.has(names):
             return True
         self.getting.get(names, self._on_supplied)
         return False
@@ -187,35 +212,35 @@ class Host:
     def _on_supplied(self, trouble: str | None) -> None:
         if trouble is not None:
             self.tell({"kind": "never_ready", "text": f"{self.name}: {trouble}"})
-        elif self.wish["do"] == "run":
+        elif isinstance(self.wish, Run):
             self._converge()
 
-    def _form(self, generation: int) -> None:
-        self.generation = generation
+    def _form(self, wish: Run) -> None:
+        self.generation = wish.generation
         self.ending = None
         self.members = {}
-        mine = set(self.wish["places"].get(self.name, []))
-        for task in _tasks(self.wish):
+        mine = set(wish.places.get(self.name, []))
+        for task in wish.gang.tasks:
             if task.name in mine:
-                self._launch(task, self.wish["launches"].get(task.name, 1))
+                self._launch(wish, task, wish.launches.get(task.name, 1))
         self.offer = free_ports.free_ports(sum(self.slots.values()), self.spec.bind)
         if not mine:
-            self.cleared = generation
+            self.cleared = wish.generation
         self.tell(None)
 
-    def _launch(self, task: Task, launch: int) -> None:
+    def _launch(self, wish: Run, task: Task, launch: int) -> None:
         member = Member(task, self.record.log(self.generation, task.name), launch)
         self.members[task.name] = member
-        order = {
-            "task": task.name,
-            "parent": self.zygote.pid,
-            "cwd": self.spec.cwd,
-            "program": asdict(self.spec.program),
-            "seed": self.wish["seed"],
-            "identity": f"{task.name} rank {task.rank} generation {self.generation} launch {launch}",
-            "env": {**self.spec.env, **environment(_gang(self.wish), task, self._folders(task))},
-        }
-        self._ask_zygote({"launch": order}, member.ends)
+        order = Launch(
+            task=task.name,
+            parent=self.zygote.pid,
+            cwd=self.spec.cwd,
+            program=self.spec.program,
+            seed=wish.gang.seed,
+            identity=f"{task.name} rank {task.rank} generation {self.generation} launch {launch}",
+            env={**self.spec.env, **environment(wish.gang, task, self._folders(task))},
+        )
+        self._ask_zygote(order, member.ends)
         member.handed_over()
         self.loop.watch(member.output, lambda: self._on_output(member))
         self.loop.watch(member.line, lambda: self._on_events(member))
@@ -230,8 +255,8 @@ class Host:
 
     # The zygote
 
-    def _ask_zygote(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
-        self.zygote.send(message, fds)
+    def _ask_zygote(self, order: orders.Order, fds: tuple[int, ...] = ()) -> None:
+        self.zygote.send(order, fds)
         self._watch_zygote()
 
     def _watch_zygote(self) -> None:
@@ -242,30 +267,30 @@ class Host:
         self._watch_zygote()
 
     def _on_zygote(self) -> None:
-        said, is_there = self.zygote.receive()
-        for message in said:
-            if "ready" in message:
-                self._on_ready(message["ready"])
-            elif "launched" in message:
-                self._on_launched(message["launched"], message["pid"])
-            elif "failed" in message:
-                self._on_no_process(message["failed"], message["errno"])
-            elif "exited" in message:
-                self._on_exits(message["exited"])
-            elif "refused" in message:
-                self.tell({"kind": "never_ready", "text": message["refused"]})
-            elif "swept" in message:
+        replies, is_there = self.zygote.receive()
+        for reply in replies:
+            if isinstance(reply, Ready):
+                self._on_ready(reply)
+            elif isinstance(reply, Launched):
+                self._on_launched(reply.task, reply.pid)
+            elif isinstance(reply, NotLaunched):
+                self._on_no_process(reply.task, reply.errno)
+            elif isinstance(reply, Exited):
+                self._on_exits(reply.exits)
+            elif isinstance(reply, Refused):
+                self.tell({"kind": "never_ready", "text": reply.text})
+            elif isinstance(reply, Swept):
                 self._on_swept()
         if not is_there:
             self._on_zygote_lost()
 
-    def _on_ready(self, ready: dict[str, Any]) -> None:
+    def _on_ready(self, ready: Ready) -> None:
         self.loop.cancel("zygote")
         self.is_ready = True
-        told = {**ready, "keeper": self.zygote.keeper, "keep": self.zygote.keep}
+        told = {**asdict(ready), "keeper": self.zygote.keeper, "keep": self.zygote.keep}
         self.tell({"kind": "ready", **{key: value for key, value in told.items() if value}})
-        if not ready["warm"] and self.spec.warm:
-            self.tell({"kind": "note", "text": f"tasks are spawned, not forked: {ready['why']}"})
+        if not ready.warm and self.spec.warm:
+            self.tell({"kind": "note", "text": f"tasks are spawned, not forked: {ready.why}"})
         self._converge()
         self.tell(None)
 
@@ -323,12 +348,13 @@ class Host:
     def _start_again(self, member: Member) -> None:
         if self.members.get(member.name) is not member or not member.is_alive:
             return
-        if self.ending or (self.wish["do"], self.wish["generation"]) != ("run", self.generation):
+        wish = self.wish
+        if self.ending or not isinstance(wish, Run) or wish.generation != self.generation:
             member.ours = True
             self._never_started(member)
             return
         self._retire(member)
-        self._launch(member.task, member.launch)
+        self._launch(wish, member.task, member.launch)
         self.members[member.name].began = member.began
 
     def _never_started(self, member: Member) -> None:
@@ -389,14 +415,14 @@ class Host:
             member.gate = (before or Whereabouts(loop=0)).after(event)
             self.tell(None)
 
-    def _on_exits(self, exits: Sequence[tuple[int, int, bool]]) -> None:
+    def _on_exits(self, exits: Sequence[Exit]) -> None:
         ended = []
-        for pid, status, ours in exits:
+        for exit in exits:
             for member in self._alive():
-                if member.pid == pid:
+                if member.pid == exit.pid:
                     if self.loop.watches(member.line):
                         self._on_events(member, _LAST_READS)  # its last words may still be on the line
-                    member.status, member.ours = status, ours
+                    member.status, member.ours = exit.status, exit.ours
                     member.ours |= member.is_halting and member.code == PREEMPTED
                     ended.append(member)
         self._notice_memory(ended)
@@ -442,8 +468,9 @@ class Host:
         self._signal(self._alive(), signal.SIGKILL, ours)
         self._finish_clearing()
 
-    def _wind_down(self, how: str) -> None:
-        if self.wish.get("now") and self.ending != "clear":
+    def _wind_down(self, wish: Finish | Stop) -> None:
+        how = "stop" if isinstance(wish, Stop) else "finish"
+        if isinstance(wish, Stop) and wish.now and self.ending != "clear":
             self._clear()
             return
         if self.ending in (how, "stop", "clear"):
@@ -465,13 +492,14 @@ class Host:
     def _terminate(self) -> None:
         self.ending = "stop"  # for those as well who are being forked
         self._signal(self._alive(), signal.SIGTERM)
-        grace = self.wish.get("grace", self.spec.limits.grace)
+        grace = self.wish.grace if isinstance(self.wish, Stop) else None
+        grace = self.spec.limits.grace if grace is None else grace
         self.loop.after("grace", grace, lambda: self._signal(self._alive(), signal.SIGKILL))
 
     def _signal(self, members: Sequence[Member], sig: int, ours: bool = True) -> None:
         pids = [member.pid for member in members if member.pid is not None]
         if pids:
-            self._ask_zygote({"signal": int(sig), "pids": pids, "ours": ours})
+            self._ask_zygote(Signal(int(sig), tuple(pids), ours))
 
     def _finish_clearing(self) -> None:
         """Once nobody asked to end is left alive: sweep what they left behind."""
@@ -481,7 +509,7 @@ class Host:
         self.loop.cancel("stacks")
         if self.cleared < self.generation and self.is_ready:
             self.is_sweeping = True
-            self._ask_zygote({"sweep": True})
+            self._ask_zygote(Sweep())
         else:
             self._on_swept()
 
@@ -489,12 +517,12 @@ class Host:
         self.is_sweeping = False
         for member in self.members.values():
             self._retire(member)
-        if self.wish["do"] == "run":
+        if isinstance(self.wish, Run):
             self.cleared = self.generation
         else:
-            self.cleared = self.generation = max(self.generation, self.wish["generation"])
+            self.cleared = self.generation = max(self.generation, self.wish.generation)
         self.tell(None)
-        if self.wish["do"] == "run" and self.wish["generation"] > self.generation:
+        if isinstance(self.wish, Run) and self.wish.generation > self.generation:
             self._converge()
 
     def _retire(self, member: Member) -> None:
@@ -508,21 +536,3 @@ class Host:
 
 
 _REPORT_INTERVAL = 0.1
-
-
-def _tasks(wish: Wish) -> list[Task]:
-    return [Task(*fields) for fields in wish["tasks"]]
-
-
-def _gang(wish: Wish) -> Gang:
-    return Gang(
-        run=wish["run"],
-        generation=wish["generation"],
-        tasks=tuple(_tasks(wish)),
-        addresses=wish["addresses"],
-        restarts=wish["restarts"],
-        max_restarts=wish["max_restarts"],
-        seed=wish["seed"],
-        machines=[names for names in wish["places"].values() if names],
-        checkpoints=wish.get("checkpoints", []),
-    )

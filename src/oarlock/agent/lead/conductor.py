@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,28 @@ from oarlock.agent.lead.step_agreement import Meetings
 from oarlock.agent.lead.target_size import Wanted
 from oarlock.agent.net.loop import Action, Loop
 from oarlock.agent.net.oddities import Oddities
-from oarlock.agent.protocol.messages import Status
+from oarlock.agent.protocol.gates import GateMessage
 from oarlock.agent.protocol.outcome import Outcome
 from oarlock.agent.protocol.spec import Spec
+from oarlock.agent.protocol.status import Status
 from oarlock.agent.protocol.timing import LOST
 from oarlock.agent.protocol.wire import Message
+from oarlock.agent.protocol.wishes import (
+    Clear,
+    Finish,
+    Halt,
+    Over,
+    Part,
+    Run,
+    ShowStacks,
+    Stop,
+    ToGates,
+    Wish,
+)
 from oarlock.agent.record.run_record import Record
 from oarlock.agent.snapshots import transfer
 from oarlock.run.cluster import Task, restarts_with
-from oarlock.run.contract import PREEMPTED
+from oarlock.run.contract import PREEMPTED, Gang
 from oarlock.run.events import Event
 
 _PATIENCE = 5.0  # seconds that an elastic gang waits for more than its least members
@@ -76,7 +90,7 @@ class Conductor:
         self.meetings = Meetings(loop, self._tell_hosts)
         self.after_halt: Callable[[], None] = self._end_generation
         self.halt_ends = 0.0  # when patience with those who halt is over
-        self.desired: Message = {"do": "clear", "generation": self.generation}
+        self.desired: Wish = Clear(self.generation)
         self.formed_at = time.monotonic()
         self.thinning = Thinning(self.formed_at)
 
@@ -96,7 +110,7 @@ class Conductor:
         if refusal is not None:
             return refusal
         if known is not None and known.uid != agent.uid:
-            known.wish({"do": "over", "generation": self.generation, "code": PREEMPTED, "replaced": True})
+            known.send(Over(self.generation, PREEMPTED, replaced=True))
         self.loop.cancel(f"loss of {agent.name}")
         if known is not None and known.uid == agent.uid:
             agent.status = known.status
@@ -109,7 +123,7 @@ class Conductor:
             self._go_on()
         self._wish_to(agent)
         if self.meetings.current is not None and self.phase in ("running", "halting"):
-            agent.wish({**self.meetings.current.message(), "generation": self.generation})
+            agent.send(ToGates(self.generation, self.meetings.current.message()))
         return None
 
     def hear(self, agent: Agent, status: Status) -> None:
@@ -198,7 +212,7 @@ class Conductor:
     def show_stacks(self) -> None:
         for agent in self.agents.values():
             if agent.is_connected:
-                agent.wish({"do": "stacks", "generation": self.generation})
+                agent.send(ShowStacks(self.generation))
 
     def stop(self, state: str, code: int, reason: str) -> None:
         if self.phase in ("stopping", "over") or self.stopped is not None:
@@ -210,13 +224,13 @@ class Conductor:
     def stop_now(self) -> None:
         self._close_meetings()
         self.phase = "stopping"
-        self._wish("stop", now=True)
+        self._wish(Stop(self.generation, now=True))
 
     def _stop_everybody(self) -> None:
         """Who halts in vain has used up the grace that a stop would give."""
         self.phase = "stopping"
         left = self.halt_ends - time.monotonic() if self.halt_ends else self.spec.limits.grace
-        self._wish("stop", grace=left, now=left <= 0)
+        self._wish(Stop(self.generation, left, now=left <= 0))
         self._consider()
 
     def on_user_stop(self) -> None:
@@ -240,7 +254,7 @@ class Conductor:
         state = self.record.state
         if state.is_final:
             self.phase, self.code = "over", state.code or 0
-            self._wish("over", code=self.code)
+            self._wish(Over(self.generation, self.code))
         else:
             self._end("failed", 1, why)
 
@@ -269,7 +283,7 @@ class Conductor:
             self.blame, self.is_forgiven = f"{agent.name} left: it was asked to leave", True
             self._halt(self._end_generation)
         elif self.phase != "halting":
-            agent.wish({"do": "part", "generation": self.generation})
+            agent.send(Part(self.generation))
 
     # Halting
 
@@ -286,7 +300,7 @@ class Conductor:
         self.halt_ends = time.monotonic() + self.spec.limits.grace
         self.loop.cancel("stall")
         self.loop.after("halt", self.spec.limits.grace, self._go_on)
-        self._wish("halt")
+        self._wish(Halt(self.generation))
         self.meetings.halt()
 
     def _go_on(self) -> None:
@@ -298,11 +312,11 @@ class Conductor:
         self.loop.cancel("halt")
         self.meetings.close()
 
-    def _tell_hosts(self, message: Message) -> None:
-        message = {**message, "generation": self.generation}
+    def _tell_hosts(self, message: GateMessage) -> None:
+        order = ToGates(self.generation, message)
         for agent in self.agents.values():
             if agent.is_connected:
-                agent.wish(message)
+                agent.send(order)
 
     # Forming a generation
 
@@ -360,18 +374,18 @@ class Conductor:
         self.formed_at = time.monotonic()
         self.thinning = Thinning(self.formed_at)
         self.record.emit("generation", generation=self.generation, tasks=[task.name for task in self.tasks])
-        self._wish(
-            "run",
-            checkpoints=self._take_over(),
+        gang = Gang(
             run=self.spec.run,
-            tasks=[(task.role, task.index, task.rank) for task in self.tasks],
-            places=self.places,
+            generation=self.generation,
+            tasks=self.tasks,
             addresses=placement.addresses,
-            launches=self.launches,
             restarts=self.record.state.restarts,
             max_restarts=self.spec.limits.restarts,
             seed=self.spec.seed,
+            machines=[names for names in self.places.values() if names],
+            checkpoints=self._take_over(),
         )
+        self._wish(Run(gang, self.places))
 
     def _take_over(self) -> list[str]:
         folder = self.spec.folders.get("checkpoints", "")
@@ -380,15 +394,15 @@ class Conductor:
             self.record.emit("note", text=f"older generations could not be shut out of {trouble}")
         return names
 
-    def _wish(self, do: str, **fields: Any) -> None:
-        self.desired = {"do": do, "generation": self.generation, **fields}
+    def _wish(self, wish: Wish) -> None:
+        self.desired = wish
         for agent in list(self.agents.values()):
             self._wish_to(agent)
 
     def _wish_to(self, agent: Agent) -> None:
         if agent.is_connected:
-            agent.wish(self.desired)
-            if self.desired["do"] == "over":
+            agent.send(self.desired)
+            if isinstance(self.desired, Over):
                 self.informed.add(agent.name)
 
     def _on_nobody_came(self) -> None:
@@ -444,7 +458,9 @@ class Conductor:
             self.launches[task.name] = outcome.launch + 1
             if task.is_trainer:
                 self.meetings.start_again(task.name)
-            self._wish(**{**self._repeated(), "checkpoints": self._take_over()})
+            assert isinstance(self.desired, Run)
+            gang = replace(self.desired.gang, checkpoints=self._take_over())
+            self._wish(replace(self.desired, gang=gang, launches=dict(self.launches)))
         elif task.role == "evaluator":
             text = f"{task.name} is not started again: {refusal}; training goes on without it"
             self.record.emit("note", text=text)
@@ -452,27 +468,25 @@ class Conductor:
             self.refusal = f"{task.name} starts again alone, and {refusal}"
             self._end_generation()
 
-    def _repeated(self) -> Message:
-        return {key: value for key, value in self.desired.items() if key != "generation"}
-
     def _finish(self) -> None:
         if self.phase == "halting":
             self.stopped, self.is_moving = None, False  # there is nothing left to stop
         self.phase = "finishing"
         self._close_meetings()
         self.loop.cancel("stall")
-        self._wish("finish")
+        self._wish(Finish(self.generation))
 
     def _end_generation(self, stacks: bool = False) -> None:
         self.phase = "clearing"
         self._close_meetings()
         self.loop.cancel("stall")
-        self._wish("clear", stacks=stacks, want=self.wanted.sizes)
+        self._wish(Clear(self.generation, stacks, self.wanted.sizes))
 
     def _resize(self, why: str) -> None:
         """Who waits or clears away is told; who runs goes on until there is room for all that are wanted."""
         if self.phase != "running":
-            self._wish(**{**self._repeated(), "want": self.wanted.sizes})
+            if isinstance(self.desired, (Clear, Halt)):
+                self._wish(replace(self.desired, want=self.wanted.sizes))
             self._consider()
         elif len(self.tasks) != self.wanted.total and (
             self.spec.is_alone or self.wanted.is_complete(self._place())
@@ -541,4 +555,4 @@ class Conductor:
     def _give_verdict(self, state: str, code: int, reason: str, fields: Message) -> None:
         self.record.end(state, code, **({"reason": reason} if reason else {}), **fields)
         self.code = code
-        self._wish("over", code=code)
+        self._wish(Over(self.generation, code))

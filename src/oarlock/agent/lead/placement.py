@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from oarlock.agent.protocol.messages import Status
-from oarlock.agent.protocol.wire import Message
+from oarlock.agent.protocol.status import Status
+from oarlock.agent.protocol.wishes import Order, Wish
 from oarlock.run.cluster import ROLES, Task, form
 
 
@@ -24,7 +24,7 @@ class Agent:
     uid: str
     machine: str  # the same for an agent that starts again there
     host: str
-    wish: Callable[[Message], None]
+    send: Callable[[Wish | Order], None]
     is_connected: bool = True
     is_leading: bool = False  # the leading agent's own host: nobody takes its place
     status: Status | None = None

@@ -14,9 +14,11 @@ from collections.abc import Callable
 
 from oarlock.agent.net.connection import HEARTBEAT, Connection
 from oarlock.agent.net.loop import Loop
-from oarlock.agent.protocol import messages, wire
+from oarlock.agent.protocol import messages, wire, wishes
+from oarlock.agent.protocol.messages import Hello
 from oarlock.agent.protocol.timing import FENCE
 from oarlock.agent.protocol.wire import Message, OtherVersionError
+from oarlock.agent.protocol.wishes import Order, Wish
 
 _CONNECT = 1.0
 _RETRY = (0.05, 0.15)
@@ -29,8 +31,8 @@ class Link:
         loop: Loop,
         address: tuple[str, int],
         token: str,
-        hello: Message,
-        on_wish: Callable[[Message], None],
+        hello: Hello,
+        on_wish: Callable[[Wish | Order], None],
         on_joined: Callable[[], None],
         on_fence: Callable[[], None],
         on_refused: Callable[[str], None],
@@ -106,10 +108,10 @@ class Link:
         try:
             challenge = messages.challenge(message)
         except OtherVersionError:
-            self.connection.send(wire.greeting(self.hello, nonce))  # so that it can say so as well
+            self.connection.send(wire.greeting(self.hello.to_data(), nonce))  # so that it can say so as well
             raise
         self.connection.speak(wire.greeting_key(self.token, challenge))
-        self.connection.send(wire.greeting(self.hello, nonce))
+        self.connection.send(wire.greeting(self.hello.to_data(), nonce))
         session = wire.session(self.token, challenge, nonce)
         self.connection.speak(session.agent)
         self.connection.expect(session.coordinator)
@@ -126,7 +128,7 @@ class Link:
     def _hear(self, message: Message) -> None:
         self._heard()
         if "wish" in message:
-            wish = messages.wish(message["wish"])
+            wish = wishes.from_data(message["wish"])
             self.loop.soon(lambda: self.on_wish(wish))  # what we fail at ourselves is not the wire's fault
         elif "refused" in message:
             self.on_refused(str(message["refused"]))

@@ -32,15 +32,18 @@ from oarlock.agent.net.link import Link
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.pod import pip_install
 from oarlock.agent.protocol import pod_paths
+from oarlock.agent.protocol.messages import Hello
 from oarlock.agent.protocol.spec import Seat, Spec
+from oarlock.agent.protocol.wishes import Order, Over, Wish
 from oarlock.agent.record.leadership import Tenure
 from oarlock.agent.record.run_record import Echo, Record
-from oarlock.checkpoints.store import leads_out, stays_inside
 from oarlock.run import events
 from oarlock.run.cluster import form
 from oarlock.run.contract import PREEMPTED
+from oarlock.run.run_state import RunState, fold
 from oarlock.run.typed import VERSION
 from oarlock.system import processes
+from oarlock.system.safe_names import leads_out, stays_inside
 
 CODE = Path(pod_paths.CODE)
 WORK = Path(pod_paths.WORK)
@@ -90,7 +93,7 @@ def _lead(spec: Spec, role: str, index: int) -> int:
     is_resumed = _take_resumption(folder, spec.resumed)
     past = _past(folder / "events.jsonl")
     echo = Echo(leads=True)
-    record = Record(folder, events.fold(spec.run, past), echo, spec.limits.logs)
+    record = Record(folder, fold(spec.run, past), echo, spec.limits.logs)
     echo.replay(past)
     if not past:
         tasks = [task.name for task in form(spec.sizes)]
@@ -124,7 +127,7 @@ def _follow(spec: Spec, role: str, index: int, address: str) -> int:
     failed = pip_install.install(spec, WORK)
     if failed is not None:
         return _give_notice(spec, seat, (host, int(port)), failed)
-    record = Record(Path(spec.folder), events.RunState(spec.run), Echo(leads=False))
+    record = Record(Path(spec.folder), RunState(spec.run), Echo(leads=False))
     departure = life.follow(spec, record, seat, (host, int(port)), spec.bind, _machine())
     return 0 if departure.is_over else departure.code
 
@@ -149,14 +152,14 @@ def _give_notice(spec: Spec, seat: Seat, leader: tuple[str, int], why: str) -> i
         text = f"{seat.name}: {why}"
         link.send({"events": [{"t": time.time(), "kind": "never_ready", "text": text}]})
 
-    def on_wish(wish: dict[str, Any]) -> None:
-        if wish["do"] == "over":
-            codes.append(PREEMPTED if wish.get("replaced") else 0)
+    def on_wish(wish: Wish | Order) -> None:
+        if isinstance(wish, Over):
+            codes.append(PREEMPTED if wish.replaced else 0)
 
     def leave(*_: Any) -> None:
         codes.append(PREEMPTED)
 
-    hello = {"name": seat.name, "uid": secrets.token_hex(8), "machine": _machine(), "host": spec.bind}
+    hello = Hello(seat.name, uid=secrets.token_hex(8), machine=_machine(), host=spec.bind)
     link = Link(loop, leader, life.read_token(spec), hello, on_wish, on_joined, leave, leave, _complain)
     loop.on_signals([signal.SIGTERM, signal.SIGINT], leave)
     loop.after("fence", spec.limits.rendezvous, leave)  # until it is first heard of
@@ -243,7 +246,7 @@ def _make_home() -> None:
     os.environ.update(HOME=str(home), USER="oarlock", LOGNAME="oarlock")
 
 
-def _verdict(state: events.RunState) -> str:
+def _verdict(state: RunState) -> str:
     told: dict[str, Any] = {
         "result": state.state,
         "code": state.code,

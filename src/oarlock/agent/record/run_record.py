@@ -21,6 +21,7 @@ from typing import Any
 from oarlock.agent.record import pod_lines
 from oarlock.agent.record.log_segments import LogFile, Logs
 from oarlock.run import events
+from oarlock.run.run_state import RunState
 from oarlock.system.atomic_file import write_durably
 from oarlock.system.writer_thread import Outlet
 
@@ -36,7 +37,7 @@ class Record:
     """Methods that begin with `_do` are called by the outlet's thread."""
 
     def __init__(
-        self, folder: Path, state: events.RunState, echo: Echo | None = None, limit: int | None = None
+        self, folder: Path, state: RunState, echo: Echo | None = None, limit: int | None = None
     ) -> None:
         self.folder = folder
         self.state = state

@@ -1,7 +1,7 @@
-"""The agent's side of snapshots: one process fetches before the first generation, another uploads after that.
+"""The leading agent's side of snapshots: the downloader before the first generation, the uploader after that.
 
-Both are children of the leading agent, and the only ones that know object storage: whatever happens to them,
-the agent and its tasks go on. What they say becomes notes in the record.
+Both are child processes, the only ones that use object storage: whatever happens to them, the agent and its
+tasks continue. Their notes become notes in the record.
 """
 
 from __future__ import annotations
@@ -16,57 +16,73 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from oarlock.agent.net.loop import Action, Loop
 from oarlock.agent.protocol.spec import Spec
 from oarlock.agent.record.run_record import Record
-from oarlock.system import processes
-
-LAST = (
-    60.0  # seconds at the run's end without a byte getting through, then it ends without its last snapshots
+from oarlock.agent.snapshots.snapshot_messages import (
+    LINES,
+    ORDERS,
+    Download,
+    Downloaded,
+    Failed,
+    Finish,
+    Left,
+    Line,
+    MissingPackage,
+    Note,
+    Order,
+    Part,
+    Reachable,
+    Upload,
+    Uploaded,
 )
-LONGEST = 600.0  # seconds at the run's end, however many get through
-STOPPED = 10.0  # seconds for a run that somebody stopped, and waits for
-HOPELESS = 3.0  # seconds where the store has never taken anything and does not now
-_TOLD_AFTER = 3.0  # seconds of waiting at the end
-_WAITS = (0.5, 2.0, 10.0)  # seconds before it is started again
-_MARGIN = 3.0  # seconds: a pod is killed 5 s after its grace
+from oarlock.system import processes
+from oarlock.system.lines import Lines
 
-Message = dict[str, Any]
+# Seconds at the run's end without a byte getting through: then it ends without its last snapshots.
+LAST = 60.0
+LONGEST = 600.0  # seconds at the run's end, however many bytes get through
+STOPPED = 10.0  # seconds for a run that a user stopped and waits for
+HOPELESS = 3.0  # seconds where the store has never taken anything and does not now
+_NOTE_AFTER = 3.0  # seconds of waiting at the end
+_WAITS = (0.5, 2.0, 10.0)  # seconds before an uploader that died is started again
+_MARGIN = 3.0  # seconds: a pod is killed 5 s after its grace
 
 
 class Child:
-    """A process that takes orders and speaks in lines of JSON."""
+    """An uploader or a downloader: it takes orders and answers in lines of JSON."""
 
     def __init__(
-        self, loop: Loop, spec: Spec, module: str, on_line: Callable[[Message], None], on_end: Action
+        self, loop: Loop, spec: Spec, module: str, on_line: Callable[[Line], None], on_end: Action
     ) -> None:
         self._loop = loop
         self._on_line = on_line
         self._on_end = on_end
-        self._rest = b""
+        self._lines = Lines()
         self.process = subprocess.Popen(
             [sys.executable, "-c", processes.entry(f"oarlock.agent.snapshots.{module}")],
             env={**os.environ, **spec.env},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # a library's last words may hold a key
+            stderr=subprocess.DEVNULL,  # a library's traceback may hold a key
         )
         assert self.process.stdout is not None
         self._out = self.process.stdout.fileno()
         os.set_blocking(self._out, False)
         loop.watch(self._out, self._read)
 
-    def tell(self, order: Message) -> None:
+    def send(self, order: Order) -> None:
+        """Send an order. If the process has died, the loop notices that when it reads."""
         assert self.process.stdin is not None
         try:
-            self.process.stdin.write(json.dumps(order).encode() + b"\n")
+            self.process.stdin.write(json.dumps(ORDERS.to_data(order)).encode() + b"\n")
             self.process.stdin.flush()
         except OSError:
-            pass  # its end is noticed on the reading side
+            pass
 
     def close(self) -> int:
+        """Kill the process. Its exit code."""
         self._loop.forget(self._out)
         self.process.kill()
         code = self.process.wait()
@@ -75,7 +91,7 @@ class Child:
             try:
                 pipe.close()
             except OSError:
-                pass  # what it was not told in time
+                pass  # an order that it did not read in time
         return code
 
     def _read(self) -> None:
@@ -83,12 +99,12 @@ class Child:
             data = os.read(self._out, 65536)
         except BlockingIOError:
             return
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
+        for text in self._lines.feed(data):
             try:
-                self._on_line(json.loads(line))
+                line = LINES.from_data(json.loads(text))
             except ValueError:
-                pass  # a library's own word
+                continue  # a library prints, too
+            self._on_line(line)
         if not data:
             self._loop.forget(self._out)
             self._on_end()
@@ -96,23 +112,29 @@ class Child:
 
 @dataclass
 class Fetched:
+    """How the search for snapshots ended, before the first generation."""
+
     generation: int = 0  # of the snapshot that is now the newest checkpoint; 0 if none was needed
-    failed: str | None = None  # why the run cannot begin
-    signal: int | None = None  # what it was asked meanwhile
+    failed: str | None = None  # why the run cannot start
+    signal: int | None = None  # that the agent received meanwhile
 
 
 def fetch(loop: Loop, spec: Spec, record: Record) -> Fetched:
-    """The newest snapshot into the checkpoints folder, if that has nothing newer. Before anybody trains."""
+    """Bring the newest snapshot into the checkpoints folder, if that holds nothing newer. Before training."""
     fetched = Fetched()
     if not spec.snapshots:
         return fetched
     ended: list[bool] = []
 
-    def on_line(line: Message) -> None:
-        if "note" in line:
-            record.emit("note", text=line["note"])
-        fetched.generation = line.get("generation", fetched.generation)
-        fetched.failed = _missing(spec) if "missing" in line else line.get("failed", fetched.failed)
+    def on_line(line: Line) -> None:
+        if isinstance(line, Note):
+            record.emit("note", text=line.text)
+        elif isinstance(line, Downloaded):
+            fetched.generation = line.generation
+        elif isinstance(line, MissingPackage):
+            fetched.failed = _missing(spec)
+        elif isinstance(line, Failed):
+            fetched.failed = line.reason
 
     def on_signal(number: int) -> None:
         if number in (signal.SIGINT, signal.SIGTERM):
@@ -120,13 +142,9 @@ def fetch(loop: Loop, spec: Spec, record: Record) -> Fetched:
 
     loop.on_signals([signal.SIGINT, signal.SIGTERM], on_signal)
     child = Child(loop, spec, "downloader", on_line, lambda: ended.append(True))
-    child.tell(
-        {
-            **_places(spec),
-            "patience": spec.limits.rendezvous,
-            # Nothing of a run whose name was only just made up can be there.
-            "is_new": spec.is_new and not record.state.generation,
-        }
+    is_new = spec.is_new and not record.state.generation
+    child.send(
+        Download(spec.snapshots, spec.run, spec.folders["checkpoints"], spec.limits.rendezvous, is_new)
     )
     while not ended and fetched.signal is None:
         loop.turn()
@@ -139,15 +157,15 @@ def fetch(loop: Loop, spec: Spec, record: Record) -> Fetched:
 
 
 class Uploads:
-    """From the first generation to the verdict. Without snapshots in the job it does nothing."""
+    """Runs the uploader from the first generation to the verdict, if the job has snapshots."""
 
     def __init__(self, loop: Loop, spec: Spec, record: Record) -> None:
         self.loop = loop
         self.spec = spec
         self.record = record
-        self._asked_to_leave: float | None = None  # when
-        self._asked = 0  # how often somebody asked the run to stop: twice is at once
-        self._works = True
+        self._asked_to_leave: float | None = None  # when this machine was
+        self._stops = 0  # how often a user asked the run to stop: twice means at once
+        self._is_reachable = True
         self._child: Child | None = None
         self._deaths = 0
         self._then: Action | None = None
@@ -165,59 +183,61 @@ class Uploads:
             self._start()
 
     def finish(self, state: str, then: Action) -> None:
-        """Give the last ones their time, and go on with `then`."""
-        if (self._child is None and not self.loop.expects("snapshots")) or self._asked > 1:
+        """Call `then` once the last snapshots are uploaded, or have had their time."""
+        if (self._child is None and not self.loop.expects("snapshots")) or self._stops > 1:
             self._close()
             then()
             return
         self._then, self._has_model = then, state == "succeeded"
         self._seconds = LAST if state in ("succeeded", "failed") else STOPPED
-        if not self._works and not self._uploaded:
+        if not self._is_reachable and not self._uploaded:
             self._seconds = HOPELESS
         if self._asked_to_leave is not None:
             gone = time.monotonic() - self._asked_to_leave
             self._seconds = max(1.0, self.spec.limits.grace + _MARGIN - gone)
         self.loop.after("last snapshots", self._seconds, self._on_finished)
         self.loop.after("all snapshots", max(self._seconds, LONGEST), self._on_finished)
-        self.loop.after("waiting for snapshots", _TOLD_AFTER, self._on_waiting)
+        self.loop.after("waiting for snapshots", _NOTE_AFTER, self._on_waiting)
         if self._child is not None:
-            self._child.tell({"model": self._has_model})
+            self._child.send(Finish(self._has_model))
 
     def leave(self) -> None:
-        """The same for a machine that goes while the run goes on."""
+        """Finish, and wait for it: this machine leaves while the run continues."""
         self.finish("moved", lambda: None)
         while self.is_finishing:
             self.loop.turn()
 
     def hurry(self, leaves: bool = False) -> None:
-        """Somebody does not want to wait, or this machine has to leave."""
+        """Wait less: a user asked the run to stop, or (`leaves`) this machine has to leave."""
         if leaves and self._asked_to_leave is None:
             self._asked_to_leave = time.monotonic()
-        self._asked += not leaves
+        self._stops += not leaves
         if self.is_finishing:
             self._on_finished()
 
     def _start(self) -> None:
         self._child = Child(self.loop, self.spec, "uploader", self._on_line, self._on_death)
-        self._child.tell({**_places(self.spec), "owner": _owner(Path(self.spec.folder))})
+        folders, owner = self.spec.folders, _owner(Path(self.spec.folder))
+        url, run = self.spec.snapshots, self.spec.run
+        self._child.send(Upload(url, run, folders["checkpoints"], folders["model"], owner))
         if self.is_finishing:
-            self._child.tell({"model": self._has_model})
+            self._child.send(Finish(self._has_model))
 
-    def _on_line(self, line: Message) -> None:
-        if "note" in line:
-            self.record.emit("note", text=line["note"])
-        elif "works" in line:
-            self._works = line["works"]
-        elif "uploaded" in line:
+    def _on_line(self, line: Line) -> None:
+        if isinstance(line, Note):
+            self.record.emit("note", text=line.text)
+        elif isinstance(line, Reachable):
+            self._is_reachable = line.is_reachable
+        elif isinstance(line, Uploaded):
             self._uploaded += 1
-            self.record.emit("snapshot", name=line["uploaded"], bytes=line["bytes"])
+            self.record.emit("snapshot", name=line.name, bytes=line.bytes)
             if self._uploaded == 1:
                 self.record.emit("note", text=f"snapshots go to {self.spec.snapshots}/{self.spec.run}")
-        elif "left" in line:
-            self._left = line["left"]
+        elif isinstance(line, Left):
+            self._left = line.names
             if not self._left:
                 self._on_finished()
-        elif "part" in line and self.is_finishing and self._seconds == LAST:
+        elif isinstance(line, Part) and self.is_finishing and self._seconds == LAST:
             self.loop.after("last snapshots", LAST, self._on_finished)
 
     def _on_death(self) -> None:
@@ -230,20 +250,21 @@ class Uploads:
         wait = _WAITS[min(self._deaths, len(_WAITS) - 1)]
         if not self._deaths:
             how = processes.shell_code(code)
-            text = f"the process that uploads snapshots ended with {how}; it is started again"
+            text = f"the process that uploads snapshots ended with {how} and is restarted"
             self.record.emit("note", text=text)
         self._deaths += 1
         self.loop.after("snapshots", wait, self._start)
 
     def _on_waiting(self) -> None:
         if self.is_finishing and self._left:
-            self.record.emit("note", text=f"the run ends when {', '.join(self._left)} is uploaded")
+            text = f"waiting for the upload of {', '.join(self._left)} before the run ends"
+            self.record.emit("note", text=text)
 
     def _on_finished(self) -> None:
         then, self._then = self._then, None
         self._close()
         if self._left is None:
-            text = "whether the last snapshots are uploaded is not known"
+            text = "it is not known whether the last snapshots were uploaded"
             self.record.emit("note", text=text)
         elif self._left:
             text = f"not uploaded to {self.spec.snapshots}: {', '.join(self._left)}"
@@ -264,17 +285,8 @@ def _missing(spec: Spec) -> str:
     return f"storage.snapshots needs obstore, which is not installed here: {fix}"
 
 
-def _places(spec: Spec) -> Message:
-    return {
-        "url": spec.snapshots,
-        "run": spec.run,
-        "checkpoints": spec.folders["checkpoints"],
-        "model": spec.folders["model"],
-    }
-
-
 def _owner(folder: Path) -> str:
-    """Tells this machine's uploads from those of another run of the same name; kept as long as the record."""
+    """A name for this record's uploads, told apart from those of another run of the same name."""
     path = folder / "snapshots-owner"
     try:
         if not path.exists():

@@ -1,60 +1,62 @@
-"""The process that fetches the newest complete snapshot before the first generation forms, if that is newer
-than what the checkpoints folder holds.
+"""The downloader: a process that fetches the newest complete snapshot before the first generation forms, if
+that is newer than what the checkpoints folder holds.
 
-It takes its order and speaks as the uploading one does. It ends with 0 when it has fetched one or knows that
-there is none; with 1 when it cannot know: to begin from nothing would then be silently wrong.
+It exits with 0 when it has fetched one or knows that there is none, and with 1 when it cannot know: to start
+from step 0 would then be silently wrong.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import random
 import re
 import shutil
 import sys
 import threading
 import time
-import zlib
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from oarlock.agent.snapshots.uploader import say
+from oarlock.agent.snapshots.snapshot_messages import Download, Downloaded, Failed, MissingPackage, Note
+from oarlock.agent.snapshots.snapshot_process import Troubles, next_order, request_timeout, say
 from oarlock.checkpoints import redact
-from oarlock.checkpoints.bucket import PART, Bucket, is_here
-from oarlock.checkpoints.store import Manifest, Store, is_not_of, name_of, sync, unseal
+from oarlock.checkpoints.bucket import Bucket, is_here
+from oarlock.checkpoints.download import DamagedError, download
+from oarlock.checkpoints.manifest import FILE_NAME, Manifest, is_not_of, name_of, unseal
+from oarlock.checkpoints.store import Store
 from oarlock.system import processes
+from oarlock.system.atomic_file import sync_folder, write_durably
+from oarlock.system.backoff import Backoff
 
 _NAME = re.compile("(step-([0-9]{1,18})-g([0-9]{1,18}))(?:_([0-9]{1,18}))?")
-_REQUEST = 60.0  # seconds for a part, and twice as long after every failure
-_LONGEST_REQUEST = 1920.0
-_BRIEFLY = 5.0  # seconds of trying where there is something to go on from
-_REFUSED = 10.0  # seconds of trying where the store answers that it will not
-_LONGEST_WAIT = 10.0
-_TOLD_EVERY = 10.0  # seconds
+_BRIEFLY = 5.0  # seconds of trying where there is a checkpoint to resume from
+_REFUSED = 10.0  # seconds of trying where the store answers that it refuses
+_FIRST_WAIT, _LONGEST_WAIT = 0.2, 10.0
+_PROGRESS = 10.0  # seconds between two notes about a long download
 
 T = TypeVar("T")
 
 
 class UnreachableError(Exception):
-    """It has been tried for long enough."""
+    """The store gave no answer for as long as the run can wait."""
 
 
-class Fetcher:
-    def __init__(self, order: dict[str, Any]) -> None:
-        self.url, self.run = order["url"], order["run"]
-        self.store = Store(order["checkpoints"])
-        self.patience = float(order["patience"])
+class Downloader:
+    """Fetches one snapshot into the folder, retrying as long as the order allows."""
+
+    def __init__(self, order: Download) -> None:
+        self.url, self.run = order.url, order.run
+        self.store = Store(order.checkpoints)
+        self.patience = order.patience
         self._bucket: Bucket | None = None
-        self._request = _REQUEST
-        self._said: set[str] = set()
+        self._failures = 0
+        self._troubles = Troubles()
 
     def work(self) -> int:
+        """Do it. The exit code of the process."""
         held, complaints = self.store.newest()
         for complaint in complaints:
-            say({"note": complaint})
+            say(Note(complaint))
         at = (held.step, held.generation) if held else (-1, -1)
         if held:
             self.patience = min(self.patience, _BRIEFLY)
@@ -66,112 +68,118 @@ class Fetcher:
         except OSError as error:
             why = f"a snapshot cannot be written to {self.store.folder}: {error.strerror or error}"
         if held:
-            say({"note": f"{why}; going on from step {held.step}, which is here"})
+            say(Note(f"{why}; resuming from step {held.step}, which is here"))
             return 0
-        say({"failed": f"{why}; to begin without them might be to begin again from nothing"})
+        say(Failed(f"{why}; starting without them could mean starting over from step 0"))
         return 1
 
     def _fetch_newer_than(self, at: tuple[int, int]) -> None:
-        found = [matched for name in self._ask(lambda it: it.names()) if (matched := _NAME.fullmatch(name))]
-        ordered = sorted(found, key=lambda one: (int(one[2]), int(one[3]), int(one[4] or 1)), reverse=True)
-        for one in ordered:
-            if (int(one[2]), int(one[3])) <= at:
+        names = [matched for name in self._ask(Bucket.names) if (matched := _NAME.fullmatch(name))]
+        newest_first = sorted(names, key=lambda n: (int(n[2]), int(n[3]), int(n[4] or 1)), reverse=True)
+        for name in newest_first:
+            step, generation = int(name[2]), int(name[3])
+            if (step, generation) <= at:
                 return
-            trouble = self._fetch(one[0], int(one[2]), int(one[3]))
+            trouble = self._fetch(name[0], step, generation)
             if trouble is None:
-                say({"generation": int(one[3])})
+                say(Downloaded(generation))
                 return
-            say({"note": f"snapshot {one[0]} is not whole and is passed over: {trouble}"})
+            say(Note(f"skipped snapshot {name[0]}, which is not whole: {trouble}"))
 
     def _fetch(self, name: str, step: int, generation: int) -> str | None:
-        """None, or what is wrong with it there. What it is of, its name says: a manifest may say anything."""
-        data = self._ask(lambda it: it.manifest(name))
+        """None, or what is wrong with it. Its name says what it is of: a manifest may say anything."""
+        data = self._ask(partial(Bucket.manifest, name=name))
         if data is None:
             return "its upload was not completed"
         manifest = unseal(data)
         trouble = manifest if isinstance(manifest, str) else is_not_of(manifest, step, generation)
         if isinstance(manifest, str) or trouble is not None:
             return trouble
-        began, size = time.monotonic(), sum(told["size"] for told in manifest["files"].values())
-        say({"note": f"fetching snapshot {name} ({size / 2**20:.1f} MiB) from {self.url}"})
+        began, size = time.monotonic(), sum(entry["size"] for entry in manifest["files"].values())
+        say(Note(f"fetching snapshot {name} ({size / 2**20:.1f} MiB) from {self.url}"))
         self.store.folder.mkdir(parents=True, exist_ok=True)
         self.store.clean()
         draft = self.store.draft(step, generation)
         draft.mkdir()
         try:
-            for file, told in manifest["files"].items():
-                trouble = self._receive(name, file, told, draft)
-                if trouble is not None:
-                    return trouble
-            (draft / "manifest.json").write_bytes(data)
-            sync(draft / "manifest.json")
-            sync(draft)
+            trouble = self._sizes_differ(name, manifest)
+            if trouble is not None:
+                return trouble
+            download(
+                manifest["files"], draft, partial(self._receive, name), self._progress_of(name, manifest)
+            )
+            write_durably(draft / FILE_NAME, data, mode=0o644)
             self.store.adopt(draft, name_of(step, generation))
-            sync(self.store.folder)
+            sync_folder(self.store.folder)
+        except DamagedError as error:
+            return str(error)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         took = time.monotonic() - began
-        say({"note": f"fetched snapshot {name} in {took:.1f} s: going on from step {step}"})
+        say(Note(f"fetched snapshot {name} in {took:.1f} s: resuming from step {step}"))
         return None
 
-    def _receive(self, name: str, file: str, told: Manifest, draft: Path) -> str | None:
-        size: int = told["size"]
-        there = self._ask(lambda it: it.size(name, file))
-        if there != size:
-            return f"{file} is missing" if there is None else f"{file} has {there} bytes instead of {size}"
-        target = draft / file
-        target.parent.mkdir(parents=True, exist_ok=True)
-        crc, at, said = 0, 0, time.monotonic()
-        with target.open("wb") as sink:
-            while at < size:
-                data = self._ask(
-                    partial(Bucket.receive, name=name, file=file, start=at, end=min(at + PART, size))
-                )
-                if not data:
-                    return f"{file} ends after {at} bytes"
-                sink.write(data)
-                crc, at = zlib.crc32(data, crc), at + len(data)
-                if time.monotonic() > said + _TOLD_EVERY:
-                    said = time.monotonic()
-                    say({"note": f"fetching {name}/{file}: {at / size:.0%}"})
-            sink.flush()
-            os.fsync(sink.fileno())
-        return None if f"{crc:08x}" == told["crc32"] else f"{file} has changed since it was written"
+    def _sizes_differ(self, name: str, manifest: Manifest) -> str | None:
+        """Found out before gigabytes are fetched for nothing."""
+        for file, entry in manifest["files"].items():
+            size = self._ask(partial(Bucket.size, name=name, file=file))
+            if size is None:
+                return f"{file} is missing"
+            if size != entry["size"]:
+                return f"{file} has {size} bytes instead of {entry['size']}"
+        return None
+
+    def _receive(self, name: str, file: str, start: int, end: int) -> bytes:
+        return self._ask(partial(Bucket.receive, name=name, file=file, start=start, end=end))
+
+    def _progress_of(self, name: str, manifest: Manifest) -> Callable[[str, int], None]:
+        """A callback for every piece that says, now and then, how far its file is."""
+        so_far: dict[str, int] = {}
+        said = time.monotonic()
+
+        def on_piece(file: str, count: int) -> None:
+            nonlocal said
+            so_far[file] = so_far.get(file, 0) + count
+            if time.monotonic() > said + _PROGRESS:
+                said = time.monotonic()
+                say(Note(f"fetching {name}/{file}: {so_far[file] / manifest['files'][file]['size']:.0%}"))
+
+        return on_piece
 
     def _ask(self, question: Callable[[Bucket], T]) -> T:
-        """The store's answer, asked for again while there is patience since the last one."""
-        began, wait = time.monotonic(), 0.2
+        """The store's answer. Asks again until the patience since the last answer is used up."""
+        began, backoff = time.monotonic(), Backoff(_FIRST_WAIT, _LONGEST_WAIT)
         while True:
             try:
                 if self._bucket is None:
-                    self._bucket = Bucket(self.url, self.run, self._request)
+                    self._bucket = Bucket(self.url, self.run, request_timeout(self._failures))
                 return question(self._bucket)
             except BaseException as error:  # Rust's panics are no Exceptions
+                wait = backoff.failed()
                 patience = min(self.patience, _REFUSED) if redact.is_refusal(error) else self.patience
                 if time.monotonic() + wait > began + patience:
-                    raise UnreachableError(redact.told(error)) from None
-                trouble = redact.kind(error)
-                if trouble not in self._said:
-                    self._said.add(trouble)
-                    what = f"snapshots in {self.url} cannot be read, which is tried again"
-                    say({"note": f"{what}: {redact.told(error)}"})
-                self._bucket, self._request = None, min(2 * self._request, _LONGEST_REQUEST)
-            time.sleep(wait * random.uniform(0.5, 1.5))
-            wait = min(2 * wait, _LONGEST_WAIT)
+                    raise UnreachableError(redact.reason(error)) from None
+                if self._troubles.is_new(error):
+                    say(Note(f"cannot read snapshots in {self.url}, retrying: {redact.reason(error)}"))
+                self._bucket = None
+                self._failures += 1
+            time.sleep(wait)
 
 
-def main() -> int:
+def main() -> None:
+    """Take one order from standard input, work, exit. Ends with the agent that holds the other end."""
     processes.die_with_parent()
-    order = json.loads(sys.stdin.readline())
+    order = next_order()
+    assert isinstance(order, Download)
 
-    def listen() -> None:
+    def end_with_agent() -> None:
         sys.stdin.read()
         os._exit(1)
 
-    threading.Thread(target=listen, daemon=True).start()
+    threading.Thread(target=end_with_agent, daemon=True).start()
     code = 0
     if not is_here():
-        say({"missing": "obstore"})
-    elif not order["is_new"]:
-        code = Fetcher(order).work()
-    os._exit(code)  # a thread that waits for input keeps an ordinary end from being quiet
+        say(MissingPackage())
+    elif not order.is_new:
+        code = Downloader(order).work()
+    os._exit(code)  # a thread that waits for input keeps an ordinary exit from being quiet

@@ -1,8 +1,7 @@
-"""Checkpoints, as agents deal with them: the fence when a generation forms, and handing them to machines
-that do not see the folder.
+"""Checkpoints between machines: the fence of a generation, and copies for machines without the volume.
 
-On Kubernetes only the leader mounts the volume. So a machine that is to run tasks fetches the newest
-checkpoint first, from the leading agent, over a connection that has shown the run's token like any other.
+On Kubernetes only the leader mounts the volume. A machine that is to run tasks first fetches the newest
+checkpoint from the leading agent, over a connection that has shown the run's token like any other.
 """
 
 from __future__ import annotations
@@ -21,47 +20,49 @@ from oarlock.agent.net import control
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.protocol import messages, wire
 from oarlock.agent.protocol.wire import SEAL, Seal
-from oarlock.checkpoints.store import Store, position, verify
+from oarlock.checkpoints.manifest import FILE_NAME, position
+from oarlock.checkpoints.store import Store, verify
 
-_MOST = 20  # checkpoints that are worth trying
+_MOST = 20  # checkpoints that a generation may try to resume from
 _PATIENCE = 30.0  # seconds without a byte
-_AT_ONCE = 8  # machines that are served together: more would only share the line
-_AGAIN = 1.0  # seconds until a thread is tried again
+_AT_ONCE = 8  # machines that are served together: more would only share the bandwidth
+_AGAIN = 1.0  # seconds until the next attempt to start a thread
 _CHUNK = 1 << 20  # bytes under one seal
 
 
 def take_over(folder: str, run: str, generation: int) -> tuple[list[str], str | None]:
-    """Shut older generations out. The checkpoints to go on from, newest first; and trouble, if any."""
+    """Raise the fence for a generation. The checkpoints to resume from, newest first; and trouble, if any."""
     if not folder or "://" in folder:
         return [], None
     store = Store(folder)
     try:
         store.raise_fence(run, generation)
-        store.clean()  # while nobody of this generation can be writing yet
+        store.clean()  # before any task of this generation can be writing
     except OSError as error:
         return store.names()[:_MOST], f"{folder}: {error.strerror or error}"
     return store.names()[:_MOST], None
 
 
-# Giving
+# The leading agent
 
-Line = tuple[socket.socket, Seal, bytes]  # and what is still to be sent on it, before anything else
+Peer = tuple[socket.socket, Seal, bytes]  # the bytes are still to be sent, before anything else
 
 
 class Giving:
-    """Machines that ask are served in the order in which they came, `_AT_ONCE` at a time, each by a thread:
-    the loop must not wait for gigabytes, and a thousand machines that resume are not a thousand threads."""
+    """Serves machines in the order in which they asked, `_AT_ONCE` at a time, each by a thread: the loop must
+    not wait for gigabytes, and a thousand machines that resume must not be a thousand threads."""
 
     def __init__(self, loop: Loop, folder: str) -> None:
         self._loop = loop
         self._folder = folder
-        self._waiting: deque[tuple[Line, str]] = deque()
+        self._waiting: deque[tuple[Peer, str]] = deque()
         self._busy = 0
         self._lock = threading.Lock()
 
-    def give(self, line: Line, name: str) -> None:
+    def give(self, peer: Peer, name: str) -> None:
+        """Send a checkpoint as soon as it is this machine's turn."""
         with self._lock:
-            self._waiting.append((line, name))
+            self._waiting.append((peer, name))
             if self._busy >= _AT_ONCE:
                 return
             self._busy += 1
@@ -73,12 +74,12 @@ class Giving:
         except RuntimeError:  # no more threads or processes are allowed at the moment
             with self._lock:
                 self._busy -= 1
-            self._loop.after("giving", _AGAIN, self._go_on)
+            self._loop.after("giving", _AGAIN, self._start_again)
 
-    def _go_on(self) -> None:
+    def _start_again(self) -> None:
         with self._lock:
             if not self._waiting or self._busy:
-                return  # whoever works takes the rest as well
+                return  # a thread that works takes the rest as well
             self._busy += 1
         self._start()
 
@@ -88,29 +89,29 @@ class Giving:
                 if not self._waiting:
                     self._busy -= 1
                     return
-                line, name = self._waiting.popleft()
-            _give(line, self._folder, name)
+                peer, name = self._waiting.popleft()
+            _give(peer, self._folder, name)
 
 
-def _give(line: Line, folder: str, name: str) -> None:
-    sock, seal, before = line
+def _give(peer: Peer, folder: str, name: str) -> None:
+    sock, seal, before = peer
     with sock:
         try:
             if _has_left(sock):
                 return
             sock.settimeout(_PATIENCE)
-            found = [one for one in Store(folder).checkpoints() if one.name == name]
-            files = [*found[0].manifest["files"], "manifest.json"] if found else []
+            found = [checkpoint for checkpoint in Store(folder).checkpoints() if checkpoint.name == name]
+            files = [*found[0].manifest["files"], FILE_NAME] if found else []
             sizes = [[file, (found[0].path / file).stat().st_size] for file in files]
             sock.sendall(before + wire.sealed(wire.pack({"files": sizes}), seal))
             for file, size in sizes:
                 _send_file(sock, seal, found[0].path / file, size)
         except (OSError, KeyError, TypeError):
-            pass  # gone, or deleted or changed meanwhile: the other side notices and asks again
+            pass  # the peer is gone, or the checkpoint deleted or changed: the peer notices and asks again
 
 
 def _has_left(sock: socket.socket) -> bool:
-    """Who waits for long enough asks again on another connection."""
+    """Whether the peer has closed the connection: one that waited too long asks again on another."""
     sock.setblocking(False)
     try:
         return not sock.recv(1, socket.MSG_PEEK)
@@ -131,11 +132,11 @@ def _send_file(sock: socket.socket, seal: Seal, path: Path, size: int) -> None:
             size -= count
 
 
-# Getting
+# A machine without the volume
 
 
 class Getting:
-    """One machine's supply. `get` calls back, in the loop, with None or with why there is none."""
+    """Fetches checkpoints into this machine's folder."""
 
     def __init__(
         self, loop: Loop, address: tuple[str, int], token: str, folder: str, patience: float
@@ -148,10 +149,11 @@ class Getting:
         self._is_busy = False
 
     def has(self, names: Sequence[str]) -> bool:
-        """Whether there is nothing to fetch: the newest one is here."""
+        """Whether there is nothing to fetch: the newest of `names` is here."""
         return not names or names[0] in self._store.names()
 
     def get(self, names: Sequence[str], then: Callable[[str | None], None]) -> None:
+        """Fetch the newest whole one, then call `then` in the loop with None, or with what went wrong."""
         if self._is_busy:
             return
         self._is_busy = True
@@ -173,7 +175,7 @@ class Getting:
 
     def _fetch(self, names: Sequence[str]) -> str | None:
         deadline = time.monotonic() + self._patience
-        trouble = "nobody answered"
+        trouble = "it did not answer"
         self._store.folder.mkdir(parents=True, exist_ok=True)
         for name in names:
             while time.monotonic() < deadline:
@@ -181,17 +183,17 @@ class Getting:
                     if self._receive(name):
                         self._forget_all_but(names)
                         return None
-                    break  # it is torn, or was deleted: the one before it
+                    break  # it is damaged, or was deleted: take the one before it
                 except (OSError, ValueError, wire.WireError) as error:
                     trouble = str(error)
                     time.sleep(random.uniform(0.2, 0.6))
         if time.monotonic() < deadline:
-            return None  # none of them is whole: the leader finds that, too
+            return None  # none of them is whole: the leader finds the same
         return f"no checkpoint came from the leader within {self._patience:g} s: {trouble}"
 
     def _receive(self, name: str) -> bool:
         if position(name) is None:
-            return False  # no checkpoint is called that; it could lead out of the folder
+            return False  # no checkpoint has such a name, which could lead out of the folder
         draft = self._store.folder / f".saving-fetched-{name}"
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir()
@@ -214,14 +216,14 @@ class Getting:
         return True
 
     def _forget_all_but(self, names: Sequence[str]) -> None:
-        """This folder is ours alone, or nothing would have been fetched; it may be small."""
+        """Free the room: this folder is this machine's alone, or nothing would have been fetched."""
         for checkpoint in self._store.checkpoints():
             if checkpoint.name not in names:
                 self._store.delete(checkpoint)
 
 
 class _Incoming:
-    """Files in chunks. What has not the right seal is not written."""
+    """Files in chunks. A chunk without the right seal is not written."""
 
     def __init__(self, line: socket.socket, before: bytes, seal: Seal) -> None:
         self._line = line
@@ -244,7 +246,7 @@ class _Incoming:
         while filled < len(whole):
             count = self._line.recv_into(whole[filled:])
             if not count:
-                raise ConnectionError("the leader stopped in the middle")
+                raise ConnectionError("the leader closed the connection in the middle")
             filled += count
         if not self._seal.fits(bytes(whole[size:]), whole[:size]):
             raise wire.WireError("a piece of the checkpoint without this run's seal")

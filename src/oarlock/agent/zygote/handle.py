@@ -1,4 +1,4 @@
-"""The agent's side of the zygote: start it, talk to it, bury it."""
+"""The agent's side of the zygote: start it or adopt one, send it orders, receive its replies, end it."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from oarlock.agent.protocol.spec import Spec
 from oarlock.agent.zygote import warm_keeper
+from oarlock.agent.zygote.orders import ORDERS, REPLIES, Order, Prepare, Ready, Reply, Stay, Staying
 from oarlock.system import fd_frames, processes
 
-_PATIENCE = 10.0  # seconds for a zygote told to leave
+_PATIENCE = 10.0  # seconds for a zygote to end
 
 
 class ZygoteProcess:
+    """The zygote of one run, a child of this agent or adopted from an earlier run."""
+
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
         self.warm = spec.warm
-        self.keep = spec.keep  # seconds for it to stay after the run
+        self.keep = spec.keep  # seconds for which its imports stay after the run
         self._can_stay = False
         self._process: subprocess.Popen[bytes] | warm_keeper.Adopted | None = None
 
@@ -33,7 +35,7 @@ class ZygoteProcess:
 
     @property
     def is_adopted(self) -> bool:
-        """Whether its imports are those of an earlier run."""
+        """Whether an earlier run did its imports."""
         return isinstance(self._process, warm_keeper.Adopted)
 
     @property
@@ -43,18 +45,16 @@ class ZygoteProcess:
             return self._process.keeper
         return self.pid if self.keep and self._can_stay else None
 
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
     def start(self, env: dict[str, str]) -> None:
+        """Adopt a zygote that stayed after an earlier run, or start one. `env`: import-time variables."""
         env = {**os.environ, **env, "PATH": _path(), **self.spec.env}
         if self.keep:
             home = Path(self.spec.folder).parents[1]
-            self._place = warm_keeper.place(home, self.spec.cwd, self.spec.modules, env, self.spec.network)
-            found = warm_keeper.adopt(self._place, self.spec.cwd, env, self.spec.network)
-            if found is not None:
-                self._process, sock = found
+            spec = self.spec
+            self._socket_path = warm_keeper.socket_path(home, spec.cwd, spec.modules, env, spec.network)
+            adopted = warm_keeper.adopt(self._socket_path, spec.cwd, env, spec.network)
+            if adopted is not None:
+                self._process, sock = adopted
                 self._line = fd_frames.Line(sock)
                 return
         ours, theirs = socket.socketpair()
@@ -72,8 +72,7 @@ class ZygoteProcess:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
             )
-        prepare = {"cwd": self.spec.cwd, "modules": self.spec.modules, "warm": self.warm}
-        self.send({**prepare, "network": self.spec.network})
+        self.send(Prepare(self.spec.cwd, tuple(self.spec.modules), self.warm, self.spec.network))
 
     @property
     def sock(self) -> socket.socket:
@@ -81,39 +80,44 @@ class ZygoteProcess:
 
     @property
     def is_behind(self) -> bool:
-        """Whether something waits for room to be sent."""
+        """Whether orders wait for room in the socket."""
         return self._line.is_behind
 
-    def send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
-        self._line.send(message, fds)
+    def send(self, order: Order, fds: tuple[int, ...] = ()) -> None:
+        """Send an order as soon as there is room. The descriptors stay the caller's, to close at once."""
+        self._line.send(ORDERS.to_data(order), fds)
 
     def flush(self) -> None:
+        """Send what there is room for."""
         self._line.flush()
 
-    def receive(self) -> tuple[list[dict[str, Any]], bool]:
-        """(what it says, whether it is still there)."""
+    def receive(self) -> tuple[list[Reply], bool]:
+        """The replies that have come, and whether the zygote is still there."""
         is_there = self._line.fill()
-        messages = [message for message, _ in iter(self._line.take, None)]
-        for message in messages:
-            if "ready" in message:
-                self._can_stay = message["ready"]["warm"] and bool(message["ready"]["modules"])
-        return messages, is_there
+        replies = [REPLIES.from_data(data) for data, _ in iter(self._line.take, None)]
+        for reply in replies:
+            if isinstance(reply, Ready):
+                self._can_stay = reply.warm and bool(reply.modules)
+        return replies, is_there
 
     def bury(self) -> str:
-        """After it died: end the orphans that are now ours, say how it ended. The next one is not kept."""
+        """After it died: end its orphans, which are this agent's now, and return how it ended in words.
+
+        The imports of the zygote after it are not kept.
+        """
         assert self._process is not None
         self._line.close()
         code = self._process.wait()
-        told = "" if self.is_adopted else f" (exit code {processes.shell_code(code)})"
         processes.end_orphans()
         self.keep = 0.0
-        return told
+        return "" if self.is_adopted else f" (exit code {processes.shell_code(code)})"
 
     def close(self) -> None:
+        """At the end of the run: let the zygote stay if it can, or end it with all that is below it."""
         if self._process is None:
             return
         if self.keep and self._can_stay and self._stays():
-            return  # and has ended all that was below it
+            return  # it has ended all that was below it
         self._line.close()
         try:
             self._process.wait(_PATIENCE)
@@ -123,21 +127,21 @@ class ZygoteProcess:
         processes.end_orphans()
 
     def _stays(self) -> bool:
-        self.send({"stay": {"place": str(self._place), "seconds": self.keep}})
+        self.send(Stay(str(self._socket_path), self.keep))
         deadline = time.monotonic() + _PATIENCE
         is_there = True
         while is_there and (left := deadline - time.monotonic()) > 0:
             select.select([self.sock], [self.sock] if self.is_behind else [], [], left)
             self.flush()
-            messages, is_there = self.receive()
-            for message in messages:
-                if "staying" in message:
-                    return bool(message["staying"])
+            replies, is_there = self.receive()
+            for reply in replies:
+                if isinstance(reply, Staying):
+                    return reply.stays
         return False
 
 
 def _path() -> str:
-    """With this interpreter's own folder: `command: torchrun ...` works in an environment not activated."""
+    """PATH with this interpreter's folder: `command: torchrun ...` works in a venv that is not activated."""
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
     own = str(Path(sys.executable).parent)
     return os.pathsep.join(folders if own in folders else [own, *folders])

@@ -1,7 +1,7 @@
-"""Inside a task's own process: make it look as if `python program.py` had been typed, then run that.
+"""In the process of a task: make it look as if `python program.py` had been typed, and run the program.
 
-What it adds: the contract's variables, the corrections of Keras and JAX, an `error` event
-before the process ends, and an end that does not hang.
+The runner adds the task's environment variables, the corrections of Keras and JAX, an `error` event
+before the process ends, and an exit that does not hang.
 """
 
 from __future__ import annotations
@@ -16,19 +16,21 @@ import sys
 import threading
 import types
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
+from oarlock.agent.zygote.orders import ORDERS, Launch
 from oarlock.system import processes, stack_dump
 
-# What programs get from us: imported before a module beside the program can be taken for one that it needs.
+# What programs import from Oarlock, and all that it needs: imported before a module beside the program can
+# take the place of one of those.
 from oarlock.training import data as _data  # noqa: F401
 from oarlock.training import state as _state  # noqa: F401
 from oarlock.training.frameworks import jax_cluster, loopback, randomness
 from oarlock.training.keras import correction
 from oarlock.training.task import channel
 
-_OURS = str(Path(__file__).parents[1])  # the agent's own folder
-# What Python has imported before any program, so that no folder's own can take its place; and we ourselves.
+_AGENT_FOLDER = str(Path(__file__).parents[1])
+# What Python has imported before any program, so that no module beside it can take its place; and Oarlock.
 _ALWAYS_THERE = {
     "__main__",
     "abc",
@@ -45,18 +47,19 @@ _ALWAYS_THERE |= {"_collections_abc", "_sitebuiltins", "oarlock"}
 
 
 def main() -> NoReturn:
-    """In a spawned interpreter: `runner LETTER EVENTS`, both descriptors."""
-    letter, events = int(sys.argv[1]), int(sys.argv[2])
-    with os.fdopen(letter, "rb") as file:
+    """In a spawned interpreter: `runner LAUNCH EVENTS`, both file descriptors."""
+    file_descriptor, events = int(sys.argv[1]), int(sys.argv[2])
+    with os.fdopen(file_descriptor, "rb") as file:
         file.seek(0)
-        launch = json.loads(file.read())
+        launch = ORDERS.from_data(json.loads(file.read()))
+    assert isinstance(launch, Launch)
     adopt_environment(launch, events)
     _run_program(launch)
 
 
-def run(launch: dict[str, Any], output: int, events: int) -> NoReturn:
+def run(launch: Launch, output: int, events: int) -> NoReturn:
     """In a fork of the zygote."""
-    settle(launch, output, events)
+    settle(launch, output)
     adopt_environment(launch, events)
     os.set_inheritable(events, False)
     _shed_the_zygote()
@@ -64,19 +67,19 @@ def run(launch: dict[str, Any], output: int, events: int) -> NoReturn:
 
 
 def _shed_the_zygote() -> None:
-    """What a fork keeps of its parent and a fresh process has of its own; see also `randomness`."""
+    """Renew what a fork has from its parent and a fresh process has of its own; see also `randomness`."""
     multiprocessing = sys.modules.get("multiprocessing.process")
-    if multiprocessing is not None:  # else whoever imports it makes a key
+    if multiprocessing is not None:  # else importing it creates a key
         multiprocessing.current_process().authkey = os.urandom(32)
     if sys.version_info < (3, 13):  # later ones do it themselves
         threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
 
 
-def settle(launch: dict[str, Any], output: int, events: int) -> None:
-    """A session of its own, output into the agent's pipe, signals as a fresh process has them."""
+def settle(launch: Launch, output: int) -> None:
+    """Give this process a session of its own, the agent's pipe as output, and a fresh process's signals."""
     os.setsid()
     processes.die_with_parent()
-    if os.getppid() != launch["parent"]:
+    if os.getppid() != launch.parent:
         os._exit(1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -87,31 +90,33 @@ def settle(launch: dict[str, Any], output: int, events: int) -> None:
     for sig in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(sig, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # the zygote blocked what must not get lost before this
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
 
 
-def adopt_environment(launch: dict[str, Any], events: int) -> None:
-    os.environ.update(launch["env"])
+def adopt_environment(launch: Launch, events: int) -> None:
+    """Enter the folder and the environment of the task; `events` is its line to the agent."""
+    os.environ.update(launch.env)
     os.environ["OARLOCK_FD"] = str(events)
-    os.chdir(launch["cwd"])
+    os.chdir(launch.cwd)
 
 
-def _run_program(launch: dict[str, Any]) -> NoReturn:
+def _run_program(launch: Launch) -> NoReturn:
     faulthandler.enable()
     stack_dump.register()
     channel.open_line()
     correction.install()
     jax_cluster.install()
     loopback.install()
-    randomness.begin(launch["seed"], launch["identity"])
-    program = launch["program"]
+    randomness.begin(launch.seed, launch.identity)
+    program = launch.program
     code = 1
     try:
-        if program["kind"] == "module":
-            _run_module(program["target"], program["args"])
+        if program.kind == "module":
+            _run_module(program.target, program.args)
         else:
-            _run_file(str(Path(launch["cwd"]) / program["target"]), program["args"])
+            _run_file(str(Path(launch.cwd) / program.target), program.args)
         code = 0
     except SystemExit as leaving:
         code = _exit_code(leaving)
@@ -122,7 +127,7 @@ def _run_program(launch: dict[str, Any]) -> NoReturn:
 
 def _run_file(path: str, args: list[str]) -> None:
     sys.argv = [path, *args]
-    _look_first_in(Path(path).parent)
+    _put_first_on_path(Path(path).parent)
     # A real __main__: pickling, multiprocessing's spawn and `if __name__` all look there.
     module = types.ModuleType("__main__")
     module.__dict__.update(__file__=path, __builtins__=__builtins__, __cached__=None)
@@ -133,12 +138,12 @@ def _run_file(path: str, args: list[str]) -> None:
 
 def _run_module(name: str, args: list[str]) -> None:
     sys.argv = [name, *args]
-    _look_first_in(Path.cwd())
+    _put_first_on_path(Path.cwd())
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
-def _look_first_in(folder: Path) -> None:
-    """As Python does. A `secrets.py` there is what the program means by `secrets`, though we have another."""
+def _put_first_on_path(folder: Path) -> None:
+    """As Python does: a `secrets.py` there is the program's `secrets`, though another is loaded by now."""
     if getattr(sys.flags, "safe_path", False):
         return
     sys.path.insert(0, str(folder))
@@ -150,7 +155,7 @@ def _look_first_in(folder: Path) -> None:
 
 
 def _is_in(module: types.ModuleType, folder: Path) -> bool:
-    """Or has no file at all: what is built into the interpreter comes before any folder."""
+    """Whether it is from that folder, or has no file: what is built in comes before any folder."""
     file = getattr(module, "__file__", None)
     return file is None or folder in Path(file).parents
 
@@ -164,8 +169,8 @@ def _exit_code(leaving: SystemExit) -> int:
     return 1
 
 
-def _explain(error: BaseException, launch: dict[str, Any]) -> int:
-    """Show the traceback without our own frames, and tell the agent before anybody else notices."""
+def _explain(error: BaseException, launch: Launch) -> int:
+    """Send the error to the agent before a peer notices, and show the traceback without Oarlock's frames."""
     trace = error.__traceback__
     while trace is not None and _is_plumbing(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
@@ -174,7 +179,7 @@ def _explain(error: BaseException, launch: dict[str, Any]) -> int:
             "kind": "error",
             "type": type(error).__name__,
             "message": str(error)[:4000],
-            "where": _where(error, trace, launch["cwd"]),
+            "where": _where(error, trace, launch.cwd),
         }
     )
     try:
@@ -185,27 +190,26 @@ def _explain(error: BaseException, launch: dict[str, Any]) -> int:
 
 
 def _is_plumbing(filename: str) -> bool:
-    return filename.startswith((_OURS, "<frozen ")) or filename.endswith("runpy.py")
+    return filename.startswith((_AGENT_FOLDER, "<frozen ")) or filename.endswith("runpy.py")
 
 
 def _where(error: BaseException, trace: types.TracebackType | None, folder: str) -> str | None:
-    """The innermost line of the user's own code; where there is none, the innermost of all."""
+    """file:line of the innermost frame in the user's own code; where there is none, the innermost of all."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
-    found = None
+    innermost = users = None
     while trace is not None:
-        place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
-        mine = place.startswith(folder + os.sep) and "site-packages" not in place
-        if mine or found is None or not found[0]:
-            found = (mine, place)
+        innermost = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+        if innermost.startswith(folder + os.sep) and "site-packages" not in innermost:
+            users = innermost
         trace = trace.tb_next
-    return found[1] if found else None
+    return users or innermost
 
 
 def _end(code: int) -> NoReturn:
-    """What the interpreter does at its end, which a forked child must do itself.
+    """Do what the interpreter does when it exits: a forked child must do that itself.
 
-    After a failure under `jax.distributed` its exit handler would wait 98 s for a dead peer.
+    After a failure under `jax.distributed`, its exit handler would wait 98 s for a dead peer.
     """
     channel.flush()
     if code == 0 or not jax_cluster.is_connected():

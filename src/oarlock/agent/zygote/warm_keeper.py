@@ -1,10 +1,10 @@
-"""Imports that outlive their run: with `warm: 10m` a zygote stays for so long after it, and the zygote of the
-next run is forked from it instead of importing everything again.
+"""Imports that outlive their run: with `warm: 10m` a zygote stays that long after it and becomes a *keeper*,
+and the zygote of the next run is a fork of it that need not import everything again.
 
-They meet at a socket in a folder beside the runs that only its user can enter: neither other users nor
-processes of the same user in a container that does not see the folder. The name of the socket is made of all
-that an import may depend on: with another interpreter, folder, variable, limit or control group nobody
-answers. Who has imported a file that has changed since leaves instead of answering.
+They meet at a socket in a folder beside the runs that only its user can enter: no other users, and no
+processes of the same user in a container that does not see the folder. The name of the socket is a digest of
+all that an import may depend on: with another interpreter, folder, variable, limit or control group there is
+no such socket. A keeper that has imported a file that has changed since then ends instead of answering.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
+from oarlock.agent.zygote.orders import KEEPER_MESSAGES, Forked, ForkRequest
 from oarlock.system import fd_frames, private_network, processes
 
-_ANSWER = 2.0  # seconds for one that is there to answer
+_ANSWER = 2.0  # seconds for a keeper to answer
 _DAY = 86400.0
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
-# What a terminal or a run changes, and no import looks at. (JAX does look at its folder: see `_become`.)
+# Variables that differ between terminals or runs and that no import reads. (But for JAX: see `_become`.)
 _PASSING = {"_", "PWD", "OLDPWD", "SHLVL", "TERM", "COLUMNS", "LINES", "WINDOWID"}
 _PASSING |= {"TORCHINDUCTOR_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR"}
 
 
-def place(home: Path, cwd: str, modules: Sequence[str], env: Mapping[str, str], network: str) -> Path:
-    """The path of the socket for a run with these imports. `home` is where all runs are recorded."""
+def socket_path(home: Path, cwd: str, modules: Sequence[str], env: Mapping[str, str], network: str) -> Path:
+    """Where a run with these imports looks for a keeper. `home` is the folder of all run records."""
     mask = os.umask(0)
     os.umask(mask)
     limits = [
@@ -69,7 +69,7 @@ def _digest(text: str) -> str:
 
 
 class Adopted:
-    """A zygote that is not our child: as much of a `Popen` as there can be of it."""
+    """A zygote that is a keeper's child: as much of a `Popen` as there can be for another's child."""
 
     def __init__(self, pid: int, keeper: int) -> None:
         self.pid = pid
@@ -83,7 +83,7 @@ class Adopted:
             return None
 
     def wait(self, timeout: float | None = None) -> int:
-        """Until it has ended. Its exit code is its parent's to know."""
+        """Wait until it has ended. Only its parent learns its exit code; this returns 0."""
         if not select.select([self._handle], [], [], timeout)[0]:
             raise subprocess.TimeoutExpired("zygote", timeout or 0)
         return 0
@@ -93,45 +93,47 @@ class Adopted:
 
 
 def adopt(
-    place: Path, cwd: str, env: Mapping[str, str], network: str = "shared"
+    path: Path, cwd: str, env: Mapping[str, str], network: str = "shared"
 ) -> tuple[Adopted, socket.socket] | None:
-    """A zygote for this run, and the line to it, from whoever stayed in that place."""
+    """A zygote for this run, and the line to it, from the keeper at that socket; None if there is none."""
     ours, theirs = socket.socketpair()
     with theirs, socket.socket(socket.AF_UNIX) as line:
         line.settimeout(_ANSWER)
         try:
-            with _folder(place.parent) as folder:
-                line.connect(f"{folder}/{place.name}")
+            with _folder(path.parent) as folder:
+                line.connect(f"{folder}/{path.name}")
             keeper = _peer(line)
             if keeper is None:
-                raise ConnectionRefusedError("somebody else's")
-            asked = {"cwd": cwd, "env": dict(env), "network": network}
-            fd_frames.send(line, asked, (theirs.fileno(), 1, 2))
-            answer, _ = fd_frames.receive(line)
-            if answer is not None:
-                return Adopted(answer["pid"], keeper), ours
+                raise ConnectionRefusedError("another user's process")
+            request = KEEPER_MESSAGES.to_data(ForkRequest(cwd, dict(env), network))
+            fd_frames.send(line, request, (theirs.fileno(), 1, 2))
+            data, _ = fd_frames.receive(line)
+            if data is not None:
+                answer = KEEPER_MESSAGES.from_data(data)
+                assert isinstance(answer, Forked)
+                return Adopted(answer.pid, keeper), ours
         except OSError:
             pass
-    ours.close()  # and should it answer yet, it finds nobody
+    ours.close()  # a zygote that is forked too late finds its agent gone
     return None
 
 
 def _peer(line: socket.socket) -> int | None:
-    """The process at the other end, if it is the same user's."""
-    told = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, uid, _ = _CREDENTIALS.unpack(told)
+    """The process at the other end; None if it is another user's."""
+    credentials = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(credentials)
     return pid if uid == os.getuid() else None
 
 
 @contextmanager
 def _folder(path: Path, make: bool = False) -> Iterator[str]:
-    """A short way into the folder, which is closed to others: the path of a socket has at most 107 bytes."""
+    """A short path to the folder, closed to other users: the path of a socket has at most 107 bytes."""
     if make:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         if os.fstat(fd).st_uid != os.geteuid():
-            raise PermissionError(f"{path} is somebody else's")
+            raise PermissionError(f"{path} belongs to another user")
         os.fchmod(fd, 0o700)
         if make:
             fcntl.flock(fd, fcntl.LOCK_EX)
@@ -143,14 +145,14 @@ def _folder(path: Path, make: bool = False) -> Iterator[str]:
 # The zygote's side
 
 
-def claim(place: Path) -> socket.socket | None:
-    """The socket in that place, unless somebody else has it, or this system lacks what staying takes."""
+def claim(path: Path) -> socket.socket | None:
+    """Listen at that path. None if another keeper does, or this system lacks what a keeper needs."""
     listener = socket.socket(socket.AF_UNIX)
     try:
         os.close(os.pidfd_open(os.getpid()))
-        with _folder(place.parent, make=True) as folder:
-            _clean(folder, place.name)
-            listener.bind(f"{folder}/{place.name}")
+        with _folder(path.parent, make=True) as folder:
+            _clean(folder, path.name)
+            listener.bind(f"{folder}/{path.name}")
             listener.listen()
     except (AttributeError, OSError):
         listener.close()
@@ -158,12 +160,12 @@ def claim(place: Path) -> socket.socket | None:
     return listener
 
 
-def _clean(folder: str, ours: str) -> None:
+def _clean(folder: str, own_name: str) -> None:
     """Remove the sockets of keepers that were killed: this machine's at once, those of others after a day.
 
-    One that is removed in error costs the next run its imports, no more.
+    A socket that is removed in error only costs the next run its imports.
     """
-    machine = ours.partition("-")[0]
+    machine = own_name.partition("-")[0]
     for path in Path(folder).iterdir():
         if path.name.partition("-")[0] != machine and path.lstat().st_mtime > time.time() - _DAY:
             continue
@@ -174,33 +176,33 @@ def _clean(folder: str, ours: str) -> None:
             except ConnectionRefusedError:
                 path.unlink()
             except OSError:
-                pass  # it is there, and busy
+                pass  # its keeper lives, and is busy
 
 
 class Keeper:
-    """A zygote after its run: it forks one for every run that asks."""
+    """A zygote after its run: it forks another for every run that asks."""
 
-    def __init__(self, listener: socket.socket, place: Path, seconds: float, born: float) -> None:
+    def __init__(self, listener: socket.socket, path: Path, seconds: float, born: float) -> None:
         self.listener = listener
-        self.place = place
+        self.path = path
         self.seconds = seconds
         self.born = born  # when it began to import
-        self.zygotes: dict[int, int] = {}  # by their handles
+        self.zygotes: dict[int, int] = {}  # pids by pidfd
 
     def serve(self) -> socket.socket:
-        """Until nobody has asked for so many seconds. Returns in the forks, with the line to their agent."""
+        """Serve until idle for `seconds`, then end. Returns only in forks, with the socket to their agent."""
         _detach()
         until = time.monotonic() + self.seconds
         while self.zygotes or (self.is_open and time.monotonic() < until):
-            doors = [self.listener.fileno()] if self.is_open else []
+            listeners = [self.listener.fileno()] if self.is_open else []
             patience = None if self.zygotes else max(0.0, until - time.monotonic())
-            ready, _, _ = select.select([*doors, *self.zygotes], [], [], patience)
+            ready, _, _ = select.select([*listeners, *self.zygotes], [], [], patience)
             for handle in self.zygotes.keys() & set(ready):
                 self._bury(handle)
                 until = time.monotonic() + self.seconds
             if self.is_open and self.listener.fileno() in ready:
                 if _has_changed_since(self.born):
-                    self._close()  # who has called is refused
+                    self._close()  # the agent that has connected is refused
                 else:
                     line = self._answer()
                     if line is not None:
@@ -213,9 +215,9 @@ class Keeper:
         return self.listener.fileno() >= 0
 
     def _close(self) -> None:
-        """In this order: who finds the socket gone makes one of its own, which is not ours to remove."""
+        """Unlink first: a keeper that finds the path free binds a socket that is not ours to remove."""
         if self.is_open:
-            self.place.unlink(missing_ok=True)
+            self.path.unlink(missing_ok=True)
             self.listener.close()
 
     def _answer(self) -> socket.socket | None:
@@ -225,26 +227,27 @@ class Keeper:
             try:
                 if _peer(caller) is None:
                     return None
-                asked, fds = fd_frames.receive(caller)
-            except OSError:
+                data, fds = fd_frames.receive(caller)
+                request = KEEPER_MESSAGES.from_data(data)
+            except (OSError, ValueError):
                 return None
-            if asked is None or len(fds) != 3:
+            if not isinstance(request, ForkRequest) or len(fds) != 3:
                 return None
             pid = os.fork()
             if pid == 0:
                 self.listener.close()
                 for handle in self.zygotes:
                     os.close(handle)
-                return _become(asked, *fds)
+                return _become(request, *fds)
             for fd in fds:
                 os.close(fd)
             self.zygotes[os.pidfd_open(pid)] = pid
             with suppress(OSError):
-                fd_frames.send(caller, {"pid": pid})
+                fd_frames.send(caller, KEEPER_MESSAGES.to_data(Forked(pid)))
         return None
 
     def _bury(self, handle: int) -> None:
-        """What its tasks have left behind came to us."""
+        """Forget a zygote that has ended, and end what its tasks left behind: this process adopted it."""
         os.close(handle)
         del self.zygotes[handle]
         processes.end_orphans(spare=set(self.zygotes.values()))
@@ -259,8 +262,8 @@ def _detach() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _become(asked: Mapping[str, Any], line: int, output: int, errors: int) -> socket.socket:
-    """The zygote of another run."""
+def _become(request: ForkRequest, line: int, output: int, errors: int) -> socket.socket:
+    """Become the zygote of another run."""
     processes.adopt_orphans()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.dup2(output, 1)
@@ -268,20 +271,20 @@ def _become(asked: Mapping[str, Any], line: int, output: int, errors: int) -> so
     os.close(output)
     os.close(errors)
     os.environ.clear()
-    os.environ.update(asked["env"])
-    os.chdir(asked["cwd"])
-    if asked["network"] == "private":  # we are in one; this run gets its own
+    os.environ.update(request.env)
+    os.chdir(request.cwd)
+    if request.network == "private":  # the keeper is in one; this run gets its own
         private_network.enter()
     jax = sys.modules.get("jax")
-    if jax is not None:  # it has read this one for the run that is over
+    if jax is not None:  # it read this variable for the run that is over
         jax.config.update("jax_compilation_cache_dir", os.environ.get("JAX_COMPILATION_CACHE_DIR"))
     return socket.socket(fileno=line)
 
 
 def _has_changed_since(born: float) -> bool:
-    """Whether a file that it has imported was edited since, or anything installed."""
+    """Whether an imported file was edited since then, or anything was installed."""
     modules = [vars(module) for module in list(sys.modules.values()) if isinstance(module, types.ModuleType)]
-    files = [str(module.get("__file__")) for module in modules]  # some say that they are where nothing is
+    files = [str(module.get("__file__")) for module in modules]  # some name a file that does not exist
     return any(_changed(path) > born for path in {*sys.path, *files} - {""})
 
 

@@ -1,8 +1,8 @@
-"""The zygote: imports what the program will need, once, then forks a process per task.
+"""The zygote: a process that imports what the program will need, once, then forks a process per task.
 
-It is the parent of all tasks, warm or not: it starts, signals and reaps them on the agent's word
-and adopts whatever they leave behind. It never starts a framework, only imports it: a CUDA
-context or a JAX backend made here would be broken in every child.
+It is the parent of all tasks, warm or not: it starts, signals and reaps them on the agent's orders
+(`orders`) and adopts whatever they leave behind. It never starts a framework, only imports it: a CUDA
+context or a JAX backend created here would be broken in every child.
 """
 
 from __future__ import annotations
@@ -19,61 +19,80 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from oarlock.agent.zygote import runner, warm_keeper
+from oarlock.agent.zygote.orders import (
+    ORDERS,
+    REPLIES,
+    Exit,
+    Exited,
+    Launch,
+    Launched,
+    NotLaunched,
+    Order,
+    Prepare,
+    Ready,
+    Refused,
+    Reply,
+    Signal,
+    Stay,
+    Staying,
+    Sweep,
+    Swept,
+)
 from oarlock.system import fd_frames, private_network, processes
+
+_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the agent decides when tasks end
 
 
 def main() -> NoReturn:
     """`zygote FD PARENT`: the socket to the agent and the agent's pid."""
     sock = socket.socket(fileno=int(sys.argv[1]))
-    # While importing there is nothing to clean up and nobody reads the socket: let the kernel
-    # end us with the agent. Afterwards we must live long enough to take our tasks with us.
+    # While importing there is nothing to clean up and the socket is not read: let the kernel end this
+    # process with the agent. Afterwards it must live long enough to take its tasks with it.
     processes.die_with_parent()
     if os.getppid() != int(sys.argv[2]):
         os._exit(1)
     processes.adopt_orphans()
-    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for ignored in _IGNORED:
         signal.signal(ignored, signal.SIG_IGN)
-    prepare, _ = fd_frames.receive(sock)
-    if prepare is None:
+    data, _ = fd_frames.receive(sock)
+    if data is None:
         os._exit(1)
-    if prepare["network"] == "private":
+    prepare = ORDERS.from_data(data)
+    assert isinstance(prepare, Prepare)
+    if prepare.network == "private":
         _enter_network(sock)
-    os.chdir(prepare["cwd"])
+    os.chdir(prepare.cwd)
     born = time.time()
-    # No collection while importing, nor after it: it would look at half a million objects that all stay, for
-    # 0.6 of 2.0 s with torch and 0.7 of 2.6 s with TensorFlow, to find two to seven megabytes.
+    # No garbage collection while importing, nor after it: it would visit half a million objects that all
+    # stay, for 0.6 of 2.0 s with torch and 0.7 of 2.6 s with TensorFlow, and free two to seven megabytes.
     gc.disable()
-    ready = _import(prepare["modules"]) if prepare["warm"] else _cold()
-    gc.freeze()  # or the first collection in every child copies all pages it touches
+    ready = _import(prepare.modules) if prepare.warm else Ready(warm=False, why="warm: false")
+    gc.freeze()  # or the first collection in every child copies all pages that it touches
     gc.enable()
     processes.die_with_parent(0)
     if os.getppid() != int(sys.argv[2]):
         os._exit(1)
     while True:
         line = fd_frames.Line(sock)
-        line.send({"ready": ready})
-        stay = _Zygote(line, warm=ready["warm"]).serve()
-        keeper = warm_keeper.Keeper(stay.listener, stay.place, stay.seconds, born)
-        sock = keeper.serve()  # from here on for another run
-        ready = {**ready, "seconds": 0.0}
-
-
-@dataclass(frozen=True)
-class _Stay:
-    listener: socket.socket
-    place: Path
-    seconds: float
+        zygote = _Zygote(line, ready)
+        stay = zygote.serve()
+        listener = zygote.hand_over(stay)
+        keeper = warm_keeper.Keeper(listener, Path(stay.socket_path), stay.seconds, born)
+        sock = keeper.serve()  # this process is now a fork, and the zygote of another run
+        ready = replace(ready, seconds=0.0)
 
 
 class _Zygote:
-    def __init__(self, line: fd_frames.Line, warm: bool) -> None:
+    """Serves one run: obeys its agent, and tells which tasks have ended."""
+
+    def __init__(self, line: fd_frames.Line, ready: Ready) -> None:
         self.line = line
-        self.warm = warm
+        self.warm = ready.warm
         self.alive: set[int] = set()
         self.ended_by_us: set[int] = set()
         self.wake, self.wake_write = os.pipe()
@@ -81,9 +100,10 @@ class _Zygote:
         os.set_blocking(self.wake_write, False)
         signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._reply(ready)
 
-    def serve(self) -> _Stay:
-        """Until the agent is gone, or tells us to stay without it."""
+    def serve(self) -> Stay:
+        """Serve until the agent orders this process to stay without it. Ends with the agent otherwise."""
         agent = self.line.sock
         while True:
             behind = [agent] if self.line.is_behind else []
@@ -97,31 +117,53 @@ class _Zygote:
             if agent.fileno() in readable:
                 is_there = self.line.fill()
                 while (taken := self.line.take()) is not None:
-                    message, fds = taken
-                    if "stay" in message:
-                        return self._stay(**message["stay"])
-                    self._obey(message, fds)
+                    order, fds = ORDERS.from_data(taken[0]), taken[1]
+                    if isinstance(order, Stay):
+                        return order
+                    self._obey(order, fds)
                 if not is_there:
                     self._leave()
 
-    def _obey(self, message: dict[str, Any], fds: tuple[int, ...]) -> None:
-        if "launch" in message:
-            self._launch(message["launch"], *fds)
-        elif "signal" in message:
-            self._signal(message["signal"], message["pids"], message["ours"])
-        elif "sweep" in message:
-            processes.end_orphans()
-            self.line.send({"swept": True})
+    def hand_over(self, stay: Stay) -> socket.socket:
+        """End what is left of the run, answer the agent, and return the socket that later runs will find."""
+        processes.end_orphans()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
+        os.close(self.wake)
+        os.close(self.wake_write)
+        listener = warm_keeper.claim(Path(stay.socket_path)) if self.warm else None
+        self.line.sock.setblocking(True)
+        self._reply(Staying(listener is not None))
+        self.line.close()
+        if listener is None:
+            os._exit(0)
+        return listener
 
-    def _launch(self, launch: dict[str, Any], output: int, events: int) -> None:
+    def _obey(self, order: Order, fds: tuple[int, ...]) -> None:
+        if isinstance(order, Launch):
+            self._launch(order, *fds)
+        elif isinstance(order, Signal):
+            self._signal(order)
+        elif isinstance(order, Sweep):
+            processes.end_orphans()
+            self._reply(Swept())
+
+    def _reply(self, reply: Reply) -> None:
+        self.line.send(REPLIES.to_data(reply))
+
+    def _launch(self, launch: Launch, output: int, events: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
+        # The child ignores these as we do until it has settled. Blocked, a stop that comes before that waits;
+        # it used to get lost, and the task was killed only after its whole grace.
+        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
         try:
             pid = os.fork()
         except OSError as error:
+            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
             os.close(output)
             os.close(events)
-            self.line.send({"failed": launch["task"], "errno": error.errno})
+            self._reply(NotLaunched(launch.task, error.errno or 0))
             return
         if pid == 0:
             try:
@@ -129,26 +171,27 @@ class _Zygote:
                 os.close(self.wake)
                 os.close(self.wake_write)
                 self.line.close()
-                if self.warm and launch["program"]["kind"] != "command":
+                if self.warm and launch.program.kind != "command":
                     runner.run(launch, output, events)
                 _spawn(launch, output, events)
             finally:
                 os._exit(70)
+        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
         self.alive.add(pid)
         os.close(output)
         os.close(events)
-        self.line.send({"launched": launch["task"], "pid": pid})
+        self._reply(Launched(launch.task, pid))
 
-    def _signal(self, number: int, pids: list[int], ours: bool) -> None:
-        """Never to a pid that may be somebody else's by now; and who is dying did not die of this signal."""
+    def _signal(self, order: Signal) -> None:
+        """Never signals a pid that may be another process's by now. A dying task did not die of this."""
         self._reap()
-        for pid in self.alive.intersection(pids):
-            if ours and not processes.is_dying(pid):
+        for pid in self.alive.intersection(order.pids):
+            if order.ours and not processes.is_dying(pid):
                 self.ended_by_us.add(pid)
-            processes.send_group(pid, number)
+            processes.send_group(pid, order.number)
 
     def _reap(self) -> None:
-        """All that are dead in one message: the order in which they are found says nothing."""
+        """Reply with all dead tasks at once: the order in which they are reaped means nothing."""
         exits = []
         while True:
             try:
@@ -159,43 +202,30 @@ class _Zygote:
                 break
             if pid in self.alive:
                 self.alive.discard(pid)
-                exits.append((pid, status, pid in self.ended_by_us))
+                exits.append(Exit(pid, status, pid in self.ended_by_us))
                 self.ended_by_us.discard(pid)
         if exits:
-            self.line.send({"exited": exits})
-
-    def _stay(self, place: str, seconds: float) -> _Stay:
-        processes.end_orphans()
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.set_wakeup_fd(-1)
-        os.close(self.wake)
-        os.close(self.wake_write)
-        listener = warm_keeper.claim(Path(place)) if self.warm else None
-        self.line.sock.setblocking(True)
-        self.line.send({"staying": listener is not None})
-        self.line.close()
-        if listener is None:
-            os._exit(0)
-        return _Stay(listener, Path(place), seconds)
+            self._reply(Exited(tuple(exits)))
 
     def _leave(self) -> NoReturn:
-        """The agent is gone: nobody may outlive it."""
+        """The agent is gone: no task may outlive it."""
         processes.end_orphans()
         os._exit(0)
 
 
 def _enter_network(sock: socket.socket) -> None:
-    """One of the run's own. A run that asked for it does not start without it."""
+    """Move into a network of the run's own. A run that asks for one does not start without it."""
     try:
         private_network.enter()
     except OSError as problem:
         why = problem.strerror or problem
-        fd_frames.send(sock, {"refused": f"this machine does not allow network: private ({why})"})
+        refused = Refused(f"this machine does not allow network: private ({why})")
+        fd_frames.send(sock, REPLIES.to_data(refused))
         os._exit(1)
 
 
-def _import(modules: Sequence[str]) -> dict[str, Any]:
-    """Import what will be needed. A module that fails is left to the program: its error, its traceback."""
+def _import(modules: Sequence[str]) -> Ready:
+    """Import what will be needed. A module that fails is left to the program, which shows the traceback."""
     began = time.monotonic()
     imported, skipped = [], []
     for name in modules:
@@ -205,49 +235,40 @@ def _import(modules: Sequence[str]) -> dict[str, Any]:
         except Exception as error:
             skipped.append(f"{name}: {error}")
     why = _not_forkable()
-    return {
-        "warm": why is None,
-        "why": why,
-        "modules": imported,
-        "skipped": skipped,
-        "seconds": round(time.monotonic() - began, 3),
-    }
-
-
-def _cold() -> dict[str, Any]:
-    return {"warm": False, "why": "warm: false"}
+    seconds = round(time.monotonic() - began, 3)
+    return Ready(warm=why is None, why=why, modules=imported, skipped=skipped, seconds=seconds)
 
 
 def _not_forkable() -> str | None:
-    """Some imports start a device behind our back; a child that inherits one is broken."""
+    """Why tasks must be spawned: some imports start a device, and a child that inherits one is broken."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
-        return "importing the program's modules initialised CUDA"
+        return "importing the program's modules initialized CUDA"
     bridge = sys.modules.get("jax._src.xla_bridge")
     if bridge is not None and getattr(bridge, "_backends", None):
-        return "importing the program's modules initialised a JAX backend"
+        return "importing the program's modules initialized a JAX backend"
     return None
 
 
-def _spawn(launch: dict[str, Any], output: int, events: int) -> NoReturn:
-    """A new interpreter (or the user's command) instead of a fork of this one."""
-    runner.settle(launch, output, events)
+def _spawn(launch: Launch, output: int, events: int) -> NoReturn:
+    """Turn this fork into a new interpreter, or into the user's command."""
+    runner.settle(launch, output)
     os.set_inheritable(events, True)
-    program = launch["program"]
-    if program["kind"] == "command":
+    program = launch.program
+    if program.kind == "command":
         runner.adopt_environment(launch, events)
-        words = [*program["target"], *program["args"]]
+        words = [*program.target, *program.args]
         try:
             os.execvp(words[0], words)
         except OSError as error:
             print(f"oarlock: cannot start {words[0]}: {error.strerror}", file=sys.stderr, flush=True)
             os._exit(127 if isinstance(error, FileNotFoundError) else 126)
-    with tempfile.TemporaryFile() as letter:  # as large as it needs to be, unlike arguments and pipes
-        letter.write(json.dumps(launch).encode())
-        letter.flush()
-        os.set_inheritable(letter.fileno(), True)
+    with tempfile.TemporaryFile() as file:  # has no size limit, unlike arguments and pipes
+        file.write(json.dumps(ORDERS.to_data(launch)).encode())
+        file.flush()
+        os.set_inheritable(file.fileno(), True)
         start = processes.entry("oarlock.agent.zygote.runner")
-        os.execv(sys.executable, [sys.executable, "-u", "-c", start, str(letter.fileno()), str(events)])
+        os.execv(sys.executable, [sys.executable, "-u", "-c", start, str(file.fileno()), str(events)])
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from oarlock.cli.session.ask_agent import Refused, ask
 from oarlock.errors import OarlockError
 from oarlock.records.runs import RunFolder
 from oarlock.records.watch import Tail
-from oarlock.run.events import RunState, decode
+from oarlock.run.events import decode
+from oarlock.run.run_state import RunState
 
 GANG = "the gang"
 _POLL = 0.02
@@ -45,7 +46,7 @@ class Chaos:
         self.refuse: Callable[[str], None] = lambda why: None
         self.patience = _PATIENCE_REMOTE if run.is_remote else _PATIENCE
         self.fault: Fault | None = None  # the one under way
-        self._events = Tail(run.path / "events.jsonl")
+        self._events = Tail(run.events_file)
         self._look()
         self._begin_counting()
 

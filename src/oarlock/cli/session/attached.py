@@ -9,7 +9,7 @@ from oarlock.engines.local import local_engine
 from oarlock.records import log_files
 from oarlock.records.runs import RunFolder
 from oarlock.records.watch import LogLine, Watch
-from oarlock.run.events import RunState
+from oarlock.run.run_state import RunState
 from oarlock.screens import json_shape, summary
 from oarlock.screens.event_text import exit_code
 from oarlock.screens.follow_screen import Detached, Interrupts, Screen, until_end

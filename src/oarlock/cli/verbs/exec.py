@@ -20,7 +20,7 @@ from oarlock.engines.local import enter_task
 from oarlock.errors import JobError, OarlockError
 from oarlock.records import runs
 from oarlock.run import cluster, contract
-from oarlock.run.events import RunState, TaskState
+from oarlock.run.run_state import RunState, TaskState
 from oarlock.screens.output import complain
 
 

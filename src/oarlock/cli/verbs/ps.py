@@ -8,7 +8,7 @@ import click
 
 from oarlock.cli.arguments.options import json_option
 from oarlock.records import runs
-from oarlock.run.events import RunState
+from oarlock.run.run_state import RunState
 from oarlock.screens import event_text, json_shape
 from oarlock.screens.output import complain, hint, print_json, print_table, say
 from oarlock.screens.units import duration, number, plural
@@ -77,10 +77,11 @@ def _row(run: runs.RunFolder, state: RunState) -> tuple[str, ...]:
 
 
 def _seen(run: runs.RunFolder, state: RunState, now: float) -> str:
-    """A cluster's run goes on unseen: its state is as old as the last look."""
-    if state.is_over or not run.is_remote:
+    """The state, and its age if the run is elsewhere: it continues while no client follows it."""
+    seen = run.seen
+    if state.is_over or seen is None:
         return state.state
-    return f"{state.state} ({duration(now - run.seen)} ago)"
+    return f"{state.state} ({duration(now - seen)} ago)"
 
 
 def _end(state: RunState) -> float | None:

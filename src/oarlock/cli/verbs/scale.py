@@ -12,7 +12,8 @@ from oarlock.cli.session.ask_agent import ask, kept_fresh, require_running
 from oarlock.errors import OarlockError
 from oarlock.records import runs
 from oarlock.records.watch import Tail
-from oarlock.run.events import RunState, decode
+from oarlock.run.events import decode
+from oarlock.run.run_state import RunState
 from oarlock.screens import json_shape
 from oarlock.screens.output import complain, print_json, say
 from oarlock.screens.units import plural
@@ -60,7 +61,7 @@ def _parse(words: tuple[str, ...]) -> tuple[str | None, int]:
 
 
 def _until_formed(run: runs.RunFolder, workers: int, tasks: int, generation: int) -> RunState:
-    state, happened = RunState(run.name), Tail(run.path / "events.jsonl")
+    state, happened = RunState(run.name), Tail(run.events_file)
     wanted, began, told = plural(workers, "worker"), time.monotonic(), None
     while True:
         is_held = run.is_running()  # before the look: what was written by then is seen

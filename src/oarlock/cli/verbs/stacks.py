@@ -17,7 +17,7 @@ from oarlock.cli.session.ask_agent import Refused, ask, kept_fresh, require_runn
 from oarlock.errors import JobError
 from oarlock.records import runs
 from oarlock.records.watch import Tail, parse_line
-from oarlock.run.events import RunState
+from oarlock.run.run_state import RunState
 from oarlock.screens.output import print_json, say
 from oarlock.system import stack_dump
 
@@ -98,7 +98,7 @@ def _running(state: RunState, chosen: Sequence[str]) -> list[str]:
 
 def _collect(run: runs.RunFolder, generation: int, tasks: Sequence[str]) -> list[Answer]:
     answers = {name: Answer(name) for name in tasks}
-    logs = {name: Tail(run.path / "logs" / str(generation) / f"{name}.log") for name in tasks}
+    logs = {name: Tail(run.log_file(generation, name)) for name in tasks}
     for log in logs.values():
         log.skip()
     ask(run, {"ask": "stacks"})

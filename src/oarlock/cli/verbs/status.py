@@ -9,7 +9,7 @@ import click
 
 from oarlock.cli.arguments.options import json_option, run_argument
 from oarlock.cli.session import find_run
-from oarlock.run.events import RunState, TaskState
+from oarlock.run.run_state import RunState, TaskState
 from oarlock.screens import event_text, json_shape, summary
 from oarlock.screens.output import hint, print_block, print_json, print_table, say
 from oarlock.screens.units import duration, plural

@@ -25,6 +25,7 @@ from oarlock.job.job_file import JobFile
 from oarlock.job.model import Duration, Job, to_data
 from oarlock.records import runs
 from oarlock.run import cluster, events
+from oarlock.run.run_state import FINAL, fold
 from oarlock.run.typed import VERSION
 from oarlock.system import machine_id, private_network, processes
 from oarlock.system.atomic_file import write_durably
@@ -88,7 +89,7 @@ def stop(run: runs.RunFolder, *, now: bool = False) -> None:
             return
         if now:
             # Two signals at once are one.
-            _wait_for(lambda: run.state().state in ("stopping", *events.FINAL) or not run.is_held(), 5)
+            _wait_for(lambda: run.state().state in ("stopping", *FINAL) or not run.is_held(), 5)
 
 
 def spec_for(job: Job, folder: Path, record: Path, machines: int = 1) -> Spec:
@@ -114,7 +115,7 @@ def _agent_pid(run: runs.RunFolder) -> int | None:
     found: list[int] = []
 
     def announced() -> bool:
-        pid = events.fold(run.name, run.events()).agent
+        pid = fold(run.name, run.events()).agent
         found[:] = [pid] if pid and machine_id.is_agent(pid, run.path) else []
         return bool(found) or not run.is_held()
 

@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from oarlock.checkpoints.store import Checkpoint, Manifest, Store, position, verify
+from oarlock.checkpoints.manifest import Manifest, position
+from oarlock.checkpoints.store import Checkpoint, Store, verify
 
 Entry = dict[str, Any]  # name, step, generation, epoch, saved, workers, size, metrics, where, state, why
 FOLDER = "folder"

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import os
 import re
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -14,8 +13,10 @@ from typing import TypeVar
 
 from oarlock.agent.protocol.spec import Spec
 from oarlock.checkpoints import redact
-from oarlock.checkpoints.bucket import CLAIM, LARGEST_MANIFEST, MANIFEST, PART, Bucket, is_here
-from oarlock.checkpoints.store import Manifest, is_not_of, unseal
+from oarlock.checkpoints.bucket import CLAIM, LARGEST_MANIFEST, Bucket, is_here
+from oarlock.checkpoints.download import DamagedError, compare, download
+from oarlock.checkpoints.manifest import FILE_NAME as MANIFEST
+from oarlock.checkpoints.manifest import Manifest, is_not_of, unseal
 from oarlock.engines.shared.checkpoint_folder import Entry, entry
 from oarlock.errors import OarlockError
 from oarlock.wording import printable
@@ -84,17 +85,10 @@ class Snapshots:
         """Its files into a new folder, compared with their checksums: how many, and their bytes."""
         manifest = self._manifests[name]
         assert isinstance(manifest, dict)
-        for file, told in manifest["files"].items():
-            target = folder / file
-            target.parent.mkdir(parents=True, exist_ok=True)
-            crc = 0
-            with target.open("wb") as sink:
-                for piece in self._pieces(name, file, told["size"]):
-                    crc = zlib.crc32(piece, crc)
-                    sink.write(piece)
-                    show(len(piece))
-            if f"{crc:08x}" != told["crc32"]:
-                raise OarlockError(f"{self.url}/{name}: {file} has changed since it was written")
+        try:
+            download(manifest["files"], folder, partial(self._receive, name), lambda _, count: show(count))
+        except DamagedError as damage:
+            raise OarlockError(f"{self.url}/{name}: {damage}") from None
         if not _is_model(name):
             (folder / MANIFEST).write_bytes(self._read(name))
         return len(manifest["files"]), sum(told["size"] for told in manifest["files"].values())
@@ -136,18 +130,14 @@ class Snapshots:
     def _compare(self, name: str) -> str | None:
         manifest = self._manifests[name]
         assert isinstance(manifest, dict)
-        for file, told in manifest["files"].items():
-            crc = 0
-            for piece in self._pieces(name, file, told["size"]):
-                crc = zlib.crc32(piece, crc)
-            if f"{crc:08x}" != told["crc32"]:
-                return f"{file} has changed since it was written"
+        try:
+            compare(manifest["files"], partial(self._receive, name))
+        except DamagedError as damage:
+            return str(damage)
         return None
 
-    def _pieces(self, name: str, file: str, size: int) -> Iterator[bytes]:
-        for start in range(0, size, PART):
-            end = min(start + PART, size)
-            yield self._ask(partial(self._bucket.receive, name, file, start, end), _TRIES)
+    def _receive(self, name: str, file: str, start: int, end: int) -> bytes:
+        return self._ask(partial(self._bucket.receive, name, file, start, end), _TRIES)
 
     def _read_manifests(self) -> None:
         wanted = [name for name in self._names() if name not in self._manifests]
@@ -177,7 +167,7 @@ class Snapshots:
         except BaseException as error:  # Rust's panics are no Exceptions
             if tries > 1:
                 return self._ask(question, tries - 1)
-            why = redact.told(error)
+            why = redact.reason(error)
             raise OarlockError(f"the snapshots in {self._top} cannot be reached: {why}") from None
 
 

@@ -1,8 +1,8 @@
-"""Keeping a `model.fit`: it is saved between two batches and goes on there, in the middle of an epoch.
+"""Checkpoints of `model.fit`: it is saved between two batches and resumes there, in the middle of an epoch.
 
-Keras can only begin an epoch at its beginning. So the first one after a restore is begun with the metrics
-as they were, ends after the batches that were left of it, and nobody can tell the difference: neither the
-weights nor what Keras prints for the epoch. All of it was compared bit by bit under two workers.
+Keras can only begin an epoch at its beginning. So the first epoch after a restore begins with the metrics as
+they were and ends after the batches that were left of it. Neither the weights nor what Keras prints for the
+epoch differ from those of a run without a break: all of it was compared bit by bit with two workers.
 """
 
 from __future__ import annotations
@@ -14,38 +14,37 @@ from typing import Any
 from oarlock.checkpoints.retention import Retention
 from oarlock.training.keras.callback import Callback, scalars
 from oarlock.training.saving import capture
-from oarlock.training.saving.session import Checkpointing
+from oarlock.training.saving.session import CheckpointSession
 from oarlock.training.steps import schedule
 from oarlock.training.steps.boundary import Boundary
 
 
 class Training:
-    """What both callbacks know of one `fit`."""
+    """What both callbacks share about one `fit`."""
 
     def __init__(self, model: Any, others: list[Any], save: int | str | None, retention: Retention) -> None:
         if not getattr(model, "built", False) or getattr(model, "optimizer", None) is None:
             raise ValueError(
-                "the model has to be built (give it an Input) and compiled before it can be kept"
+                "build the model (give it an Input) and compile it before you pass it to callbacks()"
             )
         self.model = model
         self.others = others
         self.save = save
-        self.checkpointing = Checkpointing(retention)
+        self.session = CheckpointSession(retention)
         with _scope(model):
             _build(model.optimizer, model.trainable_variables)
-            kept = {"model": model, "optimizer": model.optimizer}
-            self.checkpointing.restore(kept)
-        checkpoint = self.checkpointing.checkpoint
-        self.step = self.next = self.checkpointing.step  # that is to be made, and that follows it
+            self.session.restore({"model": model, "optimizer": model.optimizer})
+        checkpoint = self.session.checkpoint
+        self.step = self.next = self.session.step  # the current step, and the one after it
         self.epoch = 0 if checkpoint is None else int(checkpoint.manifest["epoch"])
         self.length: int | None = None  # steps of an epoch
         self.epochs: int | None = None
         self.metrics: dict[str, Any] = {}
         self.boundary: Boundary | None = None
 
-    def things(self) -> Mapping[str, Any]:
+    def objects(self) -> Mapping[str, Any]:
         if hasattr(self.model, "jax_state_sync"):
-            self.model.jax_state_sync()  # under JAX the variables lag behind while an epoch runs
+            self.model.jax_state_sync()  # with JAX the variables lag behind during an epoch
         return {
             "model": self.model,
             "optimizer": self.model.optimizer,
@@ -54,13 +53,13 @@ class Training:
         }
 
     def metric_variables(self) -> capture.Variables:
-        return capture.Variables([one for metric in self.model.metrics for one in metric.variables])
+        return capture.Variables([each for metric in self.model.metrics for each in metric.variables])
 
     def begin(self) -> None:
         assert self.length is not None
         when = schedule.read(self.save, self.length)
-        self.checkpointing.extra["steps_per_epoch"] = self.length
-        self.boundary = Boundary(self.checkpointing, when, self.things, self.step)
+        self.session.extra["steps_per_epoch"] = self.length
+        self.boundary = Boundary(self.session, when, self.objects, self.step)
 
     def cross(self) -> None:
         assert self.boundary is not None
@@ -74,13 +73,13 @@ class Training:
 
 
 class Opening(Callback):
-    """The first of the list: before a batch begins it saves or leaves, and it cuts the first epoch short."""
+    """The first in the list: it saves or exits before a batch begins, and cuts the first epoch short."""
 
-    async_safe = True  # what has to be in step with the training happens before a batch, never after it
+    async_safe = True  # what must be in step with training happens before a batch, never after it
 
     def __init__(self, training: Training) -> None:
         self._training = training
-        self._begin = 0  # the step at which this epoch began, or went on
+        self._begin = 0  # the step at which this epoch began or resumed
         self._is_cutting = False
 
     def set_params(self, params: Mapping[str, Any]) -> None:
@@ -89,17 +88,15 @@ class Opening(Callback):
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         training = self._training
         if training.length is None:
-            raise ValueError("to be kept, fit has to know how long an epoch is: pass steps_per_epoch=")
-        before = (training.checkpointing.checkpoint or _Nothing).manifest.get(
-            "steps_per_epoch", training.length
-        )
+            raise ValueError("to save, fit must know the length of an epoch: pass steps_per_epoch=")
+        before = (training.session.checkpoint or _Nothing).manifest.get("steps_per_epoch", training.length)
         if before != training.length:
             raise ValueError(
                 f"an epoch had {before} steps when step {training.step} was saved and has {training.length}"
-                " now: to go on in the middle of it would mean other examples"
+                " now: resuming in the middle of it would mean other examples"
             )
         if training.step >= training.length * (training.epochs or 0):
-            training.checkpointing.say_done(training.step)
+            training.session.say_done(training.step)
         training.begin()
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
@@ -107,19 +104,19 @@ class Opening(Callback):
         assert training.length is not None
         if epoch != training.step // training.length:
             raise ValueError(
-                f"the training goes on at step {training.step}: pass initial_epoch=callbacks.epoch to fit,"
+                f"training resumes at step {training.step}: pass initial_epoch=callbacks.epoch to fit,"
                 " and examples from step callbacks.step on"
             )
         self._begin = training.step
         if training.step > epoch * training.length:
-            training.checkpointing.restore_later("metrics", training.metric_variables())
+            training.session.restore_later("metrics", training.metric_variables())
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         training = self._training
         assert training.length is not None
         training.step = self._begin + batch
         training.cross()
-        # Looked at by Keras after this batch: the last one of an epoch that was not begun at its beginning.
+        # Keras reads this after the batch: the last one of an epoch that did not begin at its beginning.
         training.next = training.step + int(getattr(training.model, "steps_per_execution", 1) or 1)
         if self._begin % training.length and training.next % training.length == 0:
             self._is_cutting = training.model.stop_training = True
@@ -135,7 +132,7 @@ class Opening(Callback):
 
 
 class Closing(Callback):
-    """The last of the list: when told of the beginning, the others have set themselves to their start."""
+    """The last in the list: when fit begins, the user's callbacks before it have already reset themselves."""
 
     async_safe = True
 
@@ -143,8 +140,8 @@ class Closing(Callback):
         self._training = training
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        kept = self._training.checkpointing.restore_later("callbacks", None) or []
-        for other, numbers in zip(self._training.others, kept):
+        saved = self._training.session.restore_later("callbacks", None) or []
+        for other, numbers in zip(self._training.others, saved):
             vars(other).update(numbers)
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
@@ -166,7 +163,7 @@ def _build(optimizer: Any, variables: list[Any]) -> None:
 
 
 def _numbers(callback: Any) -> dict[str, Any]:
-    """What EarlyStopping, ReduceLROnPlateau and their like count with."""
+    """The counters of a callback such as EarlyStopping or ReduceLROnPlateau."""
     return {
         name: value
         for name, value in vars(callback).items()

@@ -1,12 +1,11 @@
-"""Saving and restoring what a task keeps: between the things of a program and the folder of checkpoints.
+"""A task's checkpoints: restore the newest one, and save the program's objects from time to time.
 
-Rank 0 writes what all ranks have alike; where a state is spread over ranks (FSDP) each writes its part. All
-ranks restore the same checkpoint: the newest whole one. Both `State` and the Keras callbacks stand on this.
+Rank 0 writes what is the same on all ranks; where a state is spread over ranks (FSDP), each writes its part.
+All ranks restore the same checkpoint: the newest whole one. `State` and the Keras callbacks both use this.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 import sys
@@ -17,37 +16,41 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from oarlock.checkpoints.manifest import FORMAT
 from oarlock.checkpoints.retention import Retention
 from oarlock.checkpoints.safetensors import TensorFile
-from oarlock.checkpoints.store import FORMAT, Checkpoint, FencedError, Store
-from oarlock.training.saving import capture, saver
+from oarlock.checkpoints.store import Checkpoint, FencedError, Store
+from oarlock.training.saving import capture, writer_handle
+from oarlock.training.saving.save_messages import NotSaved, Save
 from oarlock.training.saving.tensor_bytes import Leaf, Piece
 from oarlock.training.task import channel
 from oarlock.training.task.context import Context, current
 
-_LAST_SAVE = 3600.0  # seconds for the last save of a run; whoever asked it to leave has less patience
+_LAST_SAVE = 3600.0  # seconds for the last save of a run; an agent that asked it to end waits less
 
 
-class Checkpointing:
+class CheckpointSession:
+    """From the restore to the last save of one training loop."""
+
     def __init__(self, retention: Retention | None = None) -> None:
         self.task: Context = current()
         self.retention = retention or Retention()
-        self.step = 0  # of the newest checkpoint that was restored or handed to the writer
-        self.checkpoint: Checkpoint | None = None  # the one that was restored
-        self._saved: tuple[dict[str, Any], dict[str, list[Piece]]] = ({}, {})  # what is in it
-        self.extra: dict[str, Any] = {}  # what goes into the manifest besides
+        self.step = 0  # of the newest checkpoint that was restored or is being written
+        self.checkpoint: Checkpoint | None = None  # that was restored
+        self._saved: tuple[dict[str, Any], dict[str, list[Piece]]] = ({}, {})  # its content
+        self.extra: dict[str, Any] = {}  # further entries of the manifest
         self._store = Store(_folder(self.task))
-        self._saver = saver.Saver()
+        self._writer = writer_handle.WriterHandle()
         self._code: dict[str, str] | None = None
         self._is_warned = False
-        if not self.task.is_launched:  # else the agent has, before this generation started
+        if not self.task.is_launched:  # else the leading agent did so before this generation started
             self._store.raise_fence(self.task.run, self.task.generation)
             self._store.clean()
 
-    # Going back
+    # Restoring
 
-    def restore(self, things: dict[str, Any]) -> None:
-        """Put everything where the newest whole checkpoint has it; nothing happens if there is none."""
+    def restore(self, objects: dict[str, Any]) -> None:
+        """Restore all objects from the newest whole checkpoint; do nothing if there is none."""
         checkpoint, complaints = self._store.newest(_offered())
         for complaint in complaints:
             self.say(complaint)
@@ -60,33 +63,34 @@ class Checkpointing:
                 saved.setdefault(name, []).append((shape, file.bytes_of(name)))
         tree = files[0].tree
         self._saved = tree, saved
-        missing = sorted(things.keys() - tree.keys())
+        missing = sorted(objects.keys() - tree.keys())
         try:
             if missing:
-                raise capture.MismatchError(f"it holds no {', '.join(missing)}")
-            for name in things:
-                things[name] = capture.restore(name, things[name], tree[name], saved)
+                raise capture.MismatchError(f"it has no {', '.join(missing)}")
+            for name in objects:
+                objects[name] = capture.restore(name, objects[name], tree[name], saved)
         except (ValueError, RuntimeError) as error:
             why = textwrap.shorten(str(error), 500, placeholder=" ...").rstrip(".")
             raise ValueError(
                 f"{checkpoint.name} in {self._store.folder} does not fit this program:\n  {why}.\n"
-                "  Name another folder (storage.checkpoints), or delete it (`oarlock checkpoints`)"
+                "  Use another folder (storage.checkpoints), or delete it (`oarlock checkpoints`)"
             ) from error
         self.checkpoint, self.step = checkpoint, checkpoint.step
         self._compare_code(checkpoint)
-        self.say(f"going on from step {checkpoint.step} ({checkpoint.name})")
+        self.say(f"resuming from step {checkpoint.step} ({checkpoint.name})")
 
     def say_done(self, total: int) -> None:
-        """Or a second `python train.py` would wonder why nothing happens."""
+        """Say that nothing is left to do: the user of a second `python train.py` would wonder."""
         if self.checkpoint is not None:
-            self.say(f"all {total} steps are made; to train anew, name or empty {self._store.folder}")
+            folder = self._store.folder
+            self.say(f"all {total} steps are done; to train again, empty {folder} or use another folder")
 
-    def restore_later(self, name: str, thing: Any) -> Any:
-        """What could not be restored with the rest because it was not there yet; once."""
+    def restore_later(self, name: str, value: Any) -> Any:
+        """Restore, once, what did not exist yet when the rest was restored. None if it was not saved."""
         tree, saved = self._saved
         if name not in tree:
             return None
-        return capture.restore(name, thing, tree.pop(name), saved)
+        return capture.restore(name, value, tree.pop(name), saved)
 
     def _compare_code(self, checkpoint: Checkpoint) -> None:
         before, now = checkpoint.manifest["code"], self._code_now()
@@ -95,78 +99,78 @@ class Checkpointing:
             self.say(f"{', '.join(changed)} changed since step {checkpoint.step} was saved")
 
     def know_batches(self, batches: dict[str, Any] | None) -> None:
-        """Which examples a step means. If that has changed since the checkpoint, it is said."""
+        """Record which examples a step means, and say so if that has changed since the checkpoint."""
         self.extra["batches"] = batches
         before = self.checkpoint.manifest.get("batches") if self.checkpoint else None
         if before and batches:
             for name in sorted(before.keys() & batches.keys()):
                 if before[name] != batches[name]:
-                    told = f"{name.replace('_', ' ')} was {before[name]} and is {batches[name]} now"
-                    self.say(f"{told}: from step {self.step} on, steps mean other examples")
+                    change = f"{name.replace('_', ' ')} was {before[name]} and is {batches[name]} now"
+                    self.say(f"{change}: from step {self.step} on, steps mean other examples")
 
     # Saving
 
-    def prepare(self, things: Mapping[str, Any]) -> None:
-        """Before the first save, so that it is as quick as the others."""
-        found, _ = self._capture(things)
-        if self._writes(found):
-            self._saver.prepare(found)
+    def prepare(self, objects: Mapping[str, Any]) -> None:
+        """Start the writer before the first save, so that it is as quick as the others."""
+        leaves, _ = self._capture(objects)
+        if self._writes(leaves):
+            self._writer.prepare(leaves)
 
     def save(
-        self, step: int, things: Mapping[str, Any], metrics: Mapping[str, Any], epoch: int | None
+        self, step: int, objects: Mapping[str, Any], metrics: Mapping[str, Any], epoch: int | None
     ) -> bool:
-        """Copy the state as it is before `step`. False if the last copy is still being written.
+        """Copy the state as it is before `step`. False if the previous copy is still being written.
 
-        Every rank calls this before the same step: some values are read by all together."""
+        Every rank calls this before the same step: some values are read by all ranks together."""
         began = time.monotonic()
         self.poll()
-        found, tree = self._capture(things)
-        if not self._writes(found) or (self._saver.is_busy and not _is_spread(found)):
-            saver.join_collectives(found)
+        leaves, tree = self._capture(objects)
+        if not self._writes(leaves) or (self._writer.is_busy and not _is_spread(leaves)):
+            writer_handle.join_collectives(leaves)
             return self.task.rank != 0
-        while self._saver.is_busy:  # the others' parts are on their way: ours has to be there, too
+        while self._writer.is_busy:  # the other ranks' parts are on their way, so this one must follow
             self.poll(1.0)
-        self._saver.save(found, tree, self._letter(step, found, metrics, epoch))
+        self._writer.save(leaves, tree, self._request(step, leaves, metrics, epoch))
         self.step = step
         if self.task.is_chief:
-            stood = time.monotonic() - began
-            channel.send({"kind": "checkpoint", "step": step, "seconds": stood})
+            paused = time.monotonic() - began
+            channel.send({"kind": "checkpoint", "step": step, "seconds": paused})
         return True
 
     def finish(self, patience: float = _LAST_SAVE) -> None:
-        """Until the save in flight is on the disk."""
+        """Wait until the save in flight is on the disk."""
         deadline = time.monotonic() + patience
-        while self._saver.is_busy:
+        while self._writer.is_busy:
             self.poll(max(0.0, deadline - time.monotonic()))
-            if self._saver.is_busy and time.monotonic() > deadline:
+            if self._writer.is_busy and time.monotonic() > deadline:
                 self.say(f"the checkpoint of step {self.step} was not written within {patience:g} s")
                 return
 
     def poll(self, wait: float = 0.0) -> None:
-        """Hear from the writer. A disk that fails is told once, and when it works again."""
-        answer = self._saver.answer(wait)
-        if answer is None:
-            return
-        if answer.get("fenced"):
-            raise FencedError(answer["failed"])
-        if "failed" in answer:
-            self.step = -1  # nothing newer is safe: the next occasion is taken
+        """Receive the writer's answer. A failing disk is reported once, and once when it works again."""
+        answer = self._writer.answer(wait)
+        if isinstance(answer, NotSaved):
+            if answer.is_fenced:
+                raise FencedError(answer.reason)
+            self.step = -1  # nothing newer is on the disk: save at the next opportunity
             if not self._is_warned:
-                self.say(f"a checkpoint could not be saved, trying again: {answer['failed']}")
+                self.say(f"a checkpoint could not be saved, retrying: {answer.reason}")
             self._is_warned = True
-        elif self._is_warned:
+        elif answer is not None and self._is_warned:
             self._is_warned = False
-            self.say(f"checkpoints are saved again: {answer['saved']}")
+            self.say(f"checkpoints are saved again: {answer.name}")
 
     @property
     def is_busy(self) -> bool:
-        return self._saver.is_busy
+        """Whether a save is in flight."""
+        return self._writer.is_busy
 
     def close(self) -> None:
-        self._saver.close()
+        """End the writer."""
+        self._writer.close()
 
     def say(self, text: str) -> None:
-        """Once for the whole gang."""
+        """Log once for the whole gang, from rank 0: into the record, or to stderr without a launcher."""
         if not self.task.is_chief:
             return
         if self.task.is_launched:
@@ -174,22 +178,22 @@ class Checkpointing:
         else:
             print(f"oarlock: {text}", file=sys.stderr, flush=True)
 
-    def _capture(self, things: Mapping[str, Any]) -> tuple[dict[str, Leaf], dict[str, Any]]:
-        found: dict[str, Leaf] = {}
-        return found, {name: capture.capture(name, thing, found) for name, thing in things.items()}
+    def _capture(self, objects: Mapping[str, Any]) -> tuple[dict[str, Leaf], dict[str, Any]]:
+        leaves: dict[str, Leaf] = {}
+        return leaves, {name: capture.capture(name, value, leaves) for name, value in objects.items()}
 
-    def _writes(self, found: Mapping[str, Leaf]) -> bool:
-        return self.task.is_chief or (_is_spread(found) and self.task.rank > 0)
+    def _writes(self, leaves: Mapping[str, Leaf]) -> bool:
+        return self.task.is_chief or (_is_spread(leaves) and self.task.rank > 0)
 
-    def _letter(
-        self, step: int, found: dict[str, Leaf], metrics: Mapping[str, Any], epoch: int | None
-    ) -> dict[str, Any]:
+    def _request(
+        self, step: int, leaves: dict[str, Leaf], metrics: Mapping[str, Any], epoch: int | None
+    ) -> Save:
         rank, parts, file = self.task.rank, 1, "state.safetensors"
-        if _is_spread(found):
+        if _is_spread(leaves):
             parts, file = self.task.world, f"state-{rank}-of-{self.task.world}.safetensors"
-            if rank != 0:  # what all have alike is in rank 0's part
-                for name in [name for name, leaf in found.items() if leaf.shape.whole is None]:
-                    del found[name]
+            if rank != 0:  # what is the same on all ranks is in rank 0's part
+                for name in [name for name, leaf in leaves.items() if leaf.shape.whole is None]:
+                    del leaves[name]
         manifest = {
             "format": FORMAT,
             "run": self.task.run,
@@ -202,14 +206,7 @@ class Checkpointing:
             "code": self._code_now(),
             **self.extra,
         }
-        return {
-            "folder": str(self._store.folder),
-            "file": file,
-            "rank": rank,
-            "parts": parts,
-            "manifest": manifest,
-            "retention": dataclasses.asdict(self.retention),
-        }
+        return Save(str(self._store.folder), file, rank, parts, manifest, self.retention)
 
     def _code_now(self) -> dict[str, str]:
         if self._code is None:
@@ -218,27 +215,27 @@ class Checkpointing:
 
 
 def _folder(task: Context) -> Path:
-    told = os.environ.get("CHECKPOINT_DIR", "")
-    if "://" in told:
+    folder = os.environ.get("CHECKPOINT_DIR", "")
+    if "://" in folder:
         raise ValueError(
-            f"checkpoints are written to a folder, not to {told}: name that as storage.snapshots,"
+            f"checkpoints are written to a folder, not to {folder}: set storage.snapshots to that URL,"
             " and they are copied there"
         )
     return task.checkpoints.absolute()
 
 
 def _offered() -> list[str] | None:
-    """Those that every rank of this generation was told of: all must choose the same one."""
-    told = os.environ.get("OARLOCK_CHECKPOINTS")
-    return None if told is None else told.split()
+    """The checkpoints that the agent offers to every rank of this generation: all must choose the same."""
+    names = os.environ.get("OARLOCK_CHECKPOINTS")
+    return None if names is None else names.split()
 
 
-def _is_spread(found: Mapping[str, Leaf]) -> bool:
-    return any(leaf.shape.whole is not None for leaf in found.values())
+def _is_spread(leaves: Mapping[str, Leaf]) -> bool:
+    return any(leaf.shape.whole is not None for leaf in leaves.values())
 
 
 def _number(value: Any) -> Any:
-    """As JSON has it, which knows no nan."""
+    """A metric as JSON has it, which knows no nan."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     try:
@@ -254,14 +251,14 @@ def _code() -> dict[str, str]:
     if main is None:
         return {}
     folder = Path(main).absolute().parent
-    found = {}
+    checksums = {}
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)
         if not isinstance(path, str) or "site-packages" in path:
             continue
         try:
             name = str(Path(path).absolute().relative_to(folder))
-            found[name] = f"{zlib.crc32(Path(path).read_bytes()):08x}"
+            checksums[name] = f"{zlib.crc32(Path(path).read_bytes()):08x}"
         except (ValueError, OSError):
             continue
-    return found
+    return checksums

@@ -1,8 +1,12 @@
-"""The writer: a process of its own that brings a copied state to the disk while the training goes on.
+"""The writer: a process of its own that brings a copied state to the disk while training continues.
 
-It is a fresh interpreter without a framework, started before the first save. The state lies in memory that
-both share; a message says how it is laid out. Written beside, made durable, committed by one rename. A disk
-that fails is told and nothing else happens: the last good checkpoint stays where it is.
+It is a fresh interpreter without a framework, started before the first save. The state is in memory that
+both processes share; a `Save` says how it is laid out. The writer writes beside, flushes to the disk, and
+commits by one rename into the checkpoints folder (`checkpoints/store.py`). If the job has snapshots, the
+uploader picks the checkpoint up from there: a process of the leading agent that polls the folder
+(`agent/snapshots/uploader.py`). Nothing in `training/` knows of it.
+
+When the disk fails, the writer answers so and does nothing else: the last good checkpoint stays where it is.
 """
 
 from __future__ import annotations
@@ -16,109 +20,112 @@ import sys
 import time
 import zlib
 from pathlib import Path
-from typing import Any
 
-from oarlock.checkpoints.retention import Retention
+from oarlock.checkpoints.manifest import FileEntry
 from oarlock.checkpoints.store import Checkpoint, FencedError, Store
 from oarlock.system import fd_frames
+from oarlock.system.atomic_file import write_whole
+from oarlock.training.saving.save_messages import ANSWERS, REQUESTS, Answer, NotSaved, Save, Saved
 
-_CHUNK = 32 << 20  # written, then told to the disk: no heap of dirty pages builds up in memory
+_CHUNK = 32 << 20  # bytes between two flushes, so that no heap of dirty pages builds up in memory
 _PARTS_PATIENCE = 600.0  # seconds for the other ranks' parts of a sharded state
-_CALM = 10  # of the priorities of Unix: training goes first
+_NICE = 10  # training goes first
 
 
 def main() -> None:
-    """`writer FD`: the socket to the program. It ends when the program closes it."""
+    """`writer FD`: the socket to the program. The writer ends when the program closes it."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # meant for the program, which will close the socket
-    os.nice(_CALM)
+    os.nice(_NICE)
     sock = socket.socket(fileno=int(sys.argv[1]))
     memory: mmap.mmap | None = None
     while True:
-        message, fds = fd_frames.receive(sock)
-        if message is None:
+        data, fds = fd_frames.receive(sock)
+        if data is None:
             return
         if fds:
             memory = mmap.mmap(fds[0], 0, prot=mmap.PROT_READ)
             os.close(fds[0])
-        if "save" in message:
+        request = REQUESTS.from_data(data)
+        if isinstance(request, Save):
             try:
-                fd_frames.send(sock, _save(message["save"], memory))
+                fd_frames.send(sock, ANSWERS.to_data(_save(request, memory)))
             except ConnectionError:
                 return
 
 
-def _save(told: dict[str, Any], memory: mmap.mmap | None) -> dict[str, Any]:
-    began = time.monotonic()
+def _save(request: Save, memory: mmap.mmap | None) -> Answer:
     try:
-        name = _write(told, memory)
+        return Saved(_write(request, memory))
     except FencedError as error:
-        _give_up(told)
-        return {"failed": str(error), "fenced": True}
+        _give_up(request)
+        return NotSaved(str(error), is_fenced=True)
     except OSError as error:
-        _give_up(told)
-        return {"failed": f"{told['folder']}: {error.strerror or error}"}
-    return {"saved": name, "step": told["manifest"]["step"], "seconds": time.monotonic() - began}
+        _give_up(request)
+        return NotSaved(f"{request.folder}: {error.strerror or error}")
 
 
-def _write(told: dict[str, Any], memory: mmap.mmap | None) -> str:
-    store, manifest, file = Store(told["folder"]), told["manifest"], told["file"]
-    draft = store.draft(manifest["step"], manifest["generation"])
-    if told["again"]:
-        done = _left_by_a_dead_writer(store, draft, told)
+def _write(request: Save, memory: mmap.mmap | None) -> str:
+    store, file = Store(request.folder), request.file
+    draft = _draft(store, request)
+    if request.is_retry:
+        done = _left_by_a_dead_writer(store, draft, request)
         if done is not None:
             return done
     draft.mkdir(parents=True, exist_ok=True)
-    _note(draft, file).unlink(missing_ok=True)
-    size, crc = _write_file(draft / file, told["header"].encode("latin-1"), memory, told["bytes"])
-    if told["rank"] != 0:
-        _hand_in(draft, file, size, crc)
+    _mark(draft, file).unlink(missing_ok=True)
+    size, crc = _write_file(draft / file, request.header, memory, request.size)
+    if request.rank != 0:
+        # Rank 0's writer sees this, through the folder that both share.
+        write_whole(_mark(draft, file), f"{size} {crc}".encode())
         return draft.name
-    written = {file: {"size": size, "crc32": crc}}
-    for rank in range(1, told["parts"]):
+    written: dict[str, FileEntry] = {file: {"size": size, "crc32": crc}}
+    for rank in range(1, request.parts):
         name = file.replace("-0-of-", f"-{rank}-of-")
         written[name] = _part_of(draft, name)
-    checkpoint = store.commit(draft, {**manifest, "files": written})
-    for note in checkpoint.path.glob(".*.done"):
-        note.unlink()
-    _expire(store, checkpoint, told)
+    checkpoint = store.commit(draft, {**request.manifest, "files": written})
+    for mark in checkpoint.path.glob(".*.done"):
+        mark.unlink()
+    _expire(store, checkpoint, request)
     return checkpoint.name
 
 
-def _left_by_a_dead_writer(store: Store, draft: Path, told: dict[str, Any]) -> str | None:
-    """It may have died when all was done: then nothing is taken away, not for a moment, to do it again."""
-    if told["rank"] != 0:
-        is_committed = any(draft.name.endswith(one.name) for one in store.checkpoints())
-        return draft.name if is_committed or _note(draft, told["file"]).exists() else None
-    manifest = told["manifest"]
+def _draft(store: Store, request: Save) -> Path:
+    return store.draft(request.step, request.manifest["generation"])
+
+
+def _left_by_a_dead_writer(store: Store, draft: Path, request: Save) -> str | None:
+    """What the dead writer had finished, if it died after that: then nothing is removed and written again."""
+    if request.rank != 0:
+        is_committed = any(draft.name.endswith(checkpoint.name) for checkpoint in store.checkpoints())
+        return draft.name if is_committed or _mark(draft, request.file).exists() else None
+    identity = ("run", "generation", "step", "saved")
     for checkpoint in store.checkpoints():
-        if all(
-            checkpoint.manifest.get(key) == manifest[key] for key in ("run", "generation", "step", "saved")
-        ):
-            _expire(store, checkpoint, told)
+        if all(checkpoint.manifest.get(key) == request.manifest[key] for key in identity):
+            _expire(store, checkpoint, request)
             return checkpoint.name
     return None
 
 
-def _expire(store: Store, newest: Checkpoint, told: dict[str, Any]) -> None:
-    for expired in Retention(**told["retention"]).expired(store.checkpoints()):
+def _expire(store: Store, newest: Checkpoint, request: Save) -> None:
+    for expired in request.retention.expired(store.checkpoints()):
         if expired.name != newest.name:
             try:
                 store.delete(expired)
             except OSError:
-                pass  # somebody else was faster, or the next save succeeds: this one is on the disk
+                pass  # another process was faster, or the next save succeeds: this one is on the disk
 
 
-def _give_up(told: dict[str, Any]) -> None:
-    """Leave no half of a checkpoint on a disk that may be full, and nobody waiting for it."""
-    draft = Store(told["folder"]).draft(told["manifest"]["step"], told["manifest"]["generation"])
-    if told["rank"] == 0:
+def _give_up(request: Save) -> None:
+    """Leave no half of a checkpoint on a disk that may be full, and no rank waiting for it."""
+    draft = _draft(Store(request.folder), request)
+    if request.rank == 0:
         shutil.rmtree(draft, ignore_errors=True)
         return
     try:
-        _note(draft, told["file"], "failed").touch()
+        _mark(draft, request.file, "failed").touch()
     except OSError:
-        pass  # then rank 0's writer loses its patience
+        pass  # then rank 0's writer waits until its patience ends
 
 
 def _write_file(path: Path, header: bytes, memory: mmap.mmap | None, count: int) -> tuple[int, str]:
@@ -136,7 +143,7 @@ def _write_file(path: Path, header: bytes, memory: mmap.mmap | None, count: int)
         os.fsync(fd)
     except OSError:
         os.close(fd)
-        path.unlink(missing_ok=True)  # what a full disk needs most is room
+        path.unlink(missing_ok=True)  # a full disk needs the room
         raise
     os.close(fd)
     return len(header) + count, f"{crc:08x}"
@@ -148,29 +155,23 @@ def _write_all(fd: int, data: memoryview) -> None:
 
 
 def _forget(fd: int) -> None:
-    """It is on the disk: its copy in memory need not push out anything that training uses."""
+    """Drop from memory what is on the disk: it must not displace anything that training uses."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _hand_in(draft: Path, name: str, size: int, crc: str) -> None:
-    """Tell rank 0's writer, through the folder that both see, that this part is on the disk."""
-    note = _note(draft, name, "part")
-    note.write_text(f"{size} {crc}")
-    note.replace(_note(draft, name))
-
-
-def _part_of(draft: Path, name: str) -> dict[str, Any]:
-    note, deadline = _note(draft, name), time.monotonic() + _PARTS_PATIENCE
-    while not note.exists():
-        if _note(draft, name, "failed").exists():
-            raise OSError(f"{name} of another rank could not be written")
+def _part_of(draft: Path, name: str) -> FileEntry:
+    """Wait for the file of another rank."""
+    mark, deadline = _mark(draft, name), time.monotonic() + _PARTS_PATIENCE
+    while not mark.exists():
+        if _mark(draft, name, "failed").exists():
+            raise OSError(f"another rank could not write {name}")
         if time.monotonic() > deadline:
-            raise OSError(f"{name} of another rank has not come within {_PARTS_PATIENCE:g} s")
+            raise OSError(f"another rank did not write {name} within {_PARTS_PATIENCE:g} s")
         time.sleep(0.01)
-    size, crc = note.read_text().split()
+    size, crc = mark.read_text().split()
     return {"size": int(size), "crc32": crc}
 
 
-def _note(draft: Path, name: str, kind: str = "done") -> Path:
+def _mark(draft: Path, name: str, kind: str = "done") -> Path:
     return draft / f".{name}.{kind}"

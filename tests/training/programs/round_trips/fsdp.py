@@ -19,7 +19,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 from oarlock.checkpoints.store import Store
-from oarlock.training.saving.session import Checkpointing
+from oarlock.training.saving.session import CheckpointSession
 
 FOLDER = Path(tempfile.mkdtemp(dir=sys.argv[1]))
 
@@ -89,7 +89,7 @@ def gang(world, work, generation=1, folder=FOLDER):
 
 def together():
     """As after the first step of a real program: no rank is so far ahead that rank 0 cleans its part away."""
-    made = Checkpointing()
+    made = CheckpointSession()
     dist.barrier()
     return made
 
@@ -115,7 +115,7 @@ def restored_by(world, is_spread=True, folder=FOLDER):
 
     def work(rank, world):
         things = make(world, seed=2, is_spread=is_spread)
-        checkpointing = Checkpointing()
+        checkpointing = CheckpointSession()
         checkpointing.restore(things)
         assert checkpointing.step == 3
         found = numbers(things)
@@ -174,7 +174,7 @@ def case_any_ranks_writer_killed_is_replaced():
                 until = time.monotonic() + step * 0.004
                 while time.monotonic() < until:
                     time.sleep(0.001)
-                checkpointing._saver._writer.send_signal(signal.SIGKILL)
+                checkpointing._writer._process.send_signal(signal.SIGKILL)
             checkpointing.finish(30)
             assert not checkpointing.is_busy, step
             assert checkpointing.step == step, "it was made good"

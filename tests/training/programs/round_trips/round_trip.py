@@ -13,13 +13,13 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from oarlock.training.saving.session import Checkpointing
+from oarlock.training.saving.session import CheckpointSession
 
 
 def save(things: Mapping[str, Any]) -> None:
     """Into a folder of its own, which is the one to restore from until the next save."""
     os.environ["CHECKPOINT_DIR"] = tempfile.mkdtemp(dir=sys.argv[1])
-    saving = Checkpointing()
+    saving = CheckpointSession()
     assert saving.save(7, things, {}, None)
     saving.finish(60)
     saving.close()
@@ -27,7 +27,7 @@ def save(things: Mapping[str, Any]) -> None:
 
 
 def restore(fresh: dict[str, Any]) -> dict[str, Any]:
-    saving = Checkpointing()
+    saving = CheckpointSession()
     saving.restore(fresh)
     assert saving.step == 7
     return fresh
@@ -48,7 +48,7 @@ def refused(things: Mapping[str, Any], fresh: dict[str, Any]) -> str:
         what, why, advice = text.split("\n")
         assert what.startswith("step-0000000007-g1 in "), text
         assert what.endswith(" does not fit this program:"), text
-        assert advice.startswith("  Name another folder"), text
+        assert advice.startswith("  Use another folder"), text
         assert len(why) < 600, text
         return why.strip().rstrip(".")
     raise AssertionError("it fitted")

@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, cast
 
-from oarlock.checkpoints.store import leads_out, stays_inside
 from oarlock.errors import OarlockError
+from oarlock.system.safe_names import leads_out, stays_inside
 from oarlock.wording import printable
 
 _PIECE = 1 << 20

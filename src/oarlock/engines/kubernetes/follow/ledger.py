@@ -24,6 +24,7 @@ from oarlock.engines.kubernetes.follow.pod_log import Position
 from oarlock.errors import LaterRun
 from oarlock.records.runs import RunFolder
 from oarlock.run import events
+from oarlock.run.run_state import fold
 from oarlock.run.typed import VERSION, LaterVersion, build, check_version
 from oarlock.system.atomic_file import write_durably
 
@@ -50,7 +51,7 @@ class Ledger:
         # What was taken before the commit was lost.
         self._events = {} if kept is not None else Counter(events.encode(event) for event in run.events())
         self._stamps = {} if kept is not None else _last_stamps(run)
-        self.state = events.fold(run.name, run.events())
+        self.state = fold(run.name, run.events())
         self._logs = log_segments.Logs(run.path / "logs", self._spec.limits.logs)
         if kept is None:
             self.commit()

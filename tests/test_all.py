@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import run
+
+from tests.all import Part, main
 
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
 TESTS = """
@@ -28,12 +29,12 @@ def test_every_part_runs_and_the_counts_are_those_of_all(
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "test_broken.py").write_text("import nowhere_at_all")
     parts = [
-        run.Part("fails", ["false"]),
-        run.Part("some", [*PYTEST, tmp_path / "test_some.py"]),
-        run.Part("broken", [*PYTEST, tmp_path / "test_broken.py"]),
-        run.Part("last", ["echo", "at last"]),
+        Part("fails", ["false"]),
+        Part("some", [*PYTEST, tmp_path / "test_some.py"]),
+        Part("broken", [*PYTEST, tmp_path / "test_broken.py"]),
+        Part("last", ["echo", "at last"]),
     ]
-    assert run.main(parts) == 1
+    assert main(parts) == 1
     printed = capfd.readouterr().out
     assert "at last" in printed
     counts = {words[0]: words[1:4] for line in printed.splitlines() if len(words := line.split()) == 5}
@@ -45,4 +46,4 @@ def test_every_part_runs_and_the_counts_are_those_of_all(
 
 
 def test_all_is_well_where_every_part_is() -> None:
-    assert run.main([run.Part("well", ["true"])]) == 0
+    assert main([Part("well", ["true"])]) == 0

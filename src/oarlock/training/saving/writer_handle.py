@@ -1,7 +1,7 @@
-"""The program's side of a save: copy the state, tell the writer, hear later that it is on the disk.
+"""The program's handle on its writer process: copy the state, request a save, receive the answer later.
 
 Between two steps only the copying happens. One save is in flight at a time, and memory for one copy is all
-that is ever taken. A writer that dies is started again and gets the same copy once more.
+that is ever used. A writer that dies is restarted and gets the same copy once more.
 """
 
 from __future__ import annotations
@@ -13,47 +13,58 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from oarlock.checkpoints import safetensors
 from oarlock.checkpoints.safetensors import Shape
 from oarlock.system import fd_frames, processes
+from oarlock.training.saving.save_messages import (
+    ANSWERS,
+    REQUESTS,
+    Answer,
+    NotSaved,
+    Request,
+    Save,
+    UseMemory,
+)
 from oarlock.training.saving.shared_buffer import Buffer
 from oarlock.training.saving.tensor_bytes import Leaf
 
 _ATTEMPTS = 3  # writers that may die over one save
 _LARGE = 64 << 20  # bytes from which a second thread is worth starting
 
-Answer = dict[str, Any]
 
+class WriterHandle:
+    """Starts the writer when it is needed, and restarts it when it dies."""
 
-class Saver:
     def __init__(self) -> None:
         self._buffer: Buffer | None = None
-        self._writer: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._sock: socket.socket | None = None
-        self._letter: dict[str, Any] | None = None  # the save in flight
+        self._in_flight: Save | None = None
         self._attempts = 0
 
     @property
     def is_busy(self) -> bool:
-        return self._letter is not None
+        """Whether a save is in flight."""
+        return self._in_flight is not None
 
     def prepare(self, leaves: Mapping[str, Leaf]) -> None:
-        """Have writer and memory ready before they are needed. Returns at once."""
+        """Start the writer and allocate memory before they are needed. Returns at once."""
         size = sum(leaf.shape.bytes for leaf in leaves.values())
-        if self._writer is None:
+        if self._process is None:
             self._start()
         if self._buffer is None or self._buffer.size < size:
             if self._buffer is not None:
                 self._buffer.close()
-                self._buffer = None  # before there is another
+                self._buffer = None  # before another is allocated
             self._buffer = Buffer(size)
             _pin(self._buffer, leaves.values())
-            self._send({}, (self._buffer.fd,))
+            self._send(UseMemory(), (self._buffer.fd,))
 
-    def save(self, leaves: Mapping[str, Leaf], tree: Any, letter: Mapping[str, Any]) -> None:
-        """Copy, and leave the rest to the writer. The caller waits for the last one first."""
+    def save(self, leaves: Mapping[str, Leaf], tree: Any, request: Save) -> None:
+        """Copy the state, and leave the rest to the writer. The caller waits for the previous save first."""
         assert not self.is_busy
         self.prepare(leaves)
         assert self._buffer is not None
@@ -62,32 +73,33 @@ class Saver:
         _copy(leaves, shapes, self._buffer)
         header = safetensors.header(shapes, tree)
         size = sum(shape.bytes for shape in shapes.values())
-        self._letter = {**letter, "header": header.decode("latin-1"), "bytes": size, "again": False}
+        self._in_flight = replace(request, header=header, size=size)
         self._attempts = 1
-        self._send({"save": self._letter})
+        self._send(self._in_flight)
 
     def answer(self, wait: float = 0.0) -> Answer | None:
-        """How the save in flight ended, if it has; a wait ends with None as well."""
+        """How the save in flight ended; None if it has not after `wait` seconds, or if there is none."""
         deadline = time.monotonic() + wait
-        while self._letter is not None:
+        while self._in_flight is not None:
             assert self._sock is not None
             left = max(0.0, deadline - time.monotonic())
             if not select.select([self._sock], [], [], left)[0]:
                 return None
-            told, _ = fd_frames.receive(self._sock)
-            if told is not None:
-                self._letter = None
-                return told
+            data, _ = fd_frames.receive(self._sock)
+            if data is not None:
+                self._in_flight = None
+                return ANSWERS.from_data(data)
             self._stop()
             if self._attempts == _ATTEMPTS:
-                self._letter = None
-                return {"failed": f"its writer died {_ATTEMPTS} times"}
+                self._in_flight = None
+                return NotSaved(f"its writer died {_ATTEMPTS} times")
             self._attempts += 1
             self._start()
-            self._send({"save": {**self._letter, "again": True}})
+            self._send(self._in_flight.retried())
         return None
 
     def close(self) -> None:
+        """End the writer, once it has written what is in flight, and free the memory."""
         self._stop()
         if self._buffer is not None:
             self._buffer.close()
@@ -97,41 +109,41 @@ class Saver:
         self._sock, theirs = socket.socketpair()
         with theirs:
             words = [sys.executable, "-S", "-c", processes.entry("oarlock.training.saving.writer")]
-            self._writer = subprocess.Popen(
+            self._process = subprocess.Popen(
                 [*words, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
             )
         if self._buffer is not None:
-            self._send({}, (self._buffer.fd,))
+            self._send(UseMemory(), (self._buffer.fd,))
 
     def _stop(self) -> None:
         if self._sock is not None:
             self._sock.close()
-        if self._writer is not None:
-            self._writer.wait()
-        self._sock = self._writer = None
+        if self._process is not None:
+            self._process.wait()
+        self._sock = self._process = None
 
-    def _send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
+    def _send(self, request: Request, fds: tuple[int, ...] = ()) -> None:
         assert self._sock is not None
         try:
-            fd_frames.send(self._sock, message, fds)
+            fd_frames.send(self._sock, REQUESTS.to_data(request), fds)
         except ConnectionError:
-            pass  # its death is noticed, and made good, when the answer is asked for
+            pass  # `answer` notices that the writer died, and restarts it
 
 
 def _copy(leaves: Mapping[str, Leaf], shapes: Mapping[str, Shape], buffer: Buffer) -> None:
     places = safetensors.places(shapes)
-    # A collective must come in the same order on every rank, and before anything that only we do.
+    # A collective must come in the same order on every rank, and before anything that only this rank does.
     ordered = sorted(leaves, key=lambda name: (not leaves[name].is_collective, name))
 
     def write(name: str) -> None:
         leaves[name].write(buffer.view(*places[name]))
 
-    alone = [name for name in ordered if leaves[name].is_collective]
-    others = ordered[len(alone) :]
-    for name in alone:
+    collectives = [name for name in ordered if leaves[name].is_collective]
+    others = ordered[len(collectives) :]
+    for name in collectives:
         write(name)
     if sum(shape.bytes for shape in shapes.values()) < _LARGE:
         for name in others:
@@ -145,8 +157,8 @@ def _copy(leaves: Mapping[str, Leaf], shapes: Mapping[str, Shape], buffer: Buffe
 
 
 def _pin(buffer: Buffer, leaves: Iterable[Leaf]) -> None:
-    """A GPU copies at full speed only into memory that cannot be moved. It has to be told
-    before that memory goes: whoever got the same address later would be refused."""
+    """Pin the memory: a GPU copies at full speed only into pages that cannot move. They are unpinned before
+    they are freed, or a later allocation at the same address could not be pinned."""
     if any(leaf.is_on_gpu for leaf in leaves):
         torch: Any = sys.modules["torch"]
         runtime = torch.cuda.cudart()
@@ -156,7 +168,7 @@ def _pin(buffer: Buffer, leaves: Iterable[Leaf]) -> None:
 
 
 def join_collectives(leaves: Mapping[str, Leaf]) -> None:
-    """What a rank that saves nothing has to do while rank 0 reads a value that is spread over all."""
+    """Take part in reading values that are spread over all ranks, on a rank that saves nothing."""
     for name in sorted(leaves):
         if leaves[name].is_collective:
             leaves[name].write(memoryview(bytearray(leaves[name].shape.bytes)))

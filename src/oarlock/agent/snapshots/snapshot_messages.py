@@ -1,0 +1,124 @@
+"""What the leading agent and its uploader and downloader say to each other, in lines of JSON. Pure.
+
+Orders go to the standard input of the process; its lines come from its standard output.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+from oarlock.run.message_kinds import MessageKinds
+
+# Orders
+
+
+@dataclass(frozen=True)
+class Upload:
+    """The uploader's first order: copy this run's checkpoints from the folder to the URL as they appear."""
+
+    url: str
+    run: str
+    checkpoints: str  # the folder
+    model: str  # the folder, or a URL that needs no upload
+    owner: str  # tells this machine's uploads from those of another run of the same name
+
+
+@dataclass(frozen=True)
+class Finish:
+    """The run is over: upload the newest checkpoint, and the model of a run that succeeded, then end."""
+
+    has_model: bool
+
+
+@dataclass(frozen=True)
+class Download:
+    """The downloader's only order: fetch the newest snapshot if it is newer than what the folder holds."""
+
+    url: str
+    run: str
+    checkpoints: str
+    patience: float  # seconds without an answer
+    is_new: bool = False  # the name of the run was only just made up: there can be no snapshots of it
+
+
+Order = Union[Upload, Finish, Download]
+ORDERS: MessageKinds[Order] = MessageKinds({"upload": Upload, "finish": Finish, "download": Download})
+
+# Lines of both
+
+
+@dataclass(frozen=True)
+class Note:
+    """One line for the run's record."""
+
+    text: str
+
+
+# Lines of the uploader
+
+
+@dataclass(frozen=True)
+class Reachable:
+    """Whether the last attempt to use the store succeeded."""
+
+    is_reachable: bool
+
+
+@dataclass(frozen=True)
+class Part:
+    """Another part of a snapshot got through."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Uploaded:
+    """A snapshot is complete."""
+
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Left:
+    """After Finish: what is still to be uploaded."""
+
+    names: list[str]
+
+
+# Lines of the downloader
+
+
+@dataclass(frozen=True)
+class Downloaded:
+    """A snapshot is in the checkpoints folder."""
+
+    generation: int
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Whether there are snapshots cannot be known, so the run must not start."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class MissingPackage:
+    """obstore is not installed here."""
+
+
+Line = Union[Note, Reachable, Part, Uploaded, Left, Downloaded, Failed, MissingPackage]
+LINES: MessageKinds[Line] = MessageKinds(
+    {
+        "note": Note,
+        "reachable": Reachable,
+        "part": Part,
+        "uploaded": Uploaded,
+        "left": Left,
+        "downloaded": Downloaded,
+        "failed": Failed,
+        "missing_package": MissingPackage,
+    }
+)

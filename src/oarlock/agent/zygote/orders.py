@@ -1,0 +1,176 @@
+"""What agent and zygote say to each other: the agent's orders and the zygote's replies. Pure.
+
+Descriptors travel beside a `Launch`: the task's output and its line to the agent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Union
+
+from oarlock.agent.protocol.spec import Program
+from oarlock.run.message_kinds import MessageKinds
+from oarlock.run.typed import build
+
+# Orders
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """The first order: import the modules, in this folder and network."""
+
+    cwd: str
+    modules: tuple[str, ...]
+    warm: bool  # False: import nothing, and spawn the tasks
+    network: str  # shared or private
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Start one task. `env` is added to the zygote's own environment."""
+
+    task: str
+    parent: int  # the zygote's pid, by which the task sees that its parent has died
+    cwd: str
+    program: Program
+    seed: int | None
+    identity: str  # makes the random numbers of this very process its own
+    env: dict[str, str]
+
+    def to_data(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> Launch:
+        return build(cls, data, program=build(Program, data.get("program")))
+
+
+@dataclass(frozen=True)
+class Signal:
+    """Send a signal to the process groups of tasks."""
+
+    number: int
+    pids: tuple[int, ...]
+    ours: bool  # the agent wants these tasks to end: however they do, that is no failure
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Kill and reap everything that ended tasks have left behind."""
+
+
+@dataclass(frozen=True)
+class Stay:
+    """The run is over: keep the imports for the next run, for that many seconds, behind that socket."""
+
+    socket_path: str
+    seconds: float
+
+
+Order = Union[Prepare, Launch, Signal, Sweep, Stay]
+ORDERS: MessageKinds[Order] = MessageKinds(
+    {"prepare": Prepare, "launch": Launch, "signal": Signal, "sweep": Sweep, "stay": Stay}
+)
+
+# Replies
+
+
+@dataclass(frozen=True)
+class Ready:
+    """All imports are done. `why`: why tasks are spawned and not forked."""
+
+    warm: bool
+    why: str | None = None
+    modules: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)  # modules that failed, with their errors
+    seconds: float = 0.0  # that the imports took; 0 where an earlier run had done them
+
+
+@dataclass(frozen=True)
+class Launched:
+    task: str
+    pid: int
+
+
+@dataclass(frozen=True)
+class NotLaunched:
+    """The system refused another process."""
+
+    task: str
+    errno: int
+
+
+@dataclass(frozen=True)
+class Exit:
+    pid: int
+    status: int  # as `waitpid` gives it
+    ours: bool  # after a Signal with `ours`
+
+
+@dataclass(frozen=True)
+class Exited:
+    """All tasks that have ended since the last such reply: the order among them means nothing."""
+
+    exits: tuple[Exit, ...]
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> Exited:
+        exits = data.get("exits")
+        if not isinstance(exits, list):
+            raise ValueError("exits that are no list")
+        return cls(tuple(build(Exit, each) for each in exits))
+
+
+@dataclass(frozen=True)
+class Refused:
+    """This machine cannot do what the run demands; the zygote ends."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Swept:
+    """Nothing is left of the tasks."""
+
+
+@dataclass(frozen=True)
+class Staying:
+    """The answer to Stay. False: the zygote ends instead."""
+
+    stays: bool
+
+
+Reply = Union[Ready, Launched, NotLaunched, Exited, Refused, Swept, Staying]
+REPLIES: MessageKinds[Reply] = MessageKinds(
+    {
+        "ready": Ready,
+        "launched": Launched,
+        "not_launched": NotLaunched,
+        "exited": Exited,
+        "refused": Refused,
+        "swept": Swept,
+        "staying": Staying,
+    }
+)
+
+
+# Between an agent and a zygote that stayed after its run
+
+
+@dataclass(frozen=True)
+class ForkRequest:
+    """The agent of a later run asks for a zygote of its own. Beside it travel a socket, stdout and stderr."""
+
+    cwd: str
+    env: dict[str, str]
+    network: str
+
+
+@dataclass(frozen=True)
+class Forked:
+    """The answer: the zygote of that run."""
+
+    pid: int
+
+
+KEEPER_MESSAGES: MessageKinds[ForkRequest | Forked] = MessageKinds({"fork": ForkRequest, "forked": Forked})

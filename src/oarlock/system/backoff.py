@@ -1,0 +1,34 @@
+"""How long to wait before the next attempt: twice as long after every failure, up to a limit, with jitter.
+
+The jitter keeps many processes that failed together from trying again together.
+"""
+
+from __future__ import annotations
+
+import random
+
+_MOST_DOUBLINGS = 32
+
+
+class Backoff:
+    """Counts failures in a row and turns them into waits."""
+
+    def __init__(self, first: float, longest: float) -> None:
+        self._first = first
+        self._longest = longest
+        self.failures = 0
+
+    def failed(self) -> float:
+        """Count a failure. Seconds to wait before the next attempt."""
+        wait = doubled(self._first, self._longest, self.failures) * random.uniform(0.5, 1.5)
+        self.failures += 1
+        return min(wait, self._longest)
+
+    def succeeded(self) -> None:
+        """Start from the shortest wait again."""
+        self.failures = 0
+
+
+def doubled(first: float, longest: float, times: int) -> float:
+    """`first`, doubled that many times, at most `longest`."""
+    return min(first * 2.0 ** min(times, _MOST_DOUBLINGS), longest)

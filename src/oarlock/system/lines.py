@@ -1,0 +1,20 @@
+"""Bytes in as they come, whole lines out. Pure."""
+
+from __future__ import annotations
+
+
+class Lines:
+    """Splits a stream at newlines and keeps the unfinished rest."""
+
+    def __init__(self) -> None:
+        self.rest = b""  # what has come since the last newline
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that `data` completes, without their newlines."""
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        return lines
+
+    def take_rest(self) -> bytes:
+        """The unfinished line, which is not kept any longer."""
+        rest, self.rest = self.rest, b""
+        return rest

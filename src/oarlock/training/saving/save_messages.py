@@ -1,0 +1,86 @@
+"""What a program and its writer process say to each other. Pure.
+
+A file descriptor of the shared memory travels beside `UseMemory`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Union
+
+from oarlock.checkpoints.manifest import Manifest
+from oarlock.checkpoints.retention import Retention
+from oarlock.run.message_kinds import MessageKinds
+from oarlock.run.typed import build
+
+# To the writer
+
+
+@dataclass(frozen=True)
+class UseMemory:
+    """From now on the state is in this shared memory."""
+
+
+@dataclass(frozen=True)
+class Save:
+    """Write the copy in shared memory to the disk. Rank 0 commits the checkpoint, the others add a part."""
+
+    folder: str  # of checkpoints
+    file: str  # of this rank, inside the checkpoint
+    rank: int
+    parts: int  # files of all ranks together
+    manifest: Manifest  # without "files", which the writer adds
+    retention: Retention
+    header: bytes = b""  # of the file, before the tensors
+    size: int = 0  # bytes of tensors in shared memory
+    is_retry: bool = False  # an earlier writer died over this save, perhaps after its commit
+
+    @property
+    def step(self) -> int:
+        step: int = self.manifest["step"]
+        return step
+
+    def retried(self) -> Save:
+        """The same for the writer that replaces a dead one."""
+        return replace(self, is_retry=True)
+
+    def to_data(self) -> dict[str, Any]:
+        return {**asdict(self), "header": self.header.decode("latin-1")}
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> Save:
+        header = data.get("header")
+        if not isinstance(header, str) or not isinstance(data.get("manifest"), dict):
+            raise ValueError("a save without header or manifest")
+        return build(
+            cls,
+            data,
+            header=header.encode("latin-1"),
+            manifest=data["manifest"],
+            retention=build(Retention, data.get("retention")),
+        )
+
+
+Request = Union[UseMemory, Save]
+REQUESTS: MessageKinds[Request] = MessageKinds({"use_memory": UseMemory, "save": Save})
+
+# From the writer
+
+
+@dataclass(frozen=True)
+class Saved:
+    """The checkpoint is committed, or this rank's part of it is on the disk."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class NotSaved:
+    """The earlier checkpoints are as they were. `is_fenced`: another generation writes to the folder now."""
+
+    reason: str
+    is_fenced: bool = False
+
+
+Answer = Union[Saved, NotSaved]
+ANSWERS: MessageKinds[Answer] = MessageKinds({"saved": Saved, "not_saved": NotSaved})

@@ -1,0 +1,15 @@
+"""The fields of a run as `status --json`, `ps --json` and docs/cli.md have them."""
+
+from __future__ import annotations
+
+STATE = {
+    *("run", "job", "engine", "state", "created", "started", "ended", "updated", "generation", "restarts"),
+    *("agent", "code", "reason", "failure", "workers", "problem", "straggler", "tasks", "notes", "time"),
+    *("folders", "host", "version", "images"),
+}
+TIME = {"total", "start", "rendezvous", "step", "checkpoint", "lost", "waiting", "goodput"}
+TASK = {
+    *("name", "state", "pid", "code", "starts", "step", "total", "rate", "reported", "busy", "metrics"),
+    "eta",
+}
+FOLDERS = {"record", "program", "data", "checkpoints", "model", "logs"}

@@ -1,0 +1,34 @@
+"""This process as a task: without a launcher, or with the agent's end of its line in the test's hands."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from oarlock.training.task import channel
+
+
+@pytest.fixture
+def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment in which no launcher has said anything."""
+    for name in [name for name in os.environ if name.startswith("OARLOCK_") or name.endswith("_DIR")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def agent_line(no_launcher: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """The agent's end of this process's line, as after a launch."""
+    ours, theirs = socket.socketpair()
+    ours.settimeout(60)
+    monkeypatch.setenv("OARLOCK_FD", str(theirs.detach()))
+    unused: dict[str, Any] = {"_socket": None, "_sent": 0.0, "_kept": None, "_requests": set()}
+    for name, value in unused.items():
+        monkeypatch.setattr(channel, name, value)
+    with ours:
+        yield ours
+    if channel._socket is not None:
+        channel._socket.close()
