@@ -24,6 +24,7 @@ Inside Oarlock, where a caller never meets them:
 
     Exception
     ├── ChangedError            a file of a checkpoint is not what its manifest says
+    ├── DamagedError            a checkpoint cannot be read, or is not whole
     ├── Detached                the user detaches from a run with Ctrl-C
     ├── OvertakenError          an upload is no longer useful: the run ends and there is a newer checkpoint
     ├── UnreachableError        the leading agent, or the machine with a checkpoint, does not answer
