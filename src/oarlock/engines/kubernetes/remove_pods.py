@@ -1,4 +1,4 @@
-"""Taking pods away from a run on purpose, as a user or a drain would (`oarlock chaos`)."""
+"""Remove pods of a run on purpose, as a user or a drain would (`oarlock chaos`)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from oarlock.engines.kubernetes.kubernetes_engine import api_of, told
 from oarlock.engines.kubernetes.lifecycle import identity
 from oarlock.records.runs import RunFolder
 
-_TOO_MANY = 429  # a disruption budget says no
+_TOO_MANY = 429  # a disruption budget forbids it
 
 
 def pods(run: RunFolder) -> list[str]:
-    """Those that train right now, by name."""
+    """The names of the pods that train now."""
     with told(), closing(api_of(run)) as api:
         found = api.all("Pod", identity.of(run).members)
     return sorted(str(pod["metadata"]["name"]) for pod in found if claim_pod.is_up(pod))
 
 
 def disturb(run: RunFolder, kind: str, pod: str) -> str | None:
-    """Delete it, or have it evicted. None, or why a disruption budget does not allow that now."""
+    """Delete or evict a pod; returns why a disruption budget forbids it, or None."""
     with told(), closing(api_of(run)) as api:
         if kind == "delete":
             api.delete("Pod", pod)
