@@ -1,8 +1,8 @@
 """A temporary pod that mounts a run's claims: for `pull` after the run has ended, for others at any time.
 
 It does as little harm as possible: read-only unless a verb writes, without a token, with a deadline of its
-own if no client deletes it. It has the run's label, so that `delete` finds it, but no role, because it is not a
-task. The leading Job owns it.
+own if no client deletes it. It has the run's label, so that `delete` finds it, but no role, because it is not
+a task. The leading Job owns it.
 """
 
 from __future__ import annotations
