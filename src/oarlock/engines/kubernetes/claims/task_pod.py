@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from oarlock.agent.protocol.pod_paths import SEAT_OFFSET
 from oarlock.agent.protocol.spec import Spec
 from oarlock.engines.kubernetes.api import names
 from oarlock.engines.kubernetes.api.client import Api
@@ -26,5 +27,5 @@ def pod_of(api: Api, run: Identity, spec: Spec, task: str) -> str:
 def _seat(pod: Object) -> int:
     container = next(one for one in pod["spec"]["containers"] if one["name"] == names.CONTAINER)
     variables = {one["name"]: one.get("value", "") for one in container.get("env") or []}
-    offset = int(variables.get("OARLOCK_SEAT_OFFSET") or 0)
+    offset = int(variables.get(SEAT_OFFSET) or 0)
     return offset + int(pod["metadata"]["labels"].get(INDEX, 0))

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
+from oarlock.agent.protocol.pod_paths import SEAT_OFFSET
 from oarlock.engines.kubernetes.api.names import INDEX, ROLE, RUN, SHM_VOLUME, Object
 from oarlock.quantities import Size
 
 JOB_OF = "batch.kubernetes.io/job-name"
-_OFFSET = "OARLOCK_SEAT_OFFSET"
 _OLDEST = "0001-01-01T00:00:00Z"
 
 
@@ -132,7 +132,7 @@ def claim_names(pod: Object) -> list[str]:
     return [one["persistentVolumeClaim"]["claimName"] for one in volumes if "persistentVolumeClaim" in one]
 
 
-def asked(pod: Object, resource: str) -> str:
+def requested(pod: Object, resource: str) -> str:
     """The amount that a pod requests; memory as in the job file, without /dev/shm."""
     resources = pod["spec"]["containers"][0].get("resources") or {}
     either = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
@@ -155,7 +155,7 @@ def without_shm(spec: Object, amount: str) -> str:
 
 def _offset(spec: Object) -> int:
     for variable in spec["containers"][0].get("env") or []:
-        if variable["name"] == _OFFSET:
+        if variable["name"] == SEAT_OFFSET:
             return int(variable.get("value") or 0)
     return 0
 

@@ -9,9 +9,9 @@ from oarlock.engines.kubernetes.api.names import Object
 from oarlock.engines.kubernetes.diagnose import claims
 from oarlock.engines.kubernetes.diagnose.evidence import (
     Evidence,
-    asked,
     claim_names,
     condition,
+    requested,
     role_of,
     task_of,
 )
@@ -86,7 +86,7 @@ def _reasons(message: str) -> tuple[str, list[_Reason]]:
 
 def _worded(pod: Object, text: str) -> str:
     if resource := _lacking(text):
-        amount = asked(pod, resource) or "enough"
+        amount = requested(pod, resource) or "enough"
         return f"lack {amount} {_UNITS.get(resource, resource)} free"
     if (taint := _taint(text)) is not None:
         return f"have the taint {taint}" if taint else "have a taint that it does not tolerate"
@@ -112,7 +112,7 @@ def _fix(pod: Object, text: str, is_busy: bool, evidence: Evidence) -> str | Non
             return None
         if taint.startswith("node.kubernetes.io/"):
             return "wait until the node is well again"
-        key = taint.partition("=")[0] or (_GPU if asked(pod, _GPU) else "...")
+        key = taint.partition("=")[0] or (_GPU if requested(pod, _GPU) else "...")
         return f"tolerate it: --set 'kubernetes.tolerations=[{{key: {key}, operator: Exists}}]'"
     if _is_selector(text):
         return "choose labels that nodes have, with kubernetes.node_selector or roles.*.node_selector"

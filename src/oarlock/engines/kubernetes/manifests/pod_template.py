@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from oarlock.agent.protocol.pod_paths import CODE, ROOT, SECRET, STORE, WORK
+from oarlock.agent.protocol.pod_paths import CODE, ROOT, SEAT_OFFSET, SECRET, STORE, WORK
 from oarlock.engines.kubernetes.api.names import CONTAINER, LEAD, ROLE, RUN, SHM_VOLUME, STORE_VOLUME, Object
 from oarlock.engines.kubernetes.manifests.groups import Group
 from oarlock.engines.kubernetes.manifests.payload import Parcel
@@ -111,7 +111,7 @@ def _variables(parcel: Parcel, group: Group, coordinator: str | None) -> list[Ob
     cores = max(1, round(group.part.cpu))
     plain = {
         "OARLOCK_SEAT_ROLE": group.role,
-        "OARLOCK_SEAT_OFFSET": str(group.offset),
+        SEAT_OFFSET: str(group.offset),
         "OARLOCK_CORES": str(cores),
         "PYTHONUNBUFFERED": "1",
         **({"OARLOCK_COORDINATOR": coordinator} if coordinator else {}),

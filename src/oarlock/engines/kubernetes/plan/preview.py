@@ -45,7 +45,7 @@ def describe(parcel: Parcel, folder: Path) -> dict[str, Any]:
     }
 
 
-def ask(api: Api, parcel: Parcel, told: dict[str, Any]) -> dict[str, Any]:
+def on_cluster(api: Api, parcel: Parcel, told: dict[str, Any]) -> dict[str, Any]:
     """The cluster's part, and `told` without objects that exist. Raises ApiError without an answer."""
     parcel, claims = replace(parcel, owner=api.user), told["claims"]
     answered = [_try_pod(api, parcel, group) for group in parcel.groups]
