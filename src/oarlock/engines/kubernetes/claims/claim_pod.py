@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from oarlock.engines.kubernetes.api import polling
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import CONTAINER, JOB, Identity, Object
@@ -24,12 +23,14 @@ from oarlock.engines.shared import specs
 from oarlock.errors import OarlockError
 from oarlock.job.model import Job
 from oarlock.records.runs import RunFolder
+from oarlock.system.polling import wait_for
 
 HELPER = "oarlock.dev/helper"  # a pod that is not a task: its purpose
 
 _DEADLINE = 3600  # seconds; a pull takes less
 _PATIENCE = 120.0
 _FAREWELL = 10.0
+_POLL = 0.2
 _ALIVE = "status.phase!=Succeeded,status.phase!=Failed"
 _SLEEP = (
     f"import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit()); time.sleep({_DEADLINE})"
@@ -200,12 +201,17 @@ def _user(api: Api, claims: set[str], labels: str = "") -> Object | None:
 
 
 def _wait(api: Api, name: str) -> None:
-    for is_last in polling.attempts(_PATIENCE):
+    def is_running() -> bool:
         pod = api.get("Pod", name)
-        if is_up(pod):
-            return
-        if is_last or pod["status"].get("phase") in ("Failed", "Succeeded"):
-            raise OarlockError(f"the pod that mounts its claim does not start: {why(pod)}")
+        if pod["status"].get("phase") in ("Failed", "Succeeded"):
+            raise TimeoutError
+        return is_up(pod)
+
+    try:
+        wait_for(is_running, "running pod", _PATIENCE, _POLL)
+    except TimeoutError:
+        reason = why(api.get("Pod", name))
+        raise OarlockError(f"the pod that mounts its claim does not start: {reason}") from None
 
 
 def delete(api: Api, kind: str, name: str) -> None:
@@ -213,12 +219,16 @@ def delete(api: Api, kind: str, name: str) -> None:
 
     After that its own deadline ends the pod.
     """
-    for _ in polling.attempts(_FAREWELL):
+
+    def is_deleted() -> bool:
         try:
             api.delete(kind, name, grace=0)
-            break
         except ApiError:
-            continue
+            return False
+        return True
+
+    with suppress(TimeoutError):
+        wait_for(is_deleted, f"answer to the deletion of {name}", _FAREWELL, _POLL)
 
 
 def is_up(pod: Object) -> bool:

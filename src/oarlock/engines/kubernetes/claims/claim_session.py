@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from oarlock.engines.kubernetes import diagnose
-from oarlock.engines.kubernetes.api import polling
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import MANAGED, Identity, Object
@@ -20,6 +19,7 @@ from oarlock.engines.kubernetes.claims import claim_pod
 from oarlock.engines.kubernetes.claims.claim_pod import HELPER, Purpose
 from oarlock.errors import OarlockError
 from oarlock.records.runs import RunFolder
+from oarlock.system.polling import wait_for
 
 LEASE = 600.0  # seconds that the pod outlives its client
 # Ends at once on SIGTERM: a shell handles no signal while it waits for a child, unless it `wait`s.
@@ -27,6 +27,7 @@ IDLE = ("/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; 
 
 _AFTERWARDS = 5  # seconds for which a failed pod stays, to read the reason
 _PATIENCE = 120.0
+_POLL = 0.1
 _WHAT = "the pod beside its claim"
 _HOPELESS = ("ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError")
 
@@ -87,17 +88,24 @@ def _renew(api: Api, job: str, lease: float, over: threading.Event) -> None:
 
 
 def _wait(api: Api, job: str) -> str:
-    for is_last in polling.attempts(_PATIENCE):
-        found = api.all("Pod", f"batch.kubernetes.io/job-name={job}")
+    found: list[Object] = []
+
+    def running() -> str:
+        found[:] = api.all("Pod", f"batch.kubernetes.io/job-name={job}")
         for pod in found:
             if claim_pod.is_up(pod):
                 return str(pod["metadata"]["name"])
             if pod["status"].get("phase") in ("Failed", "Succeeded"):
                 raise OarlockError(f"{_WHAT} has ended: {_reason(api, pod)}")
-        if is_last or any(_is_hopeless(pod) for pod in found):
-            reason = _reason(api, found[0]) if found else "the cluster makes none"
-            raise OarlockError(f"{_WHAT} does not start: {reason}")
-    raise AssertionError("the last attempt returns or raises")
+        if any(_is_hopeless(pod) for pod in found):
+            raise TimeoutError
+        return ""
+
+    try:
+        return wait_for(running, "running pod", _PATIENCE, _POLL)
+    except TimeoutError:
+        reason = _reason(api, found[0]) if found else "the cluster creates none"
+        raise OarlockError(f"{_WHAT} does not start: {reason}") from None
 
 
 def _is_hopeless(pod: Object) -> bool:

@@ -17,7 +17,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-from oarlock.engines.kubernetes.api import pod_exec, polling
+from oarlock.engines.kubernetes.api import pod_exec
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.claims import claim_pod, tar_receiver, tar_sender
@@ -25,6 +25,7 @@ from oarlock.engines.kubernetes.lifecycle import identity
 from oarlock.engines.shared.pull_result import Pulled, check_room, is_taken, put_all
 from oarlock.errors import OarlockError
 from oarlock.records.runs import RunFolder
+from oarlock.system.polling import wait_for
 
 # What a user can ask for, and the local names of its folders.
 KINDS = {
@@ -139,7 +140,10 @@ def leader(api: Api, run: RunFolder) -> str | None:
 
 def has_ended(api: Api, run: RunFolder) -> bool:
     """Whether the leading pod ends within a moment."""
-    return polling.wait_until(lambda: leader(api, run) is None, _ENDING)
+    try:
+        return wait_for(lambda: leader(api, run) is None, "end of the leader", _ENDING, 0.2)
+    except TimeoutError:
+        return False
 
 
 def _receive(api: Api, pod: str, wanted: list[tuple[str, str]], place: Path, show: Show) -> Pulled:

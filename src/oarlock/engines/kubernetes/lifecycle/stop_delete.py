@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from oarlock.agent.protocol.spec import Spec
-from oarlock.engines.kubernetes.api import polling
 from oarlock.engines.kubernetes.api.client import Api, uid_of
 from oarlock.engines.kubernetes.api.names import (
     JOB,
@@ -28,9 +27,11 @@ from oarlock.engines.shared import specs
 from oarlock.errors import LaterRun, OarlockError
 from oarlock.job.cluster_names import QUEUE
 from oarlock.run.typed import LaterVersion
+from oarlock.system.polling import wait_for
 
 # The kinds of a run's objects, in the order of deletion: first those that create others.
 KINDS = ("Job", "Pod", "Service", "ConfigMap", "Secret", "NetworkPolicy")
+_POLL = 0.1
 _GOING = 60.0  # seconds for objects to be gone
 
 
@@ -120,8 +121,10 @@ def delete(api: Api, run: Identity, *, now: bool, patience: float) -> None:
         left[:] = remaining(api, run)
         return not left
 
-    if not polling.wait_until(is_gone, patience):
-        raise OarlockError(f"after {patience:g} s there is still {', '.join(left[:5])}")
+    try:
+        wait_for(is_gone, f"end of {run.name}", patience, _POLL)
+    except TimeoutError:
+        raise OarlockError(f"after {patience:g} s there is still {', '.join(left[:5])}") from None
 
 
 def remaining(api: Api, run: Identity) -> list[str]:
@@ -156,6 +159,8 @@ def delete_claims(api: Api, claims: Collection[Object], patience: float) -> None
         found = api.all("PersistentVolumeClaim", f"{MANAGED}=oarlock") if left else []
         return not any(one["metadata"]["uid"] in left for one in found)
 
-    if not polling.wait_until(is_gone, patience):
+    try:
+        wait_for(is_gone, "end of the claims", patience, _POLL)
+    except TimeoutError:
         names = ", ".join(claim["metadata"]["name"] for claim in claims)
-        raise OarlockError(f"after {patience:g} s there is still claim {names}")
+        raise OarlockError(f"after {patience:g} s there is still claim {names}") from None
