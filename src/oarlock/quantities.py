@@ -93,14 +93,14 @@ class Size:
 
 
 def _rounded_up(count: str, unit: int) -> int:
-    """A fraction of a byte counts as a byte, as Kubernetes has it; in integers, so that nothing is lost."""
+    """Count a fraction of a byte as a byte, as Kubernetes does; in integers, so that nothing is lost."""
     whole, _, fraction = count.partition(".")
     parts: int = 10 ** len(fraction)
     return -(-int(whole + fraction) * unit // parts)
 
 
 def _other_spelling(text: str) -> str:
-    """`4gb`, `4GB` and `4gi` are what people write when they mean 4G and 4Gi."""
+    """The spelling that was meant: people write `4gb`, `4GB` and `4gi` for 4G and 4Gi."""
     matched = re.fullmatch(r"([0-9.]+) *([a-zA-Z]+)", text)
     if matched is None:
         return ""
@@ -112,10 +112,10 @@ def _other_spelling(text: str) -> str:
 
 @dataclass(frozen=True)
 class Replicas:
-    """How many members a role has: a number, or `min..max` where the gang may shrink and grow."""
+    """The number of a role's members, or `min..max` if the gang may shrink and grow."""
 
     min: int
-    max: int = 0  # 0, as it is never written: the same as min
+    max: int = 0  # 0 stands for the same as min
 
     EXPECTED: ClassVar[str] = "a whole number or min..max, such as 4 or 2..8"
     PATTERN: ClassVar[str] = r" *([0-9]{1,9}) *(?:\.\. *([0-9]{1,9}) *)?"

@@ -57,7 +57,7 @@ def main() -> int:
     spec = Spec.from_json((CODE / "spec.json").read_text())
     spec = replace(spec, bind=os.environ.pop("OARLOCK_POD_IP"))
     role = os.environ.pop("OARLOCK_SEAT_ROLE")
-    index = int(os.environ.pop("OARLOCK_SEAT_OFFSET", "0")) + int(os.environ.get("JOB_COMPLETION_INDEX", "0"))
+    index = int(os.environ.pop(pod_paths.SEAT_OFFSET, "0")) + int(os.environ.get("JOB_COMPLETION_INDEX", "0"))
     address = os.environ.pop("OARLOCK_COORDINATOR", "")
     print(
         f"oarlock: {role}-{index} of run {spec.run}; lines with ::oarlock are for `oarlock attach`",

@@ -71,7 +71,7 @@ def _ask(parcel: Parcel, told: dict[str, Any]) -> tuple[dict[str, Any] | None, s
 
     settings = parcel.job.kubernetes
     try:
-        return preview.ask(Api(settings.context, settings.namespace), parcel, told), None
+        return preview.on_cluster(Api(settings.context, settings.namespace), parcel, told), None
     except OarlockError as problem:
         return None, str(problem)
 
