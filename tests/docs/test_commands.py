@@ -144,6 +144,15 @@ def _have_a_lasting_run(reader: Reader) -> None:
     reader.start("lasting")
 
 
+def _start_again(reader: Reader) -> None:
+    reader.do("oarlock delete mnist-abcd")
+    reader.start("mnist-abcd")
+
+
+def _nothing(reader: Reader) -> None:
+    pass
+
+
 # What has to be there before a command of a page.
 BEFORE: dict[tuple[str, str], Callable[[Reader], None]] = {
     ("README.md", "oarlock chaos --faults 5 --yes"): _have_a_lasting_run,
@@ -154,7 +163,7 @@ BEFORE: dict[tuple[str, str], Callable[[Reader], None]] = {
     (
         "docs/cli.md",
         "oarlock chaos mnist-abcd --faults 20 --every 30s --kinds kill,preempt --seed 7 --yes",
-    ): lambda reader: (reader.do("oarlock delete mnist-abcd"), reader.start("mnist-abcd"))[-1],
+    ): _start_again,
     ("docs/troubleshooting.md", "oarlock status"): lambda reader: reader.start("broken", program="1 / 0"),
     ("docs/troubleshooting.md", "oarlock logs --first-error"): lambda reader: reader.do(
         "oarlock attach || test $? = 1"
@@ -173,7 +182,7 @@ RUN_HERE = [page for page in PAGES if page not in ELSEWHERE and to_run(page)]
 def test_the_commands_of_a_page_work_in_its_order(page: str, home: Path, tmp_path: Path) -> None:
     reader = Reader(tmp_path)
     for command in to_run(page):
-        BEFORE.get((page, command.line), lambda reader: None)(reader)
+        BEFORE.get((page, command.line), _nothing)(reader)
         reader.do(command.line)
 
 
