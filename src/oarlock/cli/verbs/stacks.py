@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from oarlock import agent
 from oarlock.agent.protocol.pod_paths import AGENT
 from oarlock.cli.arguments.options import json_option, run_argument
 from oarlock.cli.session import find_run
@@ -29,7 +30,8 @@ _POLL = 0.02
 _THREAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$")
 _FRAME = re.compile(r'  (?:File ".*", line \S+ in .+|\.\.\.|<.+>|Garbage-collecting)$')
 # Frames of Oarlock's own below the program: the zygote, the runner, and the line that starts them.
-_AGENT = f"(?:{re.escape(str(Path(stack_dump.__file__).parent))}|{AGENT}/oarlock/agent)"
+_HERE = re.escape(str(Path(agent.__file__).parent.parent))
+_AGENT = f"(?:{_HERE}|{AGENT}/oarlock)/(?:agent|system)"
 _OURS = re.compile(rf'  File "(?:{_AGENT}/.*|<string>", line 1 in <module>$)')
 
 
