@@ -53,9 +53,10 @@ class Line:
         self.said = said
         self.on_lines = on_lines
         self.unread: list[bytes] = []
+        self.is_handed_over = False
 
     def handed_over(self) -> None:
-        pass
+        self.is_handed_over = True
 
     def send(self, text: str) -> None:
         self.said.append(f"{self.name}<{text}")
@@ -128,6 +129,7 @@ class HostedTasks:
         self.events: list[Event] = []
         self.statuses = 0
         self.kills = 0
+        self.ports = 20000
         self.lines: dict[str, Line] = {}
         self.zygote = Zygote(self.said)
         seat = Seat("machine-0", slots or {"worker": 2})
@@ -143,7 +145,9 @@ class HostedTasks:
         self.statuses += 1
 
     def free_ports(self, count: int) -> list[int]:
-        return list(range(20000, 20000 + count))
+        """Others each time: a generation must not get those of the one before."""
+        self.ports += count
+        return list(range(self.ports - count, self.ports))
 
     def oom_kills(self) -> int:
         return self.kills

@@ -570,6 +570,14 @@ def test_the_only_machine_makes_room_for_as_many_tasks_as_are_wanted() -> None:
     assert one_of_two.host.status().slots == {"worker": 2}
 
 
+def test_each_generation_has_ports_of_its_own_and_its_tasks_have_their_ends() -> None:
+    host = HostedTasks().into("ready")
+    before = host.host.status().ports
+    host.obey(wish_to_run())
+    assert not set(before) & set(host.host.status().ports)
+    assert all(line.is_handed_over for line in host.lines.values())
+
+
 # Ends
 
 

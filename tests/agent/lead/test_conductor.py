@@ -452,6 +452,7 @@ def test_the_same_failure_twice_ends_the_run() -> None:
 )
 def test_an_end_says_why(message: str, verdict: tuple[str, int, str]) -> None:
     run = Conducted().into("gathering")
+    assert not run.machine.roster.informed
     MESSAGES[message](run)
     end = fields(run, "end")
     assert (end["state"], end["code"], end["reason"]) == verdict
@@ -646,7 +647,8 @@ def test_an_agent_whose_place_another_has_taken_is_not_heard() -> None:
     before = run.agents["machine-1"]
     run.join("machine-1", uid="other")
     run.sent.clear()
-    run.conductor.hear(before, before.status or pytest.fail("it had one"))
+    assert before.status is not None
+    run.conductor.hear(before, replace(before.status, leaving=True))
     run.conductor.hear_event(before, {"kind": "note", "t": 1.0, "text": "still here"})
     run.conductor.leave(before, "closed", for_good=True)
     assert run.summary() == "clearing |  | "
@@ -664,3 +666,90 @@ def test_the_first_verdict_counts() -> None:
     run = Conducted().into("over")
     run.machine.end(Verdict("failed", 1, "again"))
     assert run.summary() == "over |  | "
+
+
+# What must not outlive a phase, and what must
+
+
+@pytest.mark.parametrize("message", ["a trainer fails", "the leader task ends with 0", "the user stops"])
+@pytest.mark.parametrize("phase", ["running with gates", "halting to stop"])
+def test_no_deadline_of_a_phase_is_left_in_the_next(phase: str, message: str) -> None:
+    run = Conducted().into("running with gates")
+    run.event("machine-1", "report", task="worker-1", step=3)
+    if phase == "halting to stop":
+        run.conductor.on_user_stop()
+        assert not run.loop.expects("stall")
+    MESSAGES[message](run)
+    assert not run.loop.expects("stall")
+    assert run.loop.expects("halt") == (run.phase == "halting")
+
+
+def test_trainers_that_wait_for_a_decision_are_released_when_their_generation_ends() -> None:
+    run = Conducted().into("running with gates")
+    run.gates["worker-0"] = Whereabouts(1, asks=1)
+    run.outcome("machine-0", "worker-0", None)
+    run.outcome("machine-1", "worker-1", 1)
+    assert run.sent == [
+        "0:where,1,1",
+        "1:where,1,1",
+        "0:carry-on,1,1",
+        "1:carry-on,1,1",
+        "0:clear,1",
+        "1:clear,1",
+    ]
+
+
+def test_the_grace_of_an_earlier_halt_is_not_that_of_a_later_stop() -> None:
+    run = Conducted().into("halting to reform")
+    run.loop.passes("halt")
+    run.tasks.clear()
+    run.gates.clear()
+    clear(run)
+    run.conductor.on_user_stop()
+    assert run.sent[-1] == "1:stop,2,grace=30"
+
+
+def test_a_gang_of_which_nothing_is_left_forms_again_at_once() -> None:
+    run = Conducted().into("running")
+    clear(run)
+    run.machine.reform("chaos: preempted")
+    assert run.summary() == "running | *:clear,1 *:run,2 | restart:3:True generation:2"
+
+
+def test_a_verdict_that_is_repeated_is_the_last() -> None:
+    run = Conducted()
+    run.machine.repeat_verdict(7)
+    assert (run.phase, run.machine.code) == ("over", 7)
+
+
+def test_what_is_told_while_clearing_may_name_the_culprit() -> None:
+    run = Conducted().into("running")
+    run.outcome("machine-1", "worker-1", 134, signal=6)
+    run.outcome("machine-0", "worker-0", 137, signal=9)
+    clear(run)
+    assert fields(run, "restart")["task"] == "worker-0"
+
+
+@pytest.mark.parametrize(("task", "phase"), [("worker-0", "stopping"), ("evaluator-0", "halting")])
+def test_a_trainer_that_restarted_alone_has_no_gate_until_it_says_so(task: str, phase: str) -> None:
+    run = served()
+    gates = {"chief-0": Whereabouts(1), "worker-0": Whereabouts(1)}
+    run.status("machine-0", gates=gates)
+    gates.pop(task, None)
+    run.status("machine-0", tasks=(Outcome(task, code=137, signal=9, failed_at=1.0),), gates=gates)
+    run.conductor.on_user_stop()
+    assert run.phase == phase
+
+
+def test_an_agent_that_reconnects_in_time_is_not_lost() -> None:
+    run = Conducted().into("running")
+    run.conductor.leave(run.agents["machine-1"], "closed")
+    assert run.loop.expects("loss of machine-1")
+    run.join("machine-1")
+    assert not run.loop.expects("loss of machine-1")
+
+
+def test_no_agent_is_waited_for_once_the_run_is_over() -> None:
+    run = Conducted().into("over")
+    run.conductor.leave(run.agents["machine-1"], "closed")
+    assert not run.loop.expects("loss of machine-1")
