@@ -46,7 +46,6 @@ TOO_LONG = {
     "job/kubernetes_section.py",
     "job/model.py",
     "job/parsing/kinds.py",
-    "training/keras/correction.py",
 }
 
 
