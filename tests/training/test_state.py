@@ -203,7 +203,7 @@ def test_when_it_saves_and_what_stays(run: Runs, options: str, saved: list[int])
     ("options", "said"),
     [
         ("save=0", "ValueError: save=0: expected a number of steps"),
-        ('save="epoch"', 'ValueError: save="epoch" needs to know how long one is: pass batches=, too'),
+        ('save="epoch"', 'ValueError: save="epoch" needs the length of an epoch: pass batches=, too'),
         ("keep=0", "ValueError: keep=0: at least one checkpoint must be kept"),
     ],
 )

@@ -1,7 +1,7 @@
-"""Messages between agent and zygote: a head, then JSON; file descriptors ride on the head.
+"""Messages between processes of one machine: a head, then JSON; file descriptors travel with the head.
 
 `send` and `receive` wait for the other side. A `Line` never does: two sides that both wait for room to send
-would do so forever, as a gang of 128 did.
+would do so forever, as happened in a gang of 128.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from contextlib import suppress
 from typing import Any
 
 _HEAD = struct.Struct("!IH")  # the length of the JSON, how many descriptors come with it
-_MOST = 8  # descriptors of one message
+_MOST = 8  # descriptors with one message
 _PIECE = 1 << 16
-_CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # not everywhere
+_CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # not on every system
 
 Message = dict[str, Any]
 
 
 def send(sock: socket.socket, message: Message, fds: tuple[int, ...] = ()) -> None:
+    """Send a message and copies of descriptors, and wait until the socket has taken all of it."""
     data = _encode(message, fds)
     sent = _send_some(sock, data, fds)
     sock.sendall(data[sent:])
@@ -49,26 +50,27 @@ def receive(sock: socket.socket) -> tuple[Message | None, list[int]]:
 
 
 class Line:
-    """One end of a socket that is watched for reading, and for writing while it `is_behind`."""
+    """One end of a socket that a loop watches for reading, and for writing while it `is_behind`."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         sock.setblocking(False)
         self._in = bytearray()
-        self._fds: deque[int] = deque()  # that have come, in the order of their messages
+        self._fds: deque[int] = deque()  # received, in the order of their messages
         self._out: deque[tuple[bytes, tuple[int, ...]]] = deque()
 
     @property
     def is_behind(self) -> bool:
+        """Whether messages wait for room in the socket."""
         return bool(self._out)
 
     def send(self, message: Message, fds: tuple[int, ...] = ()) -> None:
-        """Now or as soon as there is room. The descriptors stay the caller's, to close at once."""
+        """Send now, or as soon as there is room. The descriptors stay the caller's, to close at once."""
         self._out.append((_encode(message, fds), tuple(os.dup(fd) for fd in fds)))
         self.flush()
 
     def flush(self) -> None:
-        """What there is room for. Where the other side is gone, the reading side notices it."""
+        """Send what there is room for. If the other side is gone, `fill` notices it."""
         while self._out:
             data, fds = self._out[0]
             try:
@@ -83,7 +85,7 @@ class Line:
                 self._out.appendleft((data[sent:], ()))
 
     def fill(self) -> bool:
-        """Take what has come; False once the other side is gone. `take` gives the messages."""
+        """Read what has come, for `take`. False once the other side is gone."""
         try:
             piece, fds = _receive_some(self.sock, _PIECE)
         except BlockingIOError:
@@ -95,7 +97,7 @@ class Line:
         return bool(piece)
 
     def take(self) -> tuple[Message, tuple[int, ...]] | None:
-        """The next message that is complete, and its descriptors."""
+        """The next complete message and its descriptors; None if there is none."""
         if len(self._in) < _HEAD.size:
             return None
         length, count = _HEAD.unpack_from(self._in)
@@ -107,7 +109,7 @@ class Line:
         return message, tuple(self._fds.popleft() for _ in range(count))
 
     def close(self) -> None:
-        """With all descriptors under way: in a fork they are other tasks'."""
+        """Close the socket and all descriptors under way: in a fork they are other tasks'."""
         _close(self._fds)
         for _, fds in self._out:
             _close(fds)
@@ -127,7 +129,7 @@ def _send_some(sock: socket.socket, data: bytes, fds: tuple[int, ...]) -> int:
 
 
 def _receive_some(sock: socket.socket, most: int) -> tuple[bytes, list[int]]:
-    """The kernel ends a piece behind the first one that carries descriptors, so there is room for them."""
+    """The kernel ends a piece after the first message that carries descriptors, so there is room for them."""
     data, rights, _, _ = sock.recvmsg(most, socket.CMSG_SPACE(_MOST * struct.calcsize("i")), _CLOEXEC)
     fds = array.array("i")
     for level, kind, held in rights:

@@ -1,8 +1,8 @@
 """Free ports for a generation's tasks.
 
-Taken below the range that the kernel gives to outgoing connections: a port from inside it may
-be somebody's by the time the task listens. A fresh choice per generation also steps around
-ports of the last one that are still in TIME_WAIT.
+They are below the range that the kernel uses for outgoing connections: a port inside it may be in use by the
+time the task listens. A new choice per generation also avoids ports of the last one that are still in
+TIME_WAIT.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ _RANGE = range(15000, 32000)
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """That many free ports, in random order. Raises OSError where there are not enough."""
     found: list[int] = []
-    chance = random.Random()  # one by one: to shuffle them all took up to 0.3 s
+    chance = random.Random()  # one by one: shuffling all of them took up to 0.3 s
     tried: set[int] = set()
     while len(tried) < len(_RANGE):
         if len(found) == count:
@@ -24,7 +25,7 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
         if port not in tried and _is_free(host, port):
             found.append(port)
         tried.add(port)
-    raise OSError(f"no {count} free ports between {_RANGE.start} and {_RANGE.stop} on {host}")
+    raise OSError(f"there are no {count} free ports between {_RANGE.start} and {_RANGE.stop} on {host}")
 
 
 def _is_free(host: str, port: int) -> bool:

@@ -1,4 +1,4 @@
-"""Which machine this is: records may lie on a file system that several machines share."""
+"""Which machine this is: records may be on a file system that several machines share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import socket
 from pathlib import Path
 
-# Where a lock may be each machine's own. On any other a lock that is free means that nobody has the run.
+# On these a lock may be each machine's own. On any other a free lock means that no process has the run.
 _SHARED = (
     "nfs",
     "nfs4",
@@ -23,17 +23,17 @@ _SHARED = (
     "glusterfs",
 )
 
-_LOCAL = ("fuse.fuse-overlayfs",)  # of containers without root
+_LOCAL = ("fuse.fuse-overlayfs",)  # in containers without root
 
 
 def name() -> str:
-    """OARLOCK_HOST for a container that gets another name at each start."""
+    """The name of this machine. OARLOCK_HOST is for containers that get another name at each start."""
     return os.environ.get("OARLOCK_HOST") or socket.gethostname()
 
 
 @functools.cache
 def is_shared(folder: Path) -> bool:
-    """Whether it is on a network file system."""
+    """Whether a folder is on a network file system."""
     try:
         mounts = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
         device = folder.stat().st_dev
@@ -45,9 +45,9 @@ def is_shared(folder: Path) -> bool:
 
 
 def is_agent(pid: int, folder: Path) -> bool:
-    """Whether that process is the agent of the run whose record is there: its number may be anybody's."""
+    """Whether that process is the agent of the run whose record is there: pids are reused."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
-        return not Path("/proc/self").exists()  # no Linux: nothing to look at
+        return not Path("/proc/self").exists()  # not Linux: there is nothing to read
     return any("oarlock.agent" in word for word in words) and str(folder) in words

@@ -1,4 +1,4 @@
-"""Whether the kernel killed somebody here for memory. A process that gets SIGKILL cannot say by whom."""
+"""How many processes the kernel killed for memory. A process that gets SIGKILL cannot say who sent it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _ROOT = Path("/sys/fs/cgroup")
 
 
 def kills() -> int:
-    """How many processes of this control group it has killed so far; 0 where nobody counts."""
+    """The number of processes of this control group killed so far; 0 where the kernel does not count."""
     for path in (_own() / "memory.events", _ROOT / "memory" / "memory.oom_control"):
         found = re.search(r"^oom_kill (\d+)$", _read(path), re.MULTILINE)
         if found:
@@ -18,7 +18,7 @@ def kills() -> int:
 
 
 def _own() -> Path:
-    """Our group, of version 2: the root where there is a namespace for it, as in most containers."""
+    """This process's group, of version 2; in most containers a namespace makes it the root."""
     found = re.search(r"^0::/(.*)$", _read(Path("/proc/self/cgroup")), re.MULTILINE)
     own = _ROOT / found[1] if found else _ROOT
     return own if own.exists() else _ROOT

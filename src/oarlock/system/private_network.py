@@ -1,7 +1,7 @@
 """`network: private`: a network namespace for the tasks of one run, with nothing in it but loopback.
 
-Nobody outside reaches what they listen on, other users of the machine included, and they reach nobody. The
-agent stays outside: its tasks are on inherited sockets. Linux only, and where the machine allows it.
+No other process reaches what the tasks listen on, and they reach no other. The agent stays outside: its
+connections to the tasks are inherited sockets. Linux only, and only where the machine allows it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _PATIENCE = 30.0
 
 
 def enter() -> None:
-    """Move this process into a new one. It must have one thread: call it before any import.
+    """Move this process, which must have one thread, into a new network: call it before any import.
 
-    Root needs no more. Others do it as the owner of a user namespace in which they are still themselves, so
-    that files, devices and signals are as before.
+    Root needs nothing else. Other users first enter a user namespace in which they keep their own id, so that
+    files, devices and signals work as before.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     uid, gid = os.geteuid(), os.getegid()
@@ -44,7 +44,7 @@ def enter() -> None:
 
 
 def refusal() -> str | None:
-    """Why this machine does not allow it, or None. Tried in a process of its own."""
+    """Why this machine does not allow it; None if it does. Tried in a process of its own."""
     if sys.platform != "linux":
         return "only Linux has network namespaces"
     try:
@@ -58,11 +58,11 @@ def refusal() -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired) as problem:
         return str(problem)
-    return None if done.returncode == 0 else (done.stderr.strip() or "it was tried and failed")
+    return None if done.returncode == 0 else (done.stderr.strip() or "an attempt failed")
 
 
 def main() -> str | None:
-    """Try it. What is wrong goes to stderr by way of `sys.exit`."""
+    """Try it. The error, which `sys.exit` prints to stderr."""
     try:
         enter()
     except OSError as problem:

@@ -1,4 +1,4 @@
-"""What Linux offers to make sure that no process is left behind, and falls back quietly elsewhere."""
+"""Leave no process behind: what Linux offers for that, with quiet fallbacks on other systems."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ BARE_PATH = "import sys; sys.path[:] = [place for place in sys.path if place]"
 
 
 def entry(module: str) -> str:
-    """`python -c` of this: run main() of a module of ours, installed, in a checkout or in a zip.
+    """Code for `python -c` that runs main() of a module of Oarlock: installed, in a checkout or in a zip.
 
-    The current folder is not looked at: it is often the program's, and its `secrets.py` is not ours.
+    The current folder is not searched: it is often the program's, whose `secrets.py` must not be imported.
     """
     root = str(Path(__file__).parents[2])
     return f"{BARE_PATH}; sys.path.append({root!r}); from {module} import main; sys.exit(main())"
 
 
 def raise_limits() -> None:
-    """A thousand agents are a thousand descriptors; the usual soft limit is 1,024."""
+    """Raise the limit of open files: a thousand agents need as many; the usual soft limit is 1,024."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 65536 if most == resource.RLIM_INFINITY else min(65536, most)
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
@@ -44,8 +44,8 @@ def adopt_orphans() -> None:
 
 
 def descendants(root: int, spare: Container[int] = ()) -> list[int]:
-    """Everybody below `root`, parents first. Zombies count: they are there until reaped. `spare` and who is
-    below them do not."""
+    """All processes below `root`, parents first, but not `spare` and those below them. Zombies count: they
+    exist until they are reaped."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -61,7 +61,7 @@ def descendants(root: int, spare: Container[int] = ()) -> list[int]:
 
 
 def ended_children() -> set[int]:
-    """Of this process: those that nobody has waited for."""
+    """Children of this process that have ended and were not waited for."""
     found, me = set(), str(os.getpid()).encode()
     for entry in Path("/proc").glob("[0-9]*"):
         fields = _stat(entry)
@@ -95,7 +95,7 @@ def send(pid: int, sig: int) -> None:
 
 
 def send_group(pid: int, sig: int) -> None:
-    """To the task and its process group. Both: the group may not exist yet, right after a fork."""
+    """Signal a task and its process group: right after a fork the group may not exist yet."""
     send(pid, sig)
     try:
         os.killpg(pid, sig)
@@ -104,15 +104,15 @@ def send_group(pid: int, sig: int) -> None:
 
 
 def why_no_fork(number: int) -> str:
-    """In words, with the limits that there are."""
-    told = os.strerror(number)
+    """Why the system refused a process, in words, with the limits that apply."""
+    reason = os.strerror(number)
     if number != errno.EAGAIN:
-        return told
+        return reason
     most = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     user = f"this user may have {most} (ulimit -u)" if most != resource.RLIM_INFINITY else ""
     group = _pids_limit()
     limits = [user, f"this control group {group} (pids.max)" if group else ""]
-    return f"{told}: too many processes and threads; {', '.join(filter(None, limits)) or 'no limit is set'}"
+    return f"{reason}: too many processes and threads; {', '.join(filter(None, limits)) or 'no limit is set'}"
 
 
 def _pids_limit() -> str | None:
@@ -125,17 +125,18 @@ def _pids_limit() -> str | None:
 
 
 def exit_code(status: int) -> int:
-    """A shell's view of a wait status: its own code, or 128+n for signal n."""
+    """A wait status as a shell shows it: the process's own code, or 128+n for signal n."""
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
 def shell_code(returncode: int) -> int:
-    """The same for subprocess' way of telling: negative is a signal."""
+    """The same for a return code of `subprocess`, in which a signal is negative."""
     return 128 - returncode if returncode < 0 else returncode
 
 
 def is_dying(pid: int) -> bool:
-    """Killed, but not yet dead: its peers know (its sockets close first), a large one takes milliseconds."""
+    """Whether it is killed but not dead yet: its sockets close first, and a large process takes
+    milliseconds."""
     fields = _stat(Path(f"/proc/{pid}"))
     return fields is not None and bool(int(fields[6]) & _PF_EXITING)
 
@@ -151,7 +152,7 @@ def _stat(entry: Path) -> list[bytes] | None:
         stat = (entry / "stat").read_bytes()
     except OSError:
         return None
-    # The name is in brackets and may hold anything, brackets too: read from behind it.
+    # The name is in parentheses and may contain anything, parentheses too: read what follows the last one.
     return stat[stat.rindex(b")") + 2 :].split()
 
 
@@ -159,4 +160,4 @@ def _prctl(option: int, value: int) -> None:
     try:
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
     except (AttributeError, OSError):
-        pass  # not Linux: the agent still ends its tasks in the ordinary way
+        pass  # not Linux: the agent still ends its tasks by signals

@@ -1,8 +1,8 @@
-"""Python stacks of a task that does not move, also when it is blocked in C.
+"""Python stacks of a task that hangs, even when it is blocked in C.
 
-`faulthandler` on a real-time signal writes them from inside the signal handler itself, so no
-Python code has to run (an ordinary handler shows nothing while a thread sits in a C call). A
-task that was stopped from outside (SIGSTOP, a debugger) cannot answer, and is told apart.
+`faulthandler` on a real-time signal writes them from the signal handler itself, so no Python code has to run
+(an ordinary handler shows nothing while a thread is in a C call). A task that was stopped from outside
+(SIGSTOP, a debugger) cannot answer, which is recognized.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-SIGNAL = getattr(signal, "SIGRTMAX", 64) - 6  # one that no framework and hardly a program uses
+SIGNAL = getattr(signal, "SIGRTMAX", 64) - 6  # one that no framework and hardly any program uses
 
 SHOWS = "shows its stacks:"
 SHOWN = "has shown its stacks"
@@ -22,35 +22,37 @@ NO_PYTHON = "has no Python to show stacks of"
 
 
 def register() -> None:
-    """In the task: be ready to be asked."""
+    """In the task: show all stacks when SIGNAL comes."""
     if hasattr(faulthandler, "register"):
         faulthandler.register(SIGNAL, all_threads=True, chain=False)
 
 
 @dataclass(frozen=True)
 class Question:
-    """What a task was asked, and whether it has written all of its answer."""
+    """A request for stacks, and whether the task has written all of its answer."""
 
     pid: int
-    said: str  # what can be expected
-    deaf: frozenset[str] = frozenset()  # threads that did not take the signal anyway
+    said: str  # what to expect: SHOWS, STOPPED or NO_PYTHON
+    blocked: frozenset[str] = frozenset()  # threads that blocked the signal before
 
     @property
     def is_open(self) -> bool:
-        """faulthandler writes no end. But a handler runs with its own signal blocked: while the signal waits,
-        or a thread blocks it that did not before, the answer is still to come or being written."""
+        """Whether the answer is still to come. faulthandler marks no end, but a handler runs with its own
+        signal blocked: so while the signal is pending, or a thread blocks it that did not before, it is not
+        done."""
         return self.said == SHOWS and (
-            _is_in("ShdPnd", _status(self.pid)) or not _deaf(self.pid) <= self.deaf
+            _is_in("ShdPnd", _status(self.pid)) or not _blocking(self.pid) <= self.blocked
         )
 
 
 def ask(pid: int) -> Question:
+    """Ask a task to write its stacks to its output."""
     status = _status(pid)
     if status.get("State", "").startswith(("T", "t")):
         return Question(pid, STOPPED)
     if not _is_in("SigCgt", status):
         return Question(pid, NO_PYTHON)  # the signal would kill it
-    question = Question(pid, SHOWS, _deaf(pid))
+    question = Question(pid, SHOWS, _blocking(pid))
     try:
         os.kill(pid, SIGNAL)
     except ProcessLookupError:
@@ -58,7 +60,7 @@ def ask(pid: int) -> Question:
     return question
 
 
-def _deaf(pid: int) -> frozenset[str]:
+def _blocking(pid: int) -> frozenset[str]:
     try:
         threads = [thread.name for thread in Path(f"/proc/{pid}/task").iterdir()]
     except OSError:

@@ -1,8 +1,8 @@
-"""A thread that writes for the agent, so that a disk that hangs or a pipe that nobody reads stops no loop.
+"""A thread that writes for the agent, so that neither a hanging disk nor an unread pipe stops its loop.
 
-What is put first is done first. As long as the writing proceeds, whoever puts too much waits for room, as
-it would for a slow disk. Once nothing has moved for a moment, what may be lost is refused instead, and no
-one waits any more until everything is written.
+Jobs are done in the order in which they are put. While the writing proceeds, a caller that puts too much
+waits for room, as it would for a slow disk. Once nothing has moved for a while, what may be lost is refused
+instead, and no caller waits any more until everything is written.
 """
 
 from __future__ import annotations
@@ -14,23 +14,25 @@ from collections import deque
 from collections.abc import Callable
 
 _MOST = 16 << 20  # bytes that may wait
-_MOMENT = 0.1  # seconds for an event to be written
+_MOMENT = 0.1  # seconds for which a caller waits for an event to be written
 _FAREWELL = 15.0  # seconds at the end of the process
 
 
 class Outlet:
+    """`patience`: seconds for which a caller waits for room."""
+
     def __init__(self, patience: float, most: int = _MOST) -> None:
         self.patience = patience
         self.most = most
         self.is_stalled = False  # there was no room for too long
         self._jobs: deque[tuple[Callable[[], None], int]] = deque()
         self._size = 0
-        self._is_late = False  # an event was not written in a moment
+        self._is_late = False  # an event was not written within _MOMENT
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
     def put(self, job: Callable[[], None], size: int = 0, *, must: bool = True) -> bool:
-        """Have it done, which must not raise. False where it may be lost, and there is no room for it."""
+        """Have a job done, which must not raise. False if there is no room and the job is not a `must`."""
         with self._changed:
             if not must and not self._has_room(size):
                 patience = 0.0 if self.is_stalled else self.patience
@@ -47,12 +49,12 @@ class Outlet:
         return True
 
     def settle(self) -> None:
-        """Wait a moment for all of it to be written, but not again and again while it is not."""
+        """Wait briefly until everything is written, but not again and again while it hangs."""
         if not self._is_late:
             self._is_late = not self.flush(_MOMENT)
 
     def flush(self, seconds: float) -> bool:
-        """Whether everything is written, after that time at most."""
+        """Wait at most that long. Whether everything is written."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._jobs, seconds)
 
@@ -60,7 +62,7 @@ class Outlet:
         return not self._jobs or self._size + size <= self.most
 
     def _work(self) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are for the loop
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # signals are for the loop
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: bool(self._jobs))

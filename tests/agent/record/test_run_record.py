@@ -58,9 +58,9 @@ def test_an_endless_line_is_cut_and_says_so(record: Record, tmp_path: Path, chun
     feed(record, *(line[start : start + chunk] for start in range(0, len(line), chunk)), b"\nshort\n")
     *pieces, short = texts(tmp_path)
     assert short == b"short"
-    assert all(piece.endswith(b" [line goes on]") for piece in pieces[:-1])
-    assert b"".join(piece.removesuffix(b" [line goes on]") for piece in pieces) == line
-    assert max(map(len, pieces)) <= LINE_LIMIT + len(b" [line goes on]")
+    assert all(piece.endswith(b" [line continues]") for piece in pieces[:-1])
+    assert b"".join(piece.removesuffix(b" [line continues]") for piece in pieces) == line
+    assert max(map(len, pieces)) <= LINE_LIMIT + len(b" [line continues]")
 
 
 def test_every_line_has_its_time(record: Record, tmp_path: Path) -> None:

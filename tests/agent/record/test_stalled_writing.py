@@ -52,8 +52,8 @@ def test_output_that_nobody_reads_is_dropped_and_counted(tmp_path: Path) -> None
     os.close(there)
     lines = b"".join(read).split(b"\n")
     came = sum(line == b"worker-0/1 | " + LINE[:-1] for line in lines)
-    dropped = [note for note in record.state.notes if "standard output took none" in note]
-    assert dropped == [f"{500 * 300 - came} lines were dropped: standard output took none for a while"]
+    dropped = [note for note in record.state.notes if "standard output accepted none" in note]
+    assert dropped == [f"{500 * 300 - came} lines were dropped: standard output accepted none for a while"]
     assert 0 < came < 500 * 300
     assert sum(line.startswith(b"::oarlock") for line in lines) == 4, "no event is dropped"
     assert (tmp_path / "logs" / "1" / "worker-0.log").read_bytes().count(b"\n") == 500 * 300, (
@@ -83,8 +83,11 @@ def test_a_log_that_moves_again_says_what_is_missing_in_its_place(tmp_path: Path
     assert (after, empty) == (b"the next line", b"")
     assert set(lines) == {LINE[:-1]}
     gone = 500 * 300 - len(lines)
-    assert missing == b"oarlock: %d lines are missing here: the disk took none" % gone
-    assert record.state.notes == ["an event", f"{gone} lines were dropped: the disk took none for a while"]
+    assert missing == b"oarlock: %d lines are missing here: the disk accepted none" % gone
+    assert record.state.notes == [
+        "an event",
+        f"{gone} lines were dropped: the disk accepted none for a while",
+    ]
     assert "an event" in (tmp_path / "events.jsonl").read_text()
 
 
@@ -125,7 +128,7 @@ def test_a_run_goes_on_while_its_disk_hangs(home: Path, tmp_path: Path) -> None:
     final = gang.run.state()
     assert (final.state, final.restarts, final.generation) == ("succeeded", 0, 1)
     assert [task.step for task in final.tasks.values()] == [501, 501]
-    assert any("lines were dropped: the disk took none" in note for note in final.notes)
+    assert any("lines were dropped: the disk accepted none" in note for note in final.notes)
     assert b"lines are missing here" in b"".join(read)
 
 

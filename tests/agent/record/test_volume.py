@@ -55,6 +55,6 @@ print("no end of line", end="")
     lines = (gang.run.path / "logs" / "1" / "worker-0.log").read_bytes().split(b"\n")
     texts = [line.partition(b" ")[2] for line in lines]
     assert texts[:2] == [b"bar\r50%\r100%", b"\xff\xfe not text"]
-    long = b"".join(text.removesuffix(b" [line goes on]") for text in texts[2:-2])
+    long = b"".join(text.removesuffix(b" [line continues]") for text in texts[2:-2])
     assert long == b"x" * 10_000_000
     assert texts[-2] == b"no end of linefrom an exit handler"

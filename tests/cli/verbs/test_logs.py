@@ -162,7 +162,7 @@ def test_only_the_newest_output_is_kept_and_what_is_gone_is_said(
 ) -> None:
     write(tmp_path / "train.py", "for number in range(5000): print('line', number)")
     done = oarlock("run", "--name", "wordy", "--set", "limits.logs=64Ki", "train.py")
-    assert "worker-0 has written more than limits.logs: its oldest lines are dropped" in done.stdout
+    assert "worker-0 wrote more than limits.logs: its oldest lines are dropped" in done.stdout
     run = runs.find("wordy")
     assert sum(path.stat().st_size for path in (run.path / "logs").rglob("*.log")) <= 64 * 1024 + 4096
     shown = oarlock("logs", "wordy")

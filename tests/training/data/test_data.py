@@ -115,7 +115,7 @@ def test_rank_and_world_are_those_of_the_task(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_batch_that_cannot_be_shared_out_equally_is_refused() -> None:
     batches = Batches(1000, 128)
-    sentence = "a global batch of 128 cannot be shared out equally to 3 workers: take a multiple of 3"
+    sentence = "a global batch of 128 cannot be split evenly among 3 workers: use a multiple of 3"
     with pytest.raises(ValueError, match=sentence):
         batches.mine(0, rank=0, world=3)
     with pytest.raises(ValueError, match=sentence):
@@ -205,7 +205,7 @@ def test_a_maker_that_fails_is_tried_again_in_an_empty_folder(tmp_path: Path) ->
 
 def test_a_folder_with_other_files_is_never_touched(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(FileExistsError, match="holds files that were not made here"):
+    with pytest.raises(FileExistsError, match="has files that were not made here"):
         once(tmp_path, lambda folder: None)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -214,5 +214,5 @@ def test_waiting_for_another_maker_has_an_end(tmp_path: Path) -> None:
     def ask_again(folder: Path) -> None:
         once(folder, ask_again, wait=0.05)  # the lock is held by the caller
 
-    with pytest.raises(TimeoutError, match=r"waited 0.05 s for .*data to be made by another task"):
+    with pytest.raises(TimeoutError, match=r"waited 0.05 s for another task to make .*data"):
         once(tmp_path / "data", ask_again)

@@ -1,4 +1,5 @@
-"""`exec` into a run's leading pod: put one question to its agent, print the answer. Both are JSON."""
+"""Run by `exec` in a run's leading pod: send one question to its agent and print the answer. Both are
+JSON."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from oarlock.agent.protocol.spec import Spec
 
 
 def main() -> int:
+    """`ask QUESTION`."""
     spec = Spec.from_json((CODE / "spec.json").read_text())
     try:
         answer = control.ask(Path(spec.folder), json.loads(sys.argv[1]), Path(spec.token))

@@ -3,15 +3,16 @@
     /oarlock/code     what the client sent: agent.zip, program.tar.gz in parts, spec.json      (read-only)
     /oarlock/secret   the run's token
     /oarlock/work     this pod's own: the agent, the program, packages, HOME
-    /oarlock/store    the leader's claim (elsewhere only this pod's): data/, runs/<run>/
+    /oarlock/store    the leader's claim (in other pods a folder of the pod): data/, runs/<run>/
 
-It ends with 0 only when the run is over, so that its index is complete; when it has to leave before
-that, with 143, and Kubernetes starts another one in its place.
+The process exits with 0 only when the run is over, so that its index is complete. When it has to leave before
+that, it exits with 143, and Kubernetes starts another pod in its place.
 """
 
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import secrets
@@ -22,10 +23,10 @@ import sys
 import tarfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 from oarlock.agent.follower import Follower
 from oarlock.agent.leader import lead
@@ -54,6 +55,7 @@ _LAST_WORDS_LIMIT = 4000  # bytes; Kubernetes keeps 4,096
 
 
 def main() -> int:
+    """The exit code of the pod's container."""
     spec = Spec.from_json((CODE / "spec.json").read_text())
     spec = replace(spec, bind=os.environ.pop("OARLOCK_POD_IP"))
     role = os.environ.pop("OARLOCK_SEAT_ROLE")
@@ -79,7 +81,8 @@ def main() -> int:
 
 
 def _guarded(live: Callable[[], int]) -> int:
-    """An agent that fails says so last, and ends with an error: whoever takes this pod's place goes on."""
+    """Report an agent that fails, and exit with an error: the pod that replaces this one continues the
+    run."""
     try:
         return live()
     except Exception as error:
@@ -110,12 +113,12 @@ def _lead(spec: Spec, role: str, index: int) -> int:
         return _stand_aside(tenure)
     if not record.state.is_final:
         return code
-    _say_last(_verdict(record.state))
+    _write_last_words(_verdict(record.state))
     return 0
 
 
 def _stand_aside(tenure: Tenure) -> int:
-    """Another pod leads. If this one ended, its node would start it again; whoever replaced it ends it."""
+    """Wait for the end: another pod leads. If this process exited, its node would restart it."""
     print("oarlock: another pod leads this run now", flush=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(PREEMPTED))
     while not tenure.is_dismissed:
@@ -135,8 +138,8 @@ def _follow(spec: Spec, role: str, index: int, address: str) -> int:
 
 
 def _machine() -> str:
-    """This pod's own name, however often its container is started again: one that comes back with a lost node
-    is refused, and must not return as another one."""
+    """An id of this pod that outlives its container: a pod that comes back with a lost node is refused, and
+    must not return under another id."""
     mark = WORK / "machine"
     if not mark.exists():
         mark.write_text(secrets.token_hex(8))
@@ -144,8 +147,8 @@ def _machine() -> str:
 
 
 def _give_notice(spec: Spec, seat: Seat, leader: tuple[str, int], why: str) -> int:
-    """This pod cannot run anything: the leader is to hear it and to end the run. Who only ended with an error
-    would be started again, and fail again, for ever."""
+    """Tell the leading agent that this pod cannot run anything, so that it ends the run. A pod that only
+    exited with an error would be restarted, and fail again, forever."""
     _fail(why)
     loop = Loop()
     codes: list[int] = []
@@ -173,7 +176,7 @@ def _give_notice(spec: Spec, seat: Seat, leader: tuple[str, int], why: str) -> i
 
 
 def _claim_folder(spec: Spec) -> None:
-    """The claim outlives runs: what a deleted run of the same name has left there is put aside."""
+    """Move aside what a deleted run of the same name has left on the claim, which outlives runs."""
     folder = Path(spec.folder)
     mark = folder / "id"
     if folder.exists() and (not mark.exists() or mark.read_text() != spec.id):
@@ -186,7 +189,7 @@ def _claim_folder(spec: Spec) -> None:
 
 
 def _take_resumption(folder: Path, count: int) -> bool:
-    """Whether this is the first start since somebody went on with a run that had ended."""
+    """Whether this is the first start since a client resumed a run that had ended."""
     mark = folder / "resumed"
     if count <= (int(mark.read_text()) if mark.exists() else 0):
         return False
@@ -203,11 +206,11 @@ def _past(path: Path) -> list[events.Event]:
 
 
 def _unpack(spec: Spec) -> None:
-    """Afresh at every start: a program that changed its own folder finds it as it was sent."""
+    """Unpack at every start: a program that changed its own folder finds it as it was sent."""
     shutil.rmtree(spec.cwd, ignore_errors=True)
     Path(spec.cwd).mkdir(parents=True)
-    parts = sorted(CODE.glob("program.tar.gz.*"))
-    with tarfile.open(fileobj=cast("IO[bytes]", _Parts(parts)), mode="r|gz") as archive:
+    packed = b"".join(path.read_bytes() for path in sorted(CODE.glob("program.tar.gz.*")))
+    with tarfile.open(fileobj=io.BytesIO(packed), mode="r|gz") as archive:
         if hasattr(tarfile, "data_filter"):
             archive.extractall(spec.cwd, _judged(archive), filter="data")
         else:
@@ -215,52 +218,40 @@ def _unpack(spec: Spec) -> None:
 
 
 def _judged(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """Files, and links that stay inside. Not every Python 3.9 has tarfile's own filters."""
+    """The members, all checked: files, and links that stay inside. Not every Python 3.9 has tarfile's
+    filters."""
     links: set[str] = set()
     for member in archive:
         name = member.name
         is_link = member.issym() and not leads_out(name, member.linkname)
         is_plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse()
-        folders = (name[:at] for at, letter in enumerate(name) if letter == "/")
-        if not (is_link or is_plain) or not stays_inside(name) or any(one in links for one in folders):
-            raise OSError(errno.EINVAL, "it does not belong into a program's folder", name)
+        folders = (name[:at] for at, character in enumerate(name) if character == "/")
+        if not (is_link or is_plain) or not stays_inside(name) or any(folder in links for folder in folders):
+            raise OSError(errno.EINVAL, "it does not belong in a program's folder", name)
         links |= {name} if is_link else set()
         yield member
 
 
-class _Parts:
-    """Several files read as one."""
-
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self._data = b"".join(path.read_bytes() for path in paths)
-        self._at = 0
-
-    def read(self, size: int) -> bytes:
-        piece = self._data[self._at : self._at + size]
-        self._at += len(piece)
-        return piece
-
-
 def _make_home() -> None:
-    """A user that the image does not know has no home, and no name; some libraries ask for both."""
+    """Set HOME and USER: a user that the image does not know has neither, and some libraries need both."""
     home = WORK / "home"
     home.mkdir(parents=True, exist_ok=True)
     os.environ.update(HOME=str(home), USER="oarlock", LOGNAME="oarlock")
 
 
 def _verdict(state: RunState) -> str:
-    told: dict[str, Any] = {
+    verdict: dict[str, Any] = {
         "result": state.state,
         "code": state.code,
         "reason": state.reason,
         "ended": state.ended,
     }
     if state.failure is not None:
-        told["failure"] = {
+        verdict["failure"] = {
             key: value[:800] for key, value in vars(state.failure).items() if isinstance(value, str)
         }
-    text = json.dumps(told)
-    return text if len(text) <= _LAST_WORDS_LIMIT else json.dumps({**told, "reason": "", "failure": None})
+    text = json.dumps(verdict)
+    return text if len(text) <= _LAST_WORDS_LIMIT else json.dumps({**verdict, "reason": "", "failure": None})
 
 
 def _complain(text: str) -> None:
@@ -269,12 +260,12 @@ def _complain(text: str) -> None:
 
 def _fail(why: str) -> int:
     _complain(why)
-    _say_last(why)
+    _write_last_words(why)
     return 1
 
 
-def _say_last(text: str) -> None:
-    """Where `kubectl describe` and our clients find it, even if nobody read the log."""
+def _write_last_words(text: str) -> None:
+    """Write the termination message, where `kubectl describe` and clients find it without the log."""
     try:
         _LAST_WORDS.write_bytes(text.encode()[-_LAST_WORDS_LIMIT:])
     except OSError:

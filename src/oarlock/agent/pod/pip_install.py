@@ -1,8 +1,8 @@
-"""Installing what a job asks for with `pip:`, inside its pod, before anything is imported.
+"""Install the packages of `pip:` in the job, inside its pod, before anything is imported.
 
-Into an environment of the pod's own, ahead of the image's packages. pip sees those too: what fits is left as
-it is, so that `pip: [tqdm]` does not bring another NumPy with it; what does not is left alone and covered,
-for the image belongs to root and pip's `--prefix` would try to uninstall it.
+They go into an environment of the pod's own, ahead of the image's packages. pip sees those too: what fits is
+used as it is, so that `pip: [tqdm]` does not bring another NumPy with it; what does not fit is left alone and
+shadowed, because the image belongs to root and pip's `--prefix` would try to uninstall it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _TAIL = 5  # of pip's lines, in an error
 
 
 def install(spec: Spec, work: Path) -> str | None:
-    """None once all is there, or what went wrong, in pip's words. The job's `env` reaches pip: an index, a
-    proxy. A path among the packages starts at the program's folder."""
+    """Install. None, or what went wrong, in pip's words. pip gets the job's `env`: an index, a proxy. Paths
+    among the packages are relative to the program's folder."""
     if not spec.pip:
         return None
     import venv  # 15 ms that a pod without packages saves
@@ -44,13 +44,13 @@ def install(spec: Spec, work: Path) -> str | None:
     )
     print(done.stdout, end="", flush=True)
     if done.returncode:
-        return _told(spec.pip, done.stdout)
+        return _failure(spec.pip, done.stdout)
     _use(folder)
     return None
 
 
-def _told(requirements: list[str], output: str) -> str:
-    """pip's own reason on the first line, for those who show no more."""
+def _failure(requirements: list[str], output: str) -> str:
+    """What went wrong, with pip's own reason on the first line, because some views show no more."""
     said = [line for line in output.splitlines() if line.strip() and not line.startswith("WARNING")]
     why = next((line for line in reversed(said) if line.startswith("ERROR: ")), "").removeprefix("ERROR: ")
     what = f"pip could not install {' '.join(requirements)}"
@@ -58,12 +58,12 @@ def _told(requirements: list[str], output: str) -> str:
 
 
 def _of_the_image() -> list[str]:
-    """Where the image's packages are, pip among them: its Python may be of an environment itself."""
+    """The folders of the image's packages, pip among them: its Python may be in an environment itself."""
     return [place for place in sys.path if place.endswith(("site-packages", "dist-packages"))]
 
 
 def _use(folder: Path) -> None:
-    """For every process that this one starts."""
+    """Put the environment first for every process that this one starts."""
     base = {"base": str(folder), "platbase": str(folder)}
     places = {sysconfig.get_path(name, "posix_prefix", base) for name in ("purelib", "platlib")}
     _put_first("PYTHONPATH", sorted(places))

@@ -1,9 +1,9 @@
-"""Who leads, where the record can be reached by several: a word in its folder, which the youngest has.
+"""Which pod leads, where several can reach the record: a file in its folder names the youngest leader.
 
-A pod that Kubernetes has given up may live on where nobody sees it, with the volume still in its hands, and
-could form generations of its own for ever. It finds another's name here, and stops; a container that is
-started again inside such a pod finds it, too. One that is asked to leave may say until when it is still
-saving: who comes after it waits for that.
+A pod that Kubernetes has given up may live on unseen, with the volume still mounted, and could form
+generations of its own forever. It finds another leader's name in this file and stops; so does a container
+that is restarted inside such a pod. A leader that is asked to leave may write until when it is still saving:
+its successor waits for that.
 """
 
 from __future__ import annotations
@@ -11,59 +11,76 @@ from __future__ import annotations
 import json
 import secrets
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-LOOK = 1.0  # seconds between two looks at whether another leads
+from oarlock.run.typed import build
+from oarlock.system.atomic_file import write_whole
+
+LOOK = 1.0  # seconds between two checks whether another pod leads
 _POLL = 0.05
 
 
+@dataclass(frozen=True)
+class _Leader:
+    """The content of the file."""
+
+    uid: str
+    until: float = 0.0  # the time until which this leader may still be saving
+
+
 class Tenure:
-    """`folder` is everybody's; `own` is this pod's, and outlives its container."""
+    """This pod's leadership. `folder` is shared by all pods; `own` is this pod's, and outlives its
+    container."""
 
     def __init__(self, folder: Path, own: Path) -> None:
-        self._word = folder / "leader"
+        self._file = folder / "leader"
         self._own = own / "leader"
         self.uid = secrets.token_hex(8)
         self.is_dismissed = False  # this pod was asked to end
 
     def take(self, patience: float) -> bool:
-        """Lead from now on, after whoever is still saving, for as long as that. False if our time is over."""
+        """Lead from now on, after waiting at most `patience` seconds for a leader that is still saving.
+
+        False if another pod has replaced this one.
+        """
         if self._own.exists():
             self.uid = self._own.read_text()
             if self.is_over:
                 return False
-            self._write()
+            self._write(_Leader(self.uid))
             return True
         deadline = time.monotonic() + patience
-        while time.monotonic() < deadline and self._read().get("until", 0) > time.time():
+        while time.monotonic() < deadline and self._is_saving():
             time.sleep(_POLL)
         self._own.write_text(self.uid)
-        self._write()
+        self._write(_Leader(self.uid))
         return True
 
     @property
     def is_over(self) -> bool:
-        """Somebody else leads."""
-        return bool(self._read().get("uid", self.uid) != self.uid)
+        """Whether another pod leads."""
+        leader = self._read()
+        return leader is not None and leader.uid != self.uid
 
     def leave(self, patience: float) -> None:
-        """We go, and are saving for at most so many seconds."""
+        """Announce that this leader leaves and may still be saving for `patience` seconds."""
         if not self.is_over:
-            self._write(until=time.time() + patience)
+            self._write(_Leader(self.uid, until=time.time() + patience))
 
-    def _read(self) -> dict[str, Any]:
-        """Nothing, where it cannot be read: who has it stays."""
+    def _is_saving(self) -> bool:
+        leader = self._read()
+        return leader is not None and leader.until > time.time()
+
+    def _read(self) -> _Leader | None:
+        """None where the file cannot be read: then the pod that leads continues."""
         try:
-            told = json.loads(self._word.read_text())
+            return build(_Leader, json.loads(self._file.read_text()))
         except (OSError, ValueError):
-            return {}
-        return told if isinstance(told, dict) else {}
+            return None
 
-    def _write(self, **more: float) -> None:
-        draft = self._word.with_name(f".leader-{self.uid}")
+    def _write(self, leader: _Leader) -> None:
         try:
-            draft.write_text(json.dumps({"uid": self.uid, **more}))
-            draft.replace(self._word)
+            write_whole(self._file, json.dumps(asdict(leader)).encode(), writer=self.uid)
         except OSError:
-            draft.unlink(missing_ok=True)  # a full disk: nobody is kept from training by it
+            pass  # a full disk, which must keep no run from training

@@ -3,8 +3,8 @@
     logs/<generation>/worker-0.log              from the beginning
     logs/<generation>/worker-0.134217751.log    from that byte of the generation's output on
 
-A segment ends with a line and is never renamed, so a reader that remembers how many bytes it has read finds
-its place whatever was added or dropped since. The limit is a task's, over all generations.
+A segment ends with a whole line and is never renamed, so a reader that remembers how many bytes it has read
+finds its position, whatever was added or dropped since. The limit applies to a task, over all generations.
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ from pathlib import Path
 from typing import NamedTuple
 
 _NAME = re.compile(r"(.+?)(?:\.(\d+))?\.log", re.DOTALL)
-_PARTS = 8  # segments of a limit
+_PARTS = 8  # segments that make up the limit
 
 
 class Segment(NamedTuple):
+    """One file of a log."""
+
     start: int  # bytes of the generation's output before it
     path: Path
 
 
 def read_name(name: str) -> tuple[str, int] | None:
-    """The task and the start that a file name says; None if it is no log."""
+    """The task and the start in a file name; None if it is not a log."""
     found = _NAME.fullmatch(name)
     return (found[1], int(found[2] or 0)) if found else None
 
 
 def of(path: Path) -> list[Segment]:
-    """What there is of the log whose first segment is, or was, at `path`."""
+    """The segments of the log whose first segment is, or was, at `path`."""
     return listed(path.parent).get(path.stem, [])
 
 
@@ -46,12 +48,12 @@ def listed(folder: Path) -> dict[str, list[Segment]]:
 
 
 def generations(folder: Path) -> list[int]:
-    """Those that have logs in the folder of a run, in order."""
+    """The generations that have logs in the folder of a run, in order."""
     return sorted(int(name) for name in _names(folder) if name.isdecimal())
 
 
 class Logs:
-    """All logs of a run that this process writes: it knows what each task has on disk."""
+    """All logs of a run that this process writes. Knows how much each task has on disk."""
 
     def __init__(self, folder: Path, limit: int | None) -> None:
         self.folder = folder
@@ -61,18 +63,20 @@ class Logs:
         self._kept: dict[str, list[tuple[Path, int]]] | None = None  # complete segments and their sizes
 
     def open(self, generation: int, task: str) -> LogFile:
+        """The log of one task in one generation. Creates no file yet."""
         return LogFile(self, generation, task)
 
     def complete(self, task: str, path: Path, size: int) -> None:
+        """A segment is complete: drop the oldest ones that are over the limit."""
         self._of(task).append((path, size))
         self._shrink(task)
 
     def forget(self, task: str, path: Path) -> None:
-        """It is written to again."""
-        self._of(task)[:] = [one for one in self._of(task) if one[0] != path]
+        """A segment is written to again, so it is not complete."""
+        self._of(task)[:] = [segment for segment in self._of(task) if segment[0] != path]
 
     def _shrink(self, task: str) -> None:
-        """Drop the oldest that are too many beside the one that is written next."""
+        """Drop the oldest segments that are over the limit, with the next one counted as full."""
         if self.limit is None:
             return
         kept = self._of(task)
@@ -88,13 +92,13 @@ class Logs:
             self._kept = {}
             for generation in generations(self.folder):
                 for name, segments in listed(self.folder / str(generation)).items():
-                    sizes = [(one.path, one.path.stat().st_size) for one in segments]
+                    sizes = [(segment.path, segment.path.stat().st_size) for segment in segments]
                     self._kept.setdefault(name, []).extend(sizes)
         return self._kept.setdefault(task, [])
 
 
 class LogFile:
-    """One task's log of one generation. Raises OSError; `is_torn` while it ends in half a line."""
+    """The log of one task in one generation. Raises OSError; `is_torn` while it ends in half a line."""
 
     def __init__(self, logs: Logs, generation: int, task: str) -> None:
         self.logs = logs
@@ -105,7 +109,7 @@ class LogFile:
         self._start = self._size = 0
 
     def append(self, data: bytes) -> None:
-        """Whole lines. What was written of them before an error stays."""
+        """Append whole lines. What was written before an error stays."""
         if self._fd is None:
             self._open()
         if self._is_full and not self.is_torn:
@@ -121,6 +125,7 @@ class LogFile:
         self.is_torn = False
 
     def close(self) -> None:
+        """Close the file, if any was written."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
@@ -131,7 +136,7 @@ class LogFile:
         return self.logs.limit is not None and self._size >= self.logs.segment
 
     def _open(self) -> None:
-        """At the end of what is there: the agent may have been replaced, or the task started again."""
+        """Open the last segment: the agent may have been replaced, or the task restarted."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         first = Segment(0, self.path.parent / f"{self.task}.log")
         self._start, self.path = (of(first.path) or [first])[-1]

@@ -1,11 +1,11 @@
-"""What an agent prints in a pod, where its standard output is all that anybody sees of it. Pure.
+"""The lines that an agent prints in a pod, whose standard output is all that clients see of it. Pure.
 
     ::oarlock {"n": 3, "of": 1763200000.5, "t": ..., "kind": ...}     the run's third event
     worker-1/2 | loss 0.31                                          a line of worker-1, of generation 2
 
-`n` counts the events of one record and `of` names that record (by the time of its first event), so that a
-reader who sees some of them twice, because the leading agent was replaced, knows them again. All else is
-the agent's own.
+`n` counts the events of one record and `of` identifies that record (by the time of its first event), so that
+a reader recognizes events that it sees twice because the leading agent was replaced. All other lines are the
+agent's own.
 """
 
 from __future__ import annotations
@@ -21,27 +21,33 @@ _LINE = re.compile(r"([a-z]+-\d+)/(\d+) \| ", re.ASCII)
 
 
 class EventLine(NamedTuple):
+    """An event of the run, and its place in the record."""
+
     number: int
     record: float
     event: dict[str, Any]
 
 
 class TaskLine(NamedTuple):
+    """A line of a task's output."""
+
     task: str
     generation: int
     text: str
 
 
-def event(number: int, record: float, told: dict[str, Any]) -> bytes:
-    return (MARK + events.encode({"n": number, "of": record, **told}) + "\n").encode()
+def event(number: int, record: float, fields: dict[str, Any]) -> bytes:
+    """The line of the record's `number`-th event."""
+    return (MARK + events.encode({"n": number, "of": record, **fields}) + "\n").encode()
 
 
 def prefix(task: str, generation: int) -> bytes:
+    """The beginning of every line of a task's output."""
     return f"{task}/{generation} | ".encode()
 
 
 def parse(line: str) -> EventLine | TaskLine | None:
-    """None for a line of the agent's own."""
+    """What is on a line; None for one of the agent's own."""
     if line.startswith(MARK):
         return _event(line[len(MARK) :])
     matched = _LINE.match(line)
@@ -49,8 +55,8 @@ def parse(line: str) -> EventLine | TaskLine | None:
 
 
 def _event(text: str) -> EventLine | None:
-    told = events.decode(text)
-    if told is None:
+    event = events.decode(text)
+    if event is None:
         return None
-    count, record = whole(1)(told.pop("n", None)), number(0)(told.pop("of", None))
-    return None if count is None or record is None else EventLine(count, float(record), told)
+    count, record = whole(1)(event.pop("n", None)), number(0)(event.pop("of", None))
+    return None if count is None or record is None else EventLine(count, float(record), event)

@@ -1,9 +1,9 @@
 """`oarlock.data`: which examples a step trains on.
 
-The order of examples is a pure function of seed, epoch and step, the same on every machine and for any
-number of workers; a worker takes its slice of the *global* batch. So there is no iterator state to
-save, a run goes on at any step, and the loss curve does not depend on how many workers there are.
-Nothing here loads examples: the program does, by index, from a folder that `once` has filled.
+The order of examples is a pure function of seed, epoch and step, the same on every machine and for any number
+of workers; a worker takes its slice of the *global* batch. So there is no iterator state to save, a run can
+resume at any step, and the loss curve does not depend on the number of workers. Nothing here loads examples:
+the program does, by index, from a folder that `once` has filled.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = ["Batches", "once"]
 class Batches:
     """`count` examples in batches of `global_batch`, in a new order each epoch.
 
-    A step is counted from 0 over all epochs. Every batch is full: the examples left over at the end of
-    an epoch are not used in it, and are others in the next one.
+    Steps are counted from 0 over all epochs. Every batch is full: the examples left over at the end of an
+    epoch are not used in it, and differ from epoch to epoch.
     """
 
     count: int
@@ -40,14 +40,16 @@ class Batches:
 
     @property
     def steps_per_epoch(self) -> int:
+        """The number of full batches in an epoch."""
         return self.count // self.global_batch
 
     def indices(self, step: int) -> list[int]:
-        """The examples of the whole global batch of `step`."""
+        """The indices of all examples in the global batch of `step`."""
         return self._part(step, 0, self.global_batch)
 
     def mine(self, step: int, *, rank: int | None = None, world: int | None = None) -> list[int]:
-        """This worker's examples of `step`: the slices of all ranks, one after the other, are the batch."""
+        """The indices of this worker's examples in `step`: the slices of all ranks, in order, are the
+        batch."""
         size, start = self._slice(rank, world)
         return self._part(step, start, start + size)
 
@@ -59,8 +61,9 @@ class Batches:
         rank: int | None = None,
         world: int | None = None,
     ) -> Iterator[tuple[int, list[int]]]:
-        """(step, this worker's examples) from `step` to the end of the last epoch, or without end."""
-        size, start = self._slice(rank, world)  # refuses wrong numbers now, not at the first step
+        """Yield (step, indices of this worker's examples) from `step` to the end of the last epoch, or
+        forever."""
+        size, start = self._slice(rank, world)  # raises for wrong numbers now, not at the first step
         steps = itertools.count(step) if epochs is None else range(step, epochs * self.steps_per_epoch)
         return ((number, self._part(number, start, start + size)) for number in steps)
 
@@ -72,12 +75,12 @@ class Batches:
         if world < 1 or self.global_batch % world:
             # Unequal slices would be averaged as if they were equal, and the weights would be wrong.
             raise ValueError(
-                f"a global batch of {self.global_batch} cannot be shared out equally to {world} workers:"
-                f" take a multiple of {world}"
+                f"a global batch of {self.global_batch} cannot be split evenly among {world} workers:"
+                f" use a multiple of {world}"
             )
         if not 0 <= rank < world:
             raise ValueError(
-                f"rank {rank} of {world} has no part of a batch: only the chief and the workers have one"
+                f"rank {rank} of {world} has no part of a batch: only the chief and workers have one"
             )
         size = self.global_batch // world
         return size, rank * size

@@ -1,4 +1,4 @@
-"""`oarlock.data.once`: a data folder is made by one task of this machine, and the others wait for it."""
+"""`oarlock.data.once`: one task of a machine creates the data folder, and the others wait for it."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Callable
 
+from oarlock.system.atomic_file import write_whole
+
 
 def once(folder: str | os.PathLike[str], make: Callable[[Path], object], *, wait: float = 3600) -> Path:
-    """`folder`, filled by `make(folder)` exactly once, however many tasks of this machine ask together.
+    """Fill `folder` by `make(folder)` exactly once, however many tasks of this machine call this together.
 
-    The first one makes it and the others wait. Who died half-way leaves no mark of being done: what it
-    had made is removed and `make` runs again. A folder with somebody else's files is never touched.
+    The first task runs `make` and the others wait, for at most `wait` seconds. If it dies half-way, what it
+    made is removed and `make` runs again. A folder with files that `once` did not make is never touched.
     """
     folder = Path(folder)
     marks = folder / ".once"
     if (marks / "done").exists():
         return folder
     _claim(folder, marks)
-    with _locked(marks / "lock", wait, f"{folder} to be made"):
+    with _locked(marks / "lock", wait, f"make {folder}"):
         if not (marks / "done").exists():
             _clear(folder, marks)
             make(folder)
-            draft = marks / "draft"
-            draft.write_text("made\n")
-            draft.replace(marks / "done")
+            write_whole(marks / "done", b"made\n")
     return folder
 
 
 def _claim(folder: Path, marks: Path) -> None:
-    """Only a folder that was empty becomes ours, because ours may be cleared."""
+    """Mark an empty folder as made here. Only such a folder may be cleared later."""
     folder.mkdir(parents=True, exist_ok=True)
     is_used = any(folder.iterdir())
-    # Looked at last: another task may have begun in between, and it makes its marks before its files.
+    # Checked last: another task may have begun in between, and it creates its marks before its files.
     if is_used and not marks.exists():
-        raise FileExistsError(f"{folder} holds files that were not made here; name an empty or a new folder")
+        raise FileExistsError(f"{folder} has files that were not made here; use an empty or a new folder")
     marks.mkdir(exist_ok=True)
 
 
@@ -54,7 +54,7 @@ def _clear(folder: Path, marks: Path) -> None:
 
 @contextmanager
 def _locked(path: Path, wait: float, purpose: str) -> Iterator[None]:
-    """The kernel gives the lock back when its holder ends, however it ends."""
+    """The kernel frees the lock when its holder ends, however it ends."""
     import fcntl  # not on Windows, where the rest of this module works
 
     deadline = time.monotonic() + wait
@@ -65,6 +65,6 @@ def _locked(path: Path, wait: float, purpose: str) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    raise TimeoutError(f"waited {wait:g} s for {purpose} by another task") from None
+                    raise TimeoutError(f"waited {wait:g} s for another task to {purpose}") from None
                 time.sleep(0.02)
         yield

@@ -1,9 +1,9 @@
 """The order of an epoch's examples: a permutation of 0..count-1 given by seed and epoch.
 
-It is never built. A place is turned into its example by itself, by mixing the two digits of the place in
-turns (a Feistel network). A batch of 128 out of 10 million costs 0.4 ms, and 0.1 ms where NumPy is loaded;
+It is never built. Each position is mapped to its example by itself, by mixing the two digits of the position
+in turns (a Feistel network). A batch of 128 out of 10 million costs 0.4 ms, and 0.1 ms where NumPy is loaded;
 `random.shuffle` takes 8 s and 0.4 GB for the epoch. Arithmetic on 64-bit whole numbers only, so it is the
-same on every platform and Python: changing it would change every resumed run.
+same on every platform and Python. Changing it would change every resumed run.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ _WORD = (1 << 64) - 1
 
 
 def shuffled(places: Sequence[int], count: int, seed: int, epoch: int) -> list[int]:
+    """The examples at these positions of the epoch."""
     keys = _keys(seed, epoch)
     numpy = sys.modules.get("numpy")  # never imported here: not every image has it
     if numpy is not None and len(places) > 8:
@@ -27,12 +28,12 @@ def shuffled(places: Sequence[int], count: int, seed: int, epoch: int) -> list[i
 
 
 def _keys(seed: int, epoch: int) -> tuple[int, ...]:
-    """One for each of the eight rounds; fewer showed in the statistics of neighbours."""
+    """One key for each of eight rounds; with fewer, the statistics of neighbors showed a pattern."""
     return struct.unpack("<8Q", hashlib.sha512(f"oarlock order {seed} {epoch}".encode()).digest())
 
 
 def _example(place: int, count: int, keys: tuple[int, ...]) -> int:
-    # The digits' range is a little larger than count; who lands outside goes on until back inside.
+    # The range of the digits is a little larger than count; outside it, permute again until inside.
     place = _permuted(place, count, keys)
     while place >= count:
         place = _permuted(place, count, keys)

@@ -1,8 +1,8 @@
-"""Running something right after a module is imported, without importing it here.
+"""Run a function right after a module is imported, without importing the module here.
 
-A framework costs seconds to import, so nothing in Oarlock may import one on the chance that the program
-will. What has to be done to a framework is registered here and happens when the program imports it.
-Once the module is there, nothing of ours remains visible on it: its spec and loader are the real ones.
+A framework takes seconds to import, so Oarlock must not import one just because the program may. What
+Oarlock does to a framework is registered here and happens when the program imports it. After that, the
+module shows no trace: its spec and loader are the real ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _lock = threading.Lock()
 
 
 def when_imported(module: str, action: Action) -> None:
-    """Run `action` on `module` now if it is imported already, else right after somebody imports it.
+    """Run `action` on `module` now if it is already imported, else right after it is imported.
 
     Registering the same action twice runs it once; a reload, which undoes what an action did, runs it
     again. A namespace package runs no code when it is imported, so there is no moment to wait for.
@@ -48,7 +48,7 @@ def when_imported(module: str, action: Action) -> None:
 
 
 class _Finder:
-    """First on the meta path: lets the others find a watched module and stands in for its loader."""
+    """The first on the meta path: it lets the other finders find a module, and wraps its loader."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -69,16 +69,16 @@ class _Finder:
 
 
 class _Loader:
-    """Stands in for a module's loader until the module runs, then puts the real one back.
+    """Wraps a module's loader until the module runs, then puts the real one back.
 
-    Who only asks for the spec (`importlib.util.find_spec`) still reaches every method of the real one.
+    A caller that only wants the spec (`importlib.util.find_spec`) still reaches every method of the real one.
     """
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_loader":  # half made, while being copied or unpickled
+        if name == "_loader":  # not initialized yet, while being copied or unpickled
             raise AttributeError(name)
         return getattr(self._loader, name)
 
@@ -99,14 +99,14 @@ class _Loader:
             with _lock:
                 _executing.discard(name)
                 actions = list(_actions[name])
-        # A module may put another object in its own place; that one is what the program gets.
+        # A module may replace itself in sys.modules by another object, which is what the program gets.
         imported: ModuleType = sys.modules.get(name, module)
         for action in actions:
             _run(action, imported)
 
 
 class _Initializing(ModuleSpec):
-    """A spec that tells when the import it belongs to, already under way, has come to its end."""
+    """A spec that runs actions when the import that it belongs to, already under way, has finished."""
 
     _waiting: list[tuple[ModuleType, Action]]
 

@@ -1,10 +1,10 @@
 """Make `jax.distributed.initialize()` work without arguments, and notice a dead peer in seconds.
 
-JAX reads only the coordinator's address from variables, so we register a cluster environment of
-our own, first in its list. Its heartbeat of 100 s becomes 3 s unless the program asks for
-another: the survivor of a killed peer ended after 98 s otherwise. In a run on this machine alone its
-coordinator and its CPU collectives listen on loopback. All of it is private API of JAX (seen on 0.10), so a
-version that differs is left alone.
+JAX reads only the coordinator's address from variables, so Oarlock registers a cluster environment of its
+own, first in JAX's list. The heartbeat timeout of 100 s becomes 3 s unless the program sets another: the
+survivor of a killed peer ended after 98 s otherwise. In a run on one machine, JAX's coordinator and CPU
+collectives listen on loopback. All of this is private API of JAX (as of 0.10), so a version that differs is
+left alone.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _BIND = "coordinator_bind_address"
 
 
 def install() -> None:
+    """Register what to do when the program imports JAX. Imports nothing."""
     if "OARLOCK_RANK" in os.environ:
         when_imported("jax._src.distributed", _prepare_initialize)
         if loopback.is_local():
@@ -32,6 +33,7 @@ def install() -> None:
 
 
 def is_connected() -> bool:
+    """Whether the program has called `jax.distributed.initialize()`."""
     distributed = sys.modules.get("jax._src.distributed")
     return distributed is not None and distributed.global_state.client is not None
 
@@ -60,7 +62,7 @@ def _register(clusters: ModuleType) -> None:
         def get_process_id(cls) -> int:
             return int(os.environ["OARLOCK_RANK"])
 
-    known.remove(OarlockCluster)  # subclassing appended it; first come, first asked
+    known.remove(OarlockCluster)  # subclassing appended it, and JAX takes the first that applies
     known.insert(0, OarlockCluster)
 
 
@@ -84,7 +86,7 @@ def _prepare_initialize(distributed: ModuleType) -> None:
 
 
 def _bind_address(coordinator: str | None) -> str | None:
-    """Where the others look for it, if that is on loopback; None leaves it to JAX."""
+    """The address at which the other ranks expect it, if that is loopback; None leaves it to JAX."""
     address = coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS", "")
     host, _, port = address.rpartition(":")
     if "JAX_COORDINATOR_BIND_ADDRESS" in os.environ or not loopback.is_local():
@@ -95,7 +97,7 @@ def _bind_address(coordinator: str | None) -> str | None:
 
 
 def _bind_collectives(bridge: ModuleType) -> None:
-    """Gloo would listen on the address of this machine's name."""
+    """Have Gloo listen on loopback: it would use the address of this machine's name."""
     library: Any = getattr(bridge, "_jax", None)
     original = getattr(library, "make_gloo_tcp_collectives", None)
     if original is None or hasattr(original, "_by_oarlock"):

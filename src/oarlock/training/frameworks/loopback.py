@@ -1,8 +1,8 @@
-"""Sockets of a run whose tasks are all on this machine: on loopback, not on every interface.
+"""Keep torch's store on loopback in a run whose tasks are all on this machine.
 
-torch binds the store of rank 0 to every interface, whatever address it is given. It takes a socket that is
-bound already, so we bind one where the others will look for it. All of it is for tasks of a run on loopback:
-elsewhere, and where a program names another address, nothing changes.
+torch binds the store of rank 0 to every interface, whatever address it is given. But it accepts a socket
+that is already bound, so Oarlock binds one where the other ranks expect it. In other runs, and where a
+program uses another address, nothing changes.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _ARGUMENTS = (
 
 
 def install() -> None:
+    """Register what to do when the program imports torch. Imports nothing."""
     if is_local():
         when_imported("torch.distributed", _bind_stores)
 
@@ -32,11 +33,12 @@ def is_local() -> bool:
 
 
 def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach that address."""
     return host.startswith("127.") or host in ("localhost", "::1", "[::1]")
 
 
 def _bind_stores(distributed: ModuleType) -> None:
-    """On the class itself: `init_process_group` and the programs that make a store find it by many names."""
+    """Patch the class itself: `init_process_group` and programs refer to it by many names."""
     store = getattr(distributed, "TCPStore", None)
     original = getattr(store, "__init__", None)
     if store is None or original is None or hasattr(original, "_by_oarlock"):
@@ -52,7 +54,7 @@ def _bind_stores(distributed: ModuleType) -> None:
         given.update(port=listener.getsockname()[1], master_listen_fd=listener.detach())
         try:
             original(self, **given)
-        except NotImplementedError:  # up to 2.5 only the older of its two servers takes a socket
+        except NotImplementedError:  # up to 2.5 only the older of its two servers accepts a socket
             original(self, **{**given, "use_libuv": False})
 
     prepare._by_oarlock = True  # type: ignore[attr-defined]
@@ -60,10 +62,10 @@ def _bind_stores(distributed: ModuleType) -> None:
 
 
 def _listener(given: dict[str, Any]) -> socket.socket | None:
-    """A bound socket for the store, if it is one that listens, and on loopback.
+    """A bound socket for a store that listens on loopback; None for any other.
 
-    None where the port is taken, too: it may be torch's own store of this process, which it shares; if not,
-    torch says what is wrong.
+    None also where the port is taken: it may be torch's own store in this process, which torch shares; if
+    not, torch reports the error.
     """
     if not given.get("is_master") or given.get("master_listen_fd") is not None:
         return None

@@ -1,15 +1,15 @@
-"""Where a task's random numbers come from: its own at the start, and a function of the step inside `State`.
+"""Seed a task's random generators: each task's own at the start, and by the step inside `State`.
 
 At the start. A fork has copies of the zygote's generators, so all ranks and generations would draw the same
-numbers: each task gets new ones. With `seed:` in the job they follow from the seed and from who the task
-is, also in a library that the program imports later; without it they come from the kernel. Nothing is
-imported for it. What asks the kernel itself never follows from `seed:` (`secrets`, `uuid`,
-`numpy.random.default_rng()`, TensorFlow's global generator), nor do JAX' keys, which are the program's own.
+numbers: each task gets new seeds. With `seed:` in the job they derive from that seed and the task's
+identity, also in a library that the program imports later; without it they come from the kernel. Nothing is
+imported for this. What draws from the kernel itself never follows `seed:` (`secrets`, `uuid`,
+`numpy.random.default_rng()`, TensorFlow's global generator), nor do JAX keys, which are the program's own.
 The hash seed of `str` stays the zygote's: the same order of sets on all ranks does no harm.
 
-In a step. What it draws does not depend on what was drawn before it. So there is no random state to save, a
-resumed run draws what the uninterrupted one would have drawn, and any number of workers may go on from a
-checkpoint. Keras' seed generators are variables and saved as such.
+In a step. What a step draws does not depend on the steps before it. So there is no random state to save, a
+resumed run draws what the uninterrupted run would have drawn, and any number of workers can resume from a
+checkpoint. Keras' seed generators are variables and are saved as such.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from typing import Any, Callable
 
 from oarlock.training.frameworks import import_hooks
 
-_tensorflow_seed: int | None = None  # the one that we have set, different on each rank
+_tensorflow_seed: int | None = None  # that `begin` has set, different on each rank
 
 
 def begin(seed: int | None, task: str) -> None:
-    """Before the program runs, in a fork or in a process of its own. `task` tells it from all others."""
+    """Seed before the program runs, in a fork or in a fresh process. `task` identifies this very process."""
     source = os.urandom(32) if seed is None else f"oarlock {seed} {task}".encode()
     random.seed(_number(source, b"random"))
-    for library, give in _LIBRARIES.items():
-        action = partial(give, _number(source, library.encode()))
+    for library, set_seed in _LIBRARIES.items():
+        action = partial(set_seed, _number(source, library.encode()))
         if seed is not None:
             import_hooks.when_imported(library, action)
         elif library in sys.modules and library != "tensorflow":  # TensorFlow has drawn nothing before a fork
@@ -40,12 +40,12 @@ def begin(seed: int | None, task: str) -> None:
 
 
 def is_ours(seed: Any) -> bool:
-    """Whether TensorFlow's global seed is the one that `begin` has set: no two ranks have the same."""
+    """Whether TensorFlow's global seed is the one that `begin` has set, different on each rank."""
     return seed is not None and seed == _tensorflow_seed
 
 
 def seed(base: int, step: int, rank: int) -> None:
-    """Python's, NumPy's and torch's own generators, each rank's different from the others'."""
+    """Seed the generators of Python, NumPy and torch for a step, differently on each rank."""
     number = _number(f"{base}/{step}/{rank}".encode())
     random.seed(number)
     numpy = sys.modules.get("numpy")
@@ -65,19 +65,19 @@ def _seed_numpy(number: int, numpy_random: ModuleType) -> None:
 
 
 def _seed_torch(number: int, torch: ModuleType) -> None:
-    """GPUs get it when they are first used."""
+    """torch seeds GPUs when they are first used."""
     torch.manual_seed(number)
 
 
 def _seed_tensorflow(number: int, tensorflow: ModuleType) -> None:
-    """Keras draws its seeds from `random`."""
+    """Keras draws its own seeds from `random`."""
     global _tensorflow_seed
     _tensorflow_seed = number >> 1
     tensorflow.random.set_seed(_tensorflow_seed)
 
 
 def _seed_sympy(number: int, sympy_random: ModuleType) -> None:
-    """torch._dynamo imports it, and it has generators of its own."""
+    """torch._dynamo imports sympy, which has generators of its own."""
     sympy_random.seed(number)
 
 

@@ -1,9 +1,9 @@
-"""`oarlock.keras`: what a program that calls `model.fit` passes to it. Works with Keras 3 and tf_keras.
+"""`oarlock.keras`: callbacks for `model.fit`. They work with Keras 3 and tf_keras.
 
     callbacks = oarlock.keras.callbacks(model, save="30s")
     model.fit(examples_from(callbacks.step), initial_epoch=callbacks.epoch, callbacks=callbacks, ...)
 
-Imports neither Keras: a callback of ours only has to answer to the names that both of them call.
+Imports neither: a callback only needs to have the methods that both of them call.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from oarlock.training.task.context import current
 
 
 class Callbacks(Callback):
-    """Several, as one that Keras takes for a list: for `model.fit(..., callbacks=...)`.
+    """A list of callbacks for `model.fit(..., callbacks=...)`.
 
-    `step` and `epoch` are where the training goes on, 0 if it is new.
+    `step` and `epoch` are where training resumes: 0 in a new run.
     """
 
     def __init__(self, parts: Iterable[Any], step: int = 0, epoch: int = 0) -> None:
         self._parts = list(parts)
         self.step, self.epoch = step, epoch
-        # With JAX and PyTorch below it, Keras 3 waits for the metrics of every batch if a callback is not
+        # With the JAX and PyTorch backends, Keras 3 waits for the metrics of every batch if a callback is not
         # safe to be called from a thread.
         self.async_safe = all(getattr(part, "async_safe", False) for part in self._parts)
 
@@ -44,11 +44,11 @@ class Callbacks(Callback):
         if not name.startswith("on_"):
             raise AttributeError(name)
 
-        def tell(*args: Any, **kwargs: Any) -> None:
+        def call_all(*args: Any, **kwargs: Any) -> None:
             for part in self._parts:
                 getattr(part, name)(*args, **kwargs)
 
-        return tell
+        return call_all
 
 
 def callbacks(
@@ -60,12 +60,13 @@ def callbacks(
     keep_every: int | None = None,
     best: str | None = None,
 ) -> Callbacks:
-    """Tells how far the training is. With a model, which is built and compiled by now, it also keeps the
-    training: what was saved is restored here, and `fit` goes on in the middle of an epoch if that is where
-    the run was.
+    """Report progress and, with a model, save checkpoints and resume from them.
 
-    others: further callbacks of yours; the numbers they hold (EarlyStopping's patience) are kept as well.
-    save, keep, keep_every, best: as `oarlock.State.steps` has them.
+    The model must be built and compiled: this call restores it from the newest checkpoint, and `fit` resumes
+    in the middle of an epoch if the run was there.
+
+    others: further callbacks of yours; the numbers they hold (EarlyStopping's patience) are saved as well.
+    save, keep, keep_every, best: as in `oarlock.State.steps`.
     """
     if model is None:
         return Callbacks([Progress(), *others])
@@ -79,20 +80,19 @@ def callbacks(
 
 
 class Progress(Callback):
-    """Reports step, total, epoch and the metrics that Keras hands over. It reads no metric itself: under
-    MultiWorkerMirroredStrategy that is a collective, which one worker alone must not begin."""
+    """Reports step, total, epoch and the metrics that Keras passes. It computes no metric itself: with
+    MultiWorkerMirroredStrategy that is a collective, which one worker alone must not start."""
 
-    # Read is what is sent, and only then.
-    async_safe = True
+    async_safe = True  # a metric's value is read only when it is sent
 
     def __init__(self, first: int = 0) -> None:
         self._task = current()
-        self._first = first  # the step at which a restored training goes on
+        self._first = first  # the step at which training resumes
         self._lock = threading.Lock()
         self._epochs: int | None = None
-        self._steps: int | None = None  # of an epoch
-        self._before = 0  # steps, when this epoch began
-        self._done = 0  # steps of this epoch
+        self._steps: int | None = None  # per epoch
+        self._before = 0  # steps before this epoch
+        self._done = 0  # steps in this epoch
         self._epoch = 0
 
     def set_params(self, params: Mapping[str, Any]) -> None:
@@ -106,13 +106,13 @@ class Progress(Callback):
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         with self._lock:
             if batch < self._done:
-                return  # called from several threads, Keras' batches may overtake each other
+                return  # Keras calls this from several threads, so batches may overtake each other
             self._done = batch + 1
             self._report(logs)
 
     def on_test_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         if self._done:
-            self._report(None)  # validation within fit: no step is made, but nothing hangs either
+            self._report(None)  # validation within fit: no step is done, but nothing hangs either
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._report(logs)

@@ -1,4 +1,4 @@
-"""A callback as Keras 3 and tf_keras want it, without importing either."""
+"""A base class for callbacks that Keras 3 and tf_keras both accept, without importing either."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Callable
 
 
 class Callback:
-    """Answers to every moment that Keras tells of; those that are not defined do nothing."""
+    """Has every `on_...` method that Keras calls; those that a subclass does not define do nothing."""
 
     # tf_keras reads all metrics for every batch unless all callbacks take tensors.
     _supports_tf_logs = True
@@ -34,11 +34,12 @@ class Callback:
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
-    """For every other moment."""
+    """Do nothing."""
 
 
 def scalars(logs: Mapping[str, Any]) -> dict[str, Any]:
-    """By their shape, so that no tensor is read here; a name that `report` has itself is left out."""
+    """The metrics that are single numbers, by their shape: no tensor is read. `report`'s names are left
+    out."""
     return {
         name: value
         for name, value in logs.items()

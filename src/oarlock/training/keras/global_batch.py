@@ -1,9 +1,8 @@
-"""One step of Keras' `fit` or `evaluate`, done over the global batch when several workers share it.
+"""One step of Keras' `fit` or `evaluate`, computed over the global batch when several workers share it.
 
-Keras 3 takes each worker's mean as if every worker always held the same number of rows. Here each mean
-counts by the rows it is taken over, so that the weights do not depend on how many workers there are.
-Only steps that Keras runs are changed; a training loop of the program's own is not. Everything
-here is put in place by `keras_correction`.
+Keras 3 averages the workers' means as if every worker always had the same number of rows. Here each mean is
+weighted by its rows, so that the weights do not depend on the number of workers. Only steps that Keras runs
+are changed, not a custom training loop. `correction` puts everything here in place.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from oarlock.training.keras.refusals import Refused
 
 
 class Fit(NamedTuple):
-    """What `fit` was given that its steps have to know."""
+    """Arguments of `fit` that its steps need."""
 
     class_weight: dict[int, float] | None = None
     rows_are_even: bool = True  # whether a batch size that is fixed here is the same on every worker
@@ -31,7 +30,7 @@ class _Step(threading.local):  # a strategy runs its replicas in threads
     """The step being traced."""
 
     batch: Sequence[Any] = ()
-    shared: bool = False  # with other workers, whom a loss can ask for their part
+    shared: bool = False  # with other workers, so that a loss can sum over them
     rows: Any = None  # None where every replica has the same number of rows: Keras is right then
     share: Any = None  # rows / rows of the global batch
 
@@ -40,7 +39,7 @@ _step = _Step()
 
 
 def around_step(model: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """`step`, with what the functions below have to know about it."""
+    """`step`, with what the functions below need to know about it."""
     import tensorflow as tf
 
     training = step == model.train_step
@@ -61,11 +60,11 @@ def around_step(model: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def assign(original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """A variable changes in a step only once the step's batch is there.
+    """Change a variable in a step only once the step's batch is there.
 
-    At the end of a dataset of unknown length only what needs the batch stopped, and a counter needs
-    nothing: each epoch raised optimizer.iterations and the Dropout seeds by one (18 for 16), with or
-    without a strategy.
+    At the end of a dataset of unknown length, only operations that need the batch stopped, and a counter
+    needs nothing: each epoch raised optimizer.iterations and the Dropout seeds by one too many (18 for 16),
+    with or without a strategy.
     """
     import tensorflow as tf
 
@@ -78,9 +77,9 @@ def assign(original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
 
 
 def moments(original: Callable[..., Any]) -> Callable[..., Any]:
-    """BatchNormalization on a worker that got no row of the last batch: keep the statistics it has.
+    """Keep BatchNormalization's statistics on a worker that has no row of the last batch.
 
-    The mean of no rows is not a number, and through the gradient it became every worker's weights.
+    The mean of no rows is not a number, and through the gradient it reached every worker's weights.
     """
     import tensorflow as tf
 
@@ -96,7 +95,7 @@ def moments(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def scale_loss(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A mean over this worker's rows -> its part of the mean over everybody's.
+    """Turn a mean over this worker's rows into its part of the mean over all rows.
 
     Keras divides by the number of workers: 257 rows in batches of 32 gave weights off by 0.026 (2 workers)
     and 0.052 (4 workers) for the last batch of one row.
@@ -126,7 +125,7 @@ def unscale_loss(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def reduce_values(original: Callable[..., Any], losses: Any) -> Callable[..., Any]:
-    """Two means that Keras takes on each worker alone.
+    """Correct two means that Keras takes on each worker alone.
 
     A loss function that returns one number was not divided among the workers: gradients and loss came out
     n times too large. "mean_with_sample_weight" divided by this worker's weights: weights off by 0.01.
@@ -140,15 +139,16 @@ def reduce_values(original: Callable[..., Any], losses: Any) -> Callable[..., An
         if tuple(values.shape) == ():
             return losses.scale_loss_for_distribution(values)
         if reduction == "mean_with_sample_weight" and sample_weight is not None:
-            everybody = sum_over_replicas(tf.reduce_sum(sample_weight))
-            return tf.math.divide_no_nan(tf.reduce_sum(values), tf.cast(everybody, values.dtype))
+            total = sum_over_replicas(tf.reduce_sum(sample_weight))
+            return tf.math.divide_no_nan(tf.reduce_sum(values), tf.cast(total, values.dtype))
         return original(values, sample_weight, reduction)
 
     return reduced
 
 
 def apply_mask(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Keras divides a masked loss by this worker's valid entries: weights off by 0.003 after 20 steps."""
+    """Divide a masked loss by all workers' valid entries, not by one's: weights were off by 0.003 after 20
+    steps."""
     import tensorflow as tf
 
     @functools.wraps(original)
@@ -164,7 +164,7 @@ def apply_mask(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def build_loss(original: Callable[..., None]) -> Callable[..., None]:
-    """With several outputs, a worker without rows counted as a loss of 0: `a_loss` off by 0.045."""
+    """With several outputs, a worker without rows counted as a loss of 0: `a_loss` was off by 0.045."""
 
     @functools.wraps(original)
     def build(self: Any, y_true: Any, y_pred: Any) -> None:
@@ -176,7 +176,7 @@ def build_loss(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def replicas() -> int:
-    """How many replicas run this together; 1 outside `strategy.run`."""
+    """The number of replicas that run this together; 1 outside `strategy.run`."""
     import tensorflow as tf
 
     context = tf.distribute.get_replica_context()
@@ -184,20 +184,21 @@ def replicas() -> int:
 
 
 def sum_over_replicas(value: Any) -> Any:
+    """The sum of `value` over all replicas, on each of them."""
     import tensorflow as tf
 
     return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, value)
 
 
 def _begin(data: Any, fit: Fit) -> None:
-    """Costs one all-reduce of one number, and none where the batch size is fixed and the same everywhere."""
+    """Note the rows of this step. Costs one all-reduce of a number, or none if all batches have one size."""
     import tensorflow as tf
 
     _step.batch = [part for part in tf.nest.flatten(data, expand_composites=True) if tf.is_tensor(part)]
     if replicas() == 1:
         return
-    # Replicas in one process take turns at each all-reduce, and a turn in the middle of a loss mixes
-    # up what Keras keeps on the model: there it is left as it is.
+    # Replicas in one process take turns at each all-reduce, and a turn in the middle of a loss mixes up what
+    # Keras stores on the model: there the loss is left as it is.
     _step.shared = len(tf.distribute.get_strategy().extended.worker_devices) == 1
     first = next((leaf for leaf in tf.nest.flatten(data) if tf.is_tensor(leaf)), None)
     if first is None or first.shape.rank == 0:

@@ -1,8 +1,8 @@
-"""What Keras' `fit`, `evaluate` and `predict` cannot do with several workers, said in one sentence.
+"""What Keras' `fit`, `evaluate` and `predict` cannot do with several workers, explained in one sentence each.
 
-Each of these ran before and gave wrong weights, hung, or ended in an error that names none of what the
-program wrote. Refusing comes before the first step; where there is a right way to go on, it is taken
-and said once.
+Without these checks each case gave wrong weights, hung, or ended in an error that mentions nothing that the
+program wrote. An error is raised before the first step; where there is a right alternative, it is used, with
+one warning.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from oarlock.training.frameworks import randomness
 
 
 class Refused(ValueError):
-    """Keras would train something else than what was written: says what, and what to write instead."""
+    """Keras would train something else than the program says: what, and what to write instead."""
 
 
 _said: set[str] = set()
 
 
 def say_once(sentence: str, stacklevel: int = 4) -> None:
+    """Warn, once per sentence and process."""
     if sentence in _said:
         return
     _said.add(sentence)
@@ -28,18 +29,20 @@ def say_once(sentence: str, stacklevel: int = 4) -> None:
 
 
 def refuse_parameter_servers(strategy: Any) -> None:
+    """Refuse ParameterServerStrategy."""
     import tensorflow as tf
 
-    # Keras hands its dataset to the strategy, which answers with advice about ClusterCoordinator.
+    # Keras passes its dataset to the strategy, which raises an error about ClusterCoordinator.
     if isinstance(strategy, tf.distribute.experimental.ParameterServerStrategy):
         raise Refused(
-            "Keras 3 cannot fit, evaluate or predict under ParameterServerStrategy: write the loop with"
+            "Keras 3 cannot fit, evaluate or predict with ParameterServerStrategy: write the loop with"
             " tf.distribute.coordinator.ClusterCoordinator, or use tf_keras with"
             " tf_keras.utils.experimental.DatasetCreator"
         )
 
 
 def refuse_unsharded(*datasets: Any) -> None:
+    """Refuse datasets of which every worker would get the same part."""
     import tensorflow as tf
 
     # Measured with AutoShardPolicy.OFF: TensorFlow still splits each batch by the number of workers, but
@@ -58,37 +61,41 @@ def refuse_unsharded(*datasets: Any) -> None:
 
 
 def refuse_optimizer_from_elsewhere(model: Any, strategy: Any) -> None:
+    """Refuse an optimizer that was created outside the strategy's scope."""
     # Failed with "Mixing different tf.distribute.Strategy objects".
     optimizer = getattr(model, "optimizer", None)  # predict needs no compile
     if optimizer is not None and optimizer._distribution_strategy is not strategy:
         raise Refused(
-            f"the optimizer {optimizer.name} was made outside strategy.scope(), so the workers would not"
-            " share its state: make it inside the scope"
+            f"the optimizer {optimizer.name} was created outside strategy.scope(), so the workers would not"
+            " share its state: create it inside the scope"
         )
 
 
 def refuse_metrics_from_elsewhere(model: Any, strategy: Any) -> None:
+    """Refuse metrics that were created outside the strategy's scope."""
     # Measured with AUC: each worker counted its own rows only, 181 of 383.
     for group in model.metrics:
         for metric in getattr(group, "metrics", [group]):
             if any(getattr(v.value, "distribute_strategy", None) is not strategy for v in metric.variables):
                 raise Refused(
-                    f"the metric {metric.name} was made outside strategy.scope(), so it would count the"
-                    " rows of one worker only: make it inside the scope"
+                    f"the metric {metric.name} was created outside strategy.scope(), so it would count the"
+                    " rows of one worker only: create it inside the scope"
                 )
 
 
 def refuse_gradient_accumulation(model: Any) -> None:
+    """Refuse gradient_accumulation_steps."""
     # Fails with "merge_call called while defining a new graph": Keras sums over workers inside a condition.
     steps = getattr(model.optimizer, "gradient_accumulation_steps", None)
     if steps:
         raise Refused(
             f"gradient_accumulation_steps={steps} does not work with several workers in Keras 3:"
-            f" multiply the batch size by {steps} instead, or write the training loop"
+            f" multiply the batch size by {steps} instead, or write a custom training loop"
         )
 
 
 def one_step_per_execution(model: Any) -> None:
+    """Set steps_per_execution to 1, with a warning."""
     # Failed with "must feed a value for placeholder"; unrolled, it counted 22 iterations for 20.
     if model.steps_per_execution > 1:
         say_once(
@@ -100,6 +107,7 @@ def one_step_per_execution(model: Any) -> None:
 
 
 def no_xla_on_cpu(model: Any, strategy: Any) -> None:
+    """Turn jit_compile off on CPUs, with a warning."""
     # Failed with "collectives are not implemented" on the XLA CPU device.
     if model.jit_compile and not any("GPU" in device for device in strategy.extended.worker_devices):
         say_once("jit_compile=True does not work with several workers on CPUs, so the model runs without XLA")
@@ -108,18 +116,20 @@ def no_xla_on_cpu(model: Any, strategy: Any) -> None:
 
 
 def unsynchronized_batch_norm(model: Any) -> None:
+    """Warn about BatchNormalization whose statistics differ between workers."""
     from keras.layers import BatchNormalization
 
     for layer in model._flatten_layers():
         if isinstance(layer, BatchNormalization) and layer.trainable and not layer.synchronized:
             say_once(
-                f"the moving statistics of {layer.name} differ between workers, so what is exported or"
-                " restored depends on which worker saved it: write BatchNormalization(synchronized=True)"
+                f"the moving statistics of {layer.name} differ between workers, so an exported or restored"
+                " model depends on which worker saved it: write BatchNormalization(synchronized=True)"
             )
             return
 
 
 def unseeded_shuffle(x: Any, shuffle: Any) -> None:
+    """Warn about a shuffle in which every worker has its own order."""
     from keras.utils import PyDataset
     from tensorflow.python.eager import context
 
@@ -133,5 +143,5 @@ def unseeded_shuffle(x: Any, shuffle: Any) -> None:
 
 
 def _forget_functions(model: Any) -> None:
-    """Functions traced with the old setting; Keras makes them anew when they are missing."""
+    """Drop the functions that were traced with the old setting; Keras traces them again."""
     model.train_function = model.test_function = model.predict_function = None

@@ -1,4 +1,6 @@
-"""From a program's objects to a checkpoint on disk and back: capture, copy, write, restore.
+"""From a program's objects to a checkpoint on disk and back.
 
-Imports `task` and `checkpoints`.
+`session` restores and saves for one training loop. To save, it turns objects into tensors (`capture`,
+`tensor_bytes`), copies them into memory shared with the `writer` process by way of `writer_handle`, and the
+writer commits to `checkpoints.store`. Imports `task` and `checkpoints`.
 """

@@ -1,9 +1,9 @@
-"""What a program keeps (models, optimizers, pytrees, numbers) as a tree with tensors for leaves, and back.
+"""Turn the objects of a program (models, optimizers, pytrees, numbers) into a tree of tensors, and back.
 
-torch       whatever has state_dict() and load_state_dict(): modules, optimizers, schedulers, scalers
-Keras, TF   whatever has variables: models, optimizers, metrics; and single variables. A Keras 3 model's
-            variables hold the state of its seed generators, so Dropout goes on where it was
-JAX         any pytree; its arrays come back placed as they were
+torch       all that has state_dict() and load_state_dict(): modules, optimizers, schedulers, scalers
+Keras, TF   all that has variables: models, optimizers, metrics; and single variables. A Keras 3 model's
+            variables include the state of its seed generators, so Dropout resumes where it was
+JAX         any pytree; its arrays are restored to the same placement
 plain       dict, list, tuple, NumPy arrays, numbers, strings
 """
 
@@ -22,116 +22,126 @@ Tree = dict[str, Any]
 Saved = Mapping[str, Sequence[Piece]]
 
 
-_SHOWN = 3  # differences between a checkpoint and a model
+_KINDS = {
+    "variables": "variables of Keras or TensorFlow",
+    "state_dict": "a state_dict",
+    "pytree": "a pytree of JAX arrays",
+    "plain": "plain values",
+}
+_SHOWN = 3  # differences between a checkpoint and a model, in an error
 
 
 class MismatchError(ValueError):
-    """What was saved does not fit what there is now."""
+    """The checkpoint does not fit the objects of the program."""
 
 
 @dataclass(frozen=True)
 class Variables:
-    """Some that belong to no one thing: a model's metrics."""
+    """Variables that belong to several objects, such as a model's metrics."""
 
     variables: list[Any]
 
 
-def capture(name: str, thing: Any, found: dict[str, Leaf]) -> Tree:
-    """How it is put together; its tensors go into `found`, under names that say where they belong."""
-    if _has_variables(thing):
-        return {"variables": [_encode(f"{name}.{n}", one, found) for n, one in enumerate(_variables(thing))]}
-    if _is_stateful(thing):
-        return {"state_dict": _encode(name, _unwrapped(thing).state_dict(), found)}
-    parts = _jax_leaves(thing)
+def capture(name: str, value: Any, found: dict[str, Leaf]) -> Tree:
+    """The structure of an object. Its tensors go into `found`, under names that say where they belong."""
+    if _has_variables(value):
+        return {
+            "variables": [_encode(f"{name}.{n}", each, found) for n, each in enumerate(_variables(value))]
+        }
+    if _is_stateful(value):
+        return {"state_dict": _encode(name, _unwrapped(value).state_dict(), found)}
+    parts = _jax_leaves(value)
     if parts is not None:
-        return {"pytree": [[path, _encode(f"{name}.{path}", one, found)] for path, one in parts]}
-    return {"plain": _encode(name, thing, found)}
+        return {"pytree": [[path, _encode(f"{name}.{path}", part, found)] for path, part in parts]}
+    return {"plain": _encode(name, value, found)}
 
 
-def restore(name: str, thing: Any, tree: Tree, saved: Saved) -> Any:
-    """The thing as it was saved: changed in place if it can be, else a new one."""
+def restore(name: str, value: Any, tree: Tree, saved: Saved) -> Any:
+    """The object as it was saved: changed in place where possible, else a new one."""
     ((kind, inside),) = tree.items()
-    if kind == "variables" and _has_variables(thing):
-        _assign(name, thing, inside, saved)
-        return thing
-    if kind == "state_dict" and _is_stateful(thing):
-        inner = _unwrapped(thing)
+    if kind == "variables" and _has_variables(value):
+        _assign(name, value, inside, saved)
+        return value
+    if kind == "state_dict" and _is_stateful(value):
+        inner = _unwrapped(value)
         state = _decode(inside, _Tensors(saved, inner))
         try:
             inner.load_state_dict(state)
         except RuntimeError as error:
             raise MismatchError(_differences(name, state, inner.state_dict()) or str(error)) from error
-        return thing
-    if not _has_variables(thing) and not _is_stateful(thing):
+        return value
+    if not _has_variables(value) and not _is_stateful(value):
         if kind == "pytree":
-            return _unflatten(name, thing, inside, saved)
+            return _unflatten(name, value, inside, saved)
         if kind == "plain":
-            return _renew(thing, inside, saved)
-    raise MismatchError(f"{name} was saved as {kind}, which a {type(thing).__name__} is not")
+            return _renew(value, inside, saved)
+    raise MismatchError(
+        f"{name} was saved as {_KINDS.get(kind, kind)} and is of type {type(value).__name__} now"
+    )
 
 
 def _differences(name: str, before: Any, now: Any) -> str:
-    """The first few, and how many more: torch names every tensor of the model, in four kilobytes."""
+    """The first few differences, and how many more: torch names every tensor, in four kilobytes."""
     found = [f"{key} is new" for key in now if key not in before]
     found += [f"{key} is gone" for key in before if key not in now]
     for key in [key for key in now if key in before]:
         was, is_now = (tuple(getattr(state[key], "shape", ())) for state in (before, now))
         if was != is_now:
-            found.append(f"{key} had the shape {was} and has {is_now} now")
+            found.append(f"{key} had shape {was} and has {is_now} now")
     more = f", and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     return f"{name}: {'; '.join(found[:_SHOWN])}{more}" if found else ""
 
 
-def _is_stateful(thing: Any) -> bool:
-    return hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")
+def _is_stateful(value: Any) -> bool:
+    return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
 
 
-def _has_variables(thing: Any) -> bool:
-    if isinstance(thing, Variables):
+def _has_variables(value: Any) -> bool:
+    if isinstance(value, Variables):
         return True
-    makers = {one.__module__.partition(".")[0] for one in type(thing).__mro__}
+    makers = {base.__module__.partition(".")[0] for base in type(value).__mro__}
     return bool(makers & {"keras", "tf_keras", "tensorflow"}) and (
-        hasattr(thing, "variables") or _is_variable(thing)
+        hasattr(value, "variables") or _is_variable(value)
     )
 
 
-def _jax_leaves(thing: Any) -> list[tuple[str, Any]] | None:
-    """By where they are. None if there is nothing of JAX in it: it may be imported for other reasons."""
+def _jax_leaves(value: Any) -> list[tuple[str, Any]] | None:
+    """The leaves with their paths; None if none is a JAX array: JAX may be imported for other reasons."""
     jax = sys.modules.get("jax")
-    found = [] if jax is None else _with_paths(jax, thing)
-    return found if any(isinstance(one, jax.Array) for _, one in found) else None  # type: ignore[union-attr]
+    found = [] if jax is None else _with_paths(jax, value)
+    return found if any(isinstance(leaf, jax.Array) for _, leaf in found) else None  # type: ignore[union-attr]
 
 
-def _with_paths(jax: Any, thing: Any) -> list[tuple[str, Any]]:
-    found, _ = jax.tree_util.tree_flatten_with_path(thing)
-    return [(".".join(map(_word, path)), one) for path, one in found]
+def _with_paths(jax: Any, value: Any) -> list[tuple[str, Any]]:
+    found, _ = jax.tree_util.tree_flatten_with_path(value)
+    return [(".".join(map(_word, path)), leaf) for path, leaf in found]
 
 
 def _word(key: Any) -> str:
-    """Of a dict, a sequence, an object: each of JAX' keys has its own name for its name."""
+    """A key of a path in words: JAX' keys of dicts, sequences and objects differ in the attribute for it."""
     return str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key))))
 
 
-def _is_variable(thing: Any) -> bool:
-    return hasattr(thing, "assign") and hasattr(thing, "shape")  # Keras' optimizers can assign, too
+def _is_variable(value: Any) -> bool:
+    return hasattr(value, "assign") and hasattr(value, "shape")  # Keras' optimizers have assign, too
 
 
-def _variables(thing: Any) -> list[Any]:
-    """A variable is its own only one; older optimizers have a method where newer ones have a list."""
-    if _is_variable(thing):
-        return [thing]
-    return list(thing.variables() if callable(thing.variables) else thing.variables)
+def _variables(value: Any) -> list[Any]:
+    """All variables of an object, or itself if it is one. In older optimizers `variables` is a method."""
+    if _is_variable(value):
+        return [value]
+    return list(value.variables() if callable(value.variables) else value.variables)
 
 
-def _unwrapped(thing: Any) -> Any:
-    """The user's module: a checkpoint does not depend on how many workers there were, or on compiling."""
+def _unwrapped(value: Any) -> Any:
+    """The user's own module: a checkpoint depends neither on the number of workers nor on compiling."""
     while True:
-        if hasattr(thing, "_orig_mod"):
-            thing = thing._orig_mod
-        elif type(thing).__name__ in ("DistributedDataParallel", "DataParallel"):
-            thing = thing.module
+        if hasattr(value, "_orig_mod"):
+            value = value._orig_mod
+        elif type(value).__name__ in ("DistributedDataParallel", "DataParallel"):
+            value = value.module
         else:
-            return thing
+            return value
 
 
 def _encode(path: str, value: Any, found: dict[str, Leaf]) -> Tree:
@@ -146,9 +156,7 @@ def _encode(path: str, value: Any, found: dict[str, Leaf]) -> Tree:
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, (str, int)):
-                raise TypeError(
-                    f"{path} has the key {key!r}: only text and whole numbers can be kept as keys"
-                )
+                raise TypeError(f"{path} has the key {key!r}: keys must be strings or integers")
         kind = "counter" if isinstance(value, Counter) else "dict"
         return {kind: [[key, _encode(f"{path}.{key}", item, found)] for key, item in value.items()]}
     for kind, made_of in _SEQUENCES.items():
@@ -156,7 +164,7 @@ def _encode(path: str, value: Any, found: dict[str, Leaf]) -> Tree:
             return {kind: [_encode(f"{path}.{n}", item, found) for n, item in enumerate(value)]}
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     numbers = f" of {value.dtype}" if hasattr(value, "dtype") else ""
-    raise TypeError(f"{path} is a {kind}{numbers}, which cannot be kept")
+    raise TypeError(f"{path} is a {kind}{numbers}, which cannot be saved")
 
 
 _SEQUENCES: dict[str, Any] = {"list": list, "tuple": tuple, "set": set}
@@ -175,8 +183,8 @@ def _decode(tree: Tree, tensors: _Arrays, path: tuple[Any, ...] = ()) -> Any:
 
 
 def _renew(old: Any, tree: Tree, saved: Saved) -> Any:
-    """As it was saved, in the dicts, lists, arrays and variables there are now: the program may know them by
-    other names than the State's."""
+    """Restore into the dicts, lists, arrays and variables that exist: the program may hold other references
+    to them."""
     ((kind, inside),) = tree.items()
     if kind == "tensor":
         return tensor_bytes.renew(old, saved[inside])
@@ -187,7 +195,7 @@ def _renew(old: Any, tree: Tree, saved: Saved) -> Any:
         return old
     if kind in ("list", "tuple") and isinstance(old, _SEQUENCES[kind]):
         before = [*old, *[None] * len(inside)]
-        made = [_renew(one, item, saved) for one, item in zip(before, inside)]
+        made = [_renew(old_item, item, saved) for old_item, item in zip(before, inside)]
         if kind == "list":
             old[:] = made
             return old
@@ -206,15 +214,15 @@ class _Arrays:
 
 
 class _Tensors(_Arrays):
-    """Saved tensors for a torch module or optimizer: spread over ranks where what it has now is."""
+    """Saved tensors for a torch module or optimizer: spread over ranks where its own tensors are."""
 
-    def __init__(self, saved: Saved, thing: Any) -> None:
+    def __init__(self, saved: Saved, value: Any) -> None:
         super().__init__(saved)
-        groups = getattr(thing, "param_groups", None)
+        groups = getattr(value, "param_groups", None)
         self._is_optimizer = groups is not None
         self._known: dict[tuple[Any, ...], Any]
         if groups is None:
-            self._known = {(name,): tensor for name, tensor in thing.state_dict().items()}
+            self._known = {(name,): tensor for name, tensor in value.state_dict().items()}
         else:
             params = [param for group in groups for param in group["params"]]
             self._known = {("state", number): param for number, param in enumerate(params)}
@@ -224,36 +232,38 @@ class _Tensors(_Arrays):
         like = self._known.get(path[:2] if self._is_optimizer else path)
         if pieces[0][0].whole is None and self._is_optimizer and like is not None:
             size = pieces[0][0].size
-            like = like if tuple(like.shape) == size else None  # a step count is spread over nobody
+            like = like if tuple(like.shape) == size else None  # a step count is not spread
         tensor = tensor_bytes.to_torch(pieces, like)
-        return tensor.clone() if self._is_optimizer else tensor  # it would go on to work on the file's pages
+        return tensor.clone() if self._is_optimizer else tensor  # or it would work on the pages of the file
 
 
-def _assign(name: str, thing: Any, trees: list[Tree], saved: Saved) -> None:
-    variables = _variables(thing)
+def _assign(name: str, value: Any, trees: list[Tree], saved: Saved) -> None:
+    variables = _variables(value)
     if len(trees) != len(variables):
-        is_built = getattr(thing, "built", getattr(thing, "_built", not hasattr(thing, "build")))
-        hint = "" if is_built else ": build it first, as `optimizer.build(model.trainable_variables)` does"
+        is_built = getattr(value, "built", getattr(value, "_built", not hasattr(value, "build")))
+        hint = (
+            "" if is_built else ": build it first, for example by optimizer.build(model.trainable_variables)"
+        )
         raise MismatchError(f"{name} had {len(trees)} variables and has {len(variables)} now{hint}")
     for variable, tree in zip(variables, trees):
-        array = tensor_bytes.to_numpy(
-            saved[tree["tensor"]]
-        ).copy()  # TensorFlow may go on to work on the very memory
-        size = array.shape[len(array.shape) - len(variable.shape) :]  # a metric's has a share of each replica
+        array = tensor_bytes.to_numpy(saved[tree["tensor"]]).copy()  # TensorFlow may use the memory itself
+        size = array.shape[
+            len(array.shape) - len(variable.shape) :
+        ]  # a metric has one value for each replica
         _compare(f"{name}: {getattr(variable, 'path', variable.name)}", size, variable.shape)
         tensor_bytes.assign(variable, array)
 
 
-def _unflatten(name: str, thing: Any, trees: list[tuple[str, Tree]], saved: Saved) -> Any:
+def _unflatten(name: str, value: Any, trees: list[tuple[str, Tree]], saved: Saved) -> Any:
     import jax
 
-    before, shape = _with_paths(jax, thing), jax.tree_util.tree_structure(thing)
+    before, shape = _with_paths(jax, value), jax.tree_util.tree_structure(value)
     if len(before) != len(trees):
         raise MismatchError(f"{name} had {len(trees)} leaves and has {len(before)} now")
     after = []
     for (now, old), (path, tree) in zip(before, trees):
         if now != path:
-            raise MismatchError(f"{name} had a leaf {path} where it has {now} now")
+            raise MismatchError(f"{name} had the leaf {path} where it has {now} now")
         if "tensor" not in tree:
             after.append(_decode(tree, _Arrays(saved)))
             continue
@@ -276,4 +286,4 @@ def _is_key(value: Any) -> bool:
 
 def _compare(what: str, before: Sequence[int], now: Sequence[int]) -> None:
     if tuple(before) != tuple(now):
-        raise MismatchError(f"{what} had the shape {tuple(before)} and has {tuple(now)} now")
+        raise MismatchError(f"{what} had shape {tuple(before)} and has {tuple(now)} now")

@@ -1,7 +1,7 @@
-"""Tensors of NumPy, TensorFlow, Keras, torch and JAX as bytes, and back.
+"""Convert tensors of NumPy, TensorFlow, Keras, torch and JAX to bytes, and back.
 
-Imports no framework: what a value is can only be something that its framework, already imported, made.
-Writing goes into memory given by the caller and makes no other copy of the state.
+Imports no framework: a value of one can only exist if the program has imported it. Writing goes into memory
+that the caller provides and makes no other copy of the state.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ Piece = tuple[Shape, memoryview]
 
 @dataclass(frozen=True)
 class Leaf:
+    """A tensor to save: `write` copies it into memory of its size."""
+
     shape: Shape
     write: Callable[[memoryview], None]
-    is_collective: bool = False  # reading it is something that all ranks do together
+    is_collective: bool = False  # all ranks must read it together
     is_on_gpu: bool = False
 
 
 def leaf(value: Any) -> Leaf | None:
-    """For anything that holds numbers; None for what is not a tensor."""
+    """The Leaf of a tensor of any framework; None if `value` is not a tensor."""
     if hasattr(value, "assign") and hasattr(value, "value") and not callable(value.value):
-        value = value.value  # a Keras variable, whatever is below it
+        value = value.value  # a Keras variable, whatever its backend
     for kind, made in (("torch", _torch), ("tensorflow", _tensorflow), ("jax", _jax), ("numpy", _numpy)):
         framework = sys.modules.get(kind)
         if framework is not None:
@@ -53,7 +55,7 @@ def _tensorflow(tf: Any, value: Any) -> Leaf | None:
     if not is_known(name):
         return None
     if value.shape.rank is None or None in value.shape:
-        raise TypeError(f"{value.name} has no fixed shape, so it cannot be kept")
+        raise TypeError(f"{value.name} has no fixed shape, so it cannot be saved")
     if "SyncOnRead" in type(value).__name__:
         return _of_each_replica(tf, value, name)
 
@@ -64,12 +66,12 @@ def _tensorflow(tf: Any, value: Any) -> Leaf | None:
 
 
 def _of_each_replica(tf: Any, value: Any, name: str) -> Leaf:
-    """A metric: each replica has its own share of it, and their sum would round differently."""
+    """A metric: each replica has its own value, and their sum would round differently."""
     strategy = value.distribute_strategy
     count = strategy.num_replicas_in_sync
 
     def row(context: Any) -> Any:
-        """Zeros but for this replica's row: summed over all, every row stays as it was. (`gather` traces anew
+        """Zeros but for this replica's row: summed over all, every row stays as it was. (`gather` would trace
         every time, for half a second.)"""
         number = context.replica_id_in_sync_group
         shares = strategy.experimental_local_results(value)
@@ -84,7 +86,7 @@ def _of_each_replica(tf: Any, value: Any, name: str) -> Leaf:
 
 
 def assign(variable: Any, array: Any) -> None:
-    """Give a variable of Keras or TensorFlow its value back; of a metric, each replica its share."""
+    """Restore a variable of Keras or TensorFlow; of a metric, each replica's own value."""
     inner = getattr(variable, "value", variable)
     inner = variable if callable(inner) else inner
     if "SyncOnRead" not in type(inner).__name__:
@@ -107,7 +109,7 @@ def _write_array(array: Any, memory: memoryview) -> None:
 
 
 def _read(value: Any) -> Any:
-    """Without the copy that `numpy()` makes, which alone takes 0.09 s of 0.13 s for 500 MB."""
+    """The value without the copy that `numpy()` makes, which alone takes 0.09 s of 0.13 s for 500 MB."""
     strategy = getattr(value, "distribute_strategy", None)
     if strategy is not None:
         value = strategy.experimental_local_results(value)[0]
@@ -128,7 +130,7 @@ def _torch(torch: Any, value: Any) -> Leaf | None:
         if not shape.count:
             return
         if local.device.type == "cpu" and local.is_contiguous() and not (local.is_conj() or local.is_neg()):
-            # Two threads that do only this are quicker than torch's own: 0.031 s for 512 MiB, not 0.039 s.
+            # Two threads that do only this are faster than torch's own: 0.031 s for 512 MiB, not 0.039 s.
             target = ctypes.addressof(ctypes.c_char.from_buffer(memory))
             ctypes.memmove(target, local.data_ptr(), shape.bytes)
         else:
@@ -156,7 +158,7 @@ def _jax(jax: Any, value: Any) -> Leaf | None:
     if not is_known(value.dtype.name):
         return None
     if not value.is_fully_addressable and not value.is_fully_replicated:
-        raise TypeError("a JAX array that is spread over processes cannot be kept: replicate it")
+        raise TypeError("a JAX array that is sharded over processes cannot be saved: replicate it")
     mine = value if value.is_fully_addressable else value.addressable_data(0)
 
     def write(memory: memoryview) -> None:
@@ -166,18 +168,18 @@ def _jax(jax: Any, value: Any) -> Leaf | None:
     return Leaf(Shape(value.dtype.name, tuple(value.shape)), write)
 
 
-# Back again
+# Restoring
 
 
 def to_numpy(pieces: Sequence[Piece]) -> Any:
-    """The whole tensor. A view of the file where it is in one piece."""
+    """The whole tensor as a NumPy array: a view of the file where it is in one piece."""
     np = sys.modules.get("numpy") or __import__("numpy")
     parts = [(shape, np.frombuffer(data, _numpy_type(np, shape.dtype))) for shape, data in pieces]
     return _whole([(shape, array.reshape(shape.size)) for shape, array in parts], np.empty)
 
 
 def renew(old: Any, pieces: Sequence[Piece]) -> Any:
-    """The saved value, in the tensor, variable or array there is now if it fits; else a new one."""
+    """The saved value, in the existing tensor, variable or array if it fits; else in a new one."""
     size, torch = pieces[0][0].whole or pieces[0][0].size, sys.modules.get("torch")
     if torch is not None and isinstance(old, torch.Tensor):
         tensor = to_torch(pieces, old)
@@ -197,7 +199,7 @@ def renew(old: Any, pieces: Sequence[Piece]) -> Any:
 
 
 def to_torch(pieces: Sequence[Piece], like: Any = None) -> Any:
-    """A tensor, or this rank's part of it where `like` is one that is spread over ranks."""
+    """A torch tensor, or this rank's part of it where `like` is spread over ranks."""
     torch: Any = sys.modules["torch"]
     parts = []
     for shape, data in pieces:
@@ -222,13 +224,13 @@ def to_torch(pieces: Sequence[Piece], like: Any = None) -> Any:
 
 
 def to_jax(pieces: Sequence[Piece], like: Any) -> Any:
-    """Placed as `like` is."""
+    """A JAX array, placed as `like` is."""
     jax: Any = sys.modules["jax"]
-    array = to_numpy(pieces).copy()  # JAX would go on to work on the file's pages
+    array = to_numpy(pieces).copy()  # JAX would work on the pages of the file
     if jax.dtypes.issubdtype(like.dtype, jax.dtypes.prng_key):
         return jax.random.wrap_key_data(array, impl=jax.random.key_impl(like))
     if not getattr(like, "committed", getattr(like, "_committed", True)):
-        return jax.device_put(array)  # free to go wherever what it is used with is
+        return jax.device_put(array)  # uncommitted: JAX moves it to what it is used with
     if like.is_fully_addressable:
         return jax.device_put(array, like.sharding)
     return jax.make_array_from_callback(array.shape, like.sharding, lambda index: array[index])
@@ -237,7 +239,7 @@ def to_jax(pieces: Sequence[Piece], like: Any) -> Any:
 def _numpy_type(np: Any, name: str) -> Any:
     try:
         return np.dtype(name)
-    except TypeError:  # bfloat16 and its like are brought by the frameworks' own package
+    except TypeError:  # bfloat16 and similar types come with the frameworks' own package
         return np.dtype(getattr(__import__("ml_dtypes"), name))
 
 
@@ -251,7 +253,7 @@ def _whole(parts: Sequence[tuple[Shape, Any]], empty: Callable[..., Any]) -> Any
 
 
 def _fill(target: Any, place: Shape, parts: Iterable[tuple[Shape, Any]]) -> None:
-    """Copy what the parts have of the box that `target` is: another number of ranks has other boxes."""
+    """Copy the overlap of each part with `target`: another number of ranks has other parts."""
     begin = place.at or (0,) * len(place.size)
     for shape, array in parts:
         at = shape.at or (0,) * len(shape.size)

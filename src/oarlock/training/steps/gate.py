@@ -1,12 +1,12 @@
-"""The gate before every step, at which all ranks of a gang do something before the same one: save, or halt.
+"""The gate before every step: there all ranks of a gang do something before the same step, save or halt.
 
-The agent asks `where`; a listening thread answers at once with the last step that was let in, because
-the training thread may be inside a collective, waiting for a rank that is at the gate. From its answer
-on it holds back the second next step, until the agent names a step that nobody can have passed.
+The leading agent asks `where`; a listening thread answers at once with the last step that was let in, because
+the training thread may be inside a collective, waiting for a rank that is at the gate. After its answer the
+gate holds back the step after the next, until the agent names a step that no rank can have passed.
 
     where 7             ->  {"kind": "at", "meeting": 7, "loop": 1, "step": 41}     step 43 is held back
     meet 7 save 44      nothing is held back any more; enter(44) returns {"save"}
-    carry-on 7          not everybody answered, or not everybody is in this loop: never mind
+    carry-on 7          not every rank answered, or not every rank is in this loop: continue
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _ASK_AGAIN = 1.0  # seconds before a repeated request is passed on
 
 
 class Gate:
-    """`first` is the step that will be entered first. Without a launcher, a task that is alone
-    keeps its own gate: SIGTERM asks it to halt, unless the program has its own ideas about that."""
+    """The gate of one training loop; `first` is the step that it enters first. Without a launcher, a single
+    task has a gate of its own: SIGTERM asks it to halt, unless the program handles SIGTERM itself."""
 
     def __init__(self, first: int) -> None:
         global _newest
@@ -42,24 +42,24 @@ class Gate:
         self._moved = threading.Condition(self._lock)
         self._last = first - 1  # the last step that was let in
         self._limit = _NO_LIMIT  # the last step that may be let in
-        self._due: list[tuple[float, str]] = []  # from which step on, and what
-        self._meeting = 0  # the last that was answered
-        self._answer: int | None = None  # what was said there
-        self._decided = 0  # the last that was decided or called off
+        self._due: list[tuple[float, str]] = []  # (from this step on, do this)
+        self._meeting = 0  # the last question that was answered
+        self._answer: int | None = None  # the step in that answer
+        self._decided = 0  # the last question that was decided or called off
         self._asked_at = _AT_ONCE
         self._is_over = False
         self._catches = False
-        self._is_led = channel.listen(self._hear)
+        self._is_led = channel.listen(self._on_request)
         if self._is_led:
             channel.send({"kind": "gate", "loop": self._loop})
         elif "OARLOCK_FD" not in os.environ and current().world == 1:
             self._catch_sigterm()
 
     def enter(self, step: int) -> frozenset[str]:
-        """To be called before `step` begins: what all ranks do before it, mostly nothing.
+        """Call before `step` begins. Returns what all ranks do before it, mostly nothing.
 
-        Waits while the agent asks around. It has the deadline: it decides, calls off or ends this task,
-        and when it is gone itself, the line says so.
+        Waits while the leading agent collects answers. The agent has the deadline: it decides, calls off or
+        ends this task; when the agent itself is gone, the channel says so.
         """
         with self._lock:
             while step > self._limit:
@@ -70,8 +70,9 @@ class Gate:
             return self._take(step)
 
     def ask(self, purpose: str) -> None:
-        """Have all ranks do this soon. May be said again before every step, until `enter` returns it."""
-        if self._is_over or any(one == purpose for _, one in self._due):
+        """Request that all ranks do this soon. May be repeated before every step, until `enter` returns
+        it."""
+        if self._is_over or any(due == purpose for _, due in self._due):
             return
         if not self._is_led:
             self._due.append((_AT_ONCE, purpose))
@@ -82,30 +83,30 @@ class Gate:
             channel.send({"kind": "ask", "purpose": purpose}, patience=0)
 
     def leave(self) -> None:
-        """The loop is over: nobody has to wait for this task, until there is another gate."""
+        """The loop is over: no rank has to wait for this task, until it has another gate."""
         with self._lock:
             if self._is_over:
                 return
             self._is_over = True
             self._limit = _NO_LIMIT
             if self._is_led and (self._due or self._meeting > self._decided):
-                self._tell(None)  # what was to be done before a later step will not be
+                self._reply(None)  # what was due before a later step will not be done
             self._due.clear()
         if self._catches and signal.getsignal(signal.SIGTERM) == self._on_sigterm:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def _take(self, step: int) -> frozenset[str]:
-        """One by one: a signal may add to them at any moment."""
-        due = [one for one in self._due if one[0] <= step]
-        for one in due:
-            self._due.remove(one)
+        """Remove what is due, one by one: a signal handler may add to the list at any moment."""
+        due = [entry for entry in self._due if entry[0] <= step]
+        for entry in due:
+            self._due.remove(entry)
         return frozenset(purpose for _, purpose in due)
 
-    def _hear(self, request: str) -> None:
-        """In the listening thread."""
+    def _on_request(self, request: str) -> None:
+        """Called by the listening thread."""
         words = request.split()
         with self._lock:
-            if not words:  # the agent is gone, and nobody will decide any more
+            if not words:  # the agent is gone and will not decide any more
                 self._release()
             elif words[0] == "where":
                 self._on_where(int(words[1]))
@@ -121,12 +122,11 @@ class Gate:
             self._answer = None if self._is_over else self._last
             if not self._is_over:
                 self._limit = self._last + 1
-        self._tell(None if self._is_over else self._answer)  # again, if the first answer was lost
+        self._reply(None if self._is_over else self._answer)  # again, in case the first answer was lost
 
-    def _tell(self, step: int | None) -> None:
-        """Under the lock, so that what is said last is true."""
-        told: dict[str, Any] = {"kind": "at", "meeting": self._meeting, "loop": self._loop, "step": step}
-        channel.send(told)
+    def _reply(self, step: int | None) -> None:
+        """Send under the lock, so that the last answer is the true one."""
+        channel.send({"kind": "at", "meeting": self._meeting, "loop": self._loop, "step": step})
 
     def _release(self) -> None:
         self._limit = _NO_LIMIT
@@ -139,7 +139,7 @@ class Gate:
             self._catches = True
 
     def _on_sigterm(self, *_: Any) -> None:
-        """No lock here: the thread that was interrupted may hold it. The second one ends us as usual."""
+        """Takes no lock: the interrupted thread may hold it. A second SIGTERM ends the process as usual."""
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self._due.append((_AT_ONCE, "halt"))
 

@@ -1,4 +1,4 @@
-"""When to save: every so many steps, so many seconds, or at the end of every epoch. Pure."""
+"""When to save: after a number of steps or seconds, or at the end of every epoch. Pure."""
 
 from __future__ import annotations
 
@@ -10,23 +10,26 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 @dataclass(frozen=True)
 class Schedule:
+    """Save every `steps` steps or every `seconds` seconds; neither: only when asked to stop, and at the
+    end."""
+
     steps: int | None = None
     seconds: float | None = None
 
     def is_due(self, step: int) -> bool:
-        """Before `step`, which every rank can say by itself. Seconds are rank 0's to count."""
+        """Whether to save before `step`, which every rank knows by itself. Rank 0 counts the seconds."""
         return self.steps is not None and step % self.steps == 0
 
 
 def read(save: int | str | None, epoch: int | None = None) -> Schedule:
-    """`100` steps, `"30s"`, `"epoch"` of so many steps, or None: only when asked to stop, and at the end."""
+    """Read `save=`: 100 (steps), "30s", "epoch" (of `epoch` steps), or None."""
     if save is None:
         return Schedule()
     if isinstance(save, int) and not isinstance(save, bool) and save > 0:
         return Schedule(steps=save)
     if save == "epoch":
         if epoch is None:
-            raise ValueError('save="epoch" needs to know how long one is: pass batches=, too')
+            raise ValueError('save="epoch" needs the length of an epoch: pass batches=, too')
         return Schedule(steps=epoch)
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)", save) if isinstance(save, str) else None
     if found is None or float(found[1]) == 0:

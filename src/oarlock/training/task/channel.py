@@ -1,9 +1,8 @@
-"""A task's line to its agent: events go up, requests ("stop at the next step") come down.
+"""A task's channel to its agent: events go up, requests ("stop at the next step") come down.
 
-The socket is inherited (`OARLOCK_FD`). Without a launcher there is none, and everything here
-does nothing. Reporting must never slow a step: at most ten reports a second are sent, the
-newest one is kept and sent at the end. Requests are read when somebody asks for one, or, once
-somebody listens, by a thread of their own.
+The socket is inherited (`OARLOCK_FD`). Without a launcher there is none, and everything here does nothing.
+Reporting must never slow a step: at most ten reports a second are sent, the newest one is kept and sent at
+the end. Requests are read when the program asks for one or, once there is a listener, by a thread.
 """
 
 from __future__ import annotations
@@ -18,23 +17,25 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from oarlock.system.lines import Lines
 from oarlock.training.task import busyness
 
-_INTERVAL = 0.1
+_INTERVAL = 0.1  # seconds between two reports
 _TURN = 0.05  # seconds that a report waits for another thread that is sending
 
 _socket: socket.socket | None = None
-_opened_by = 0  # a forked data loader must not speak for its parent
+_opened_by = 0  # a forked data loader must not write for its parent
 _sent = 0.0
 _kept: dict[str, Any] | None = None
 _requests: set[str] = set()
 _sending = threading.Lock()
 _reading = threading.Lock()
-_listened: socket.socket | None = None  # the line that a thread reads: from then on it alone does
+_listened: socket.socket | None = None  # the line that the listening thread reads, and it alone
 _listener: Callable[[str], None] | None = None
 
 
 def report(event: dict[str, Any]) -> None:
+    """Send progress, unless a report was just sent: then it is merged into the next one."""
     global _sent, _kept
     now = time.monotonic()
     if now - _sent < _INTERVAL:
@@ -42,11 +43,12 @@ def report(event: dict[str, Any]) -> None:
         return
     _sent, kept, _kept = now, _kept, None
     busy = busyness.share()
-    told = {} if busy is None else {"busy": busy}
-    send({**(kept or {}), **event, **told, "t": time.time(), "kind": "report"}, patience=0)
+    share = {} if busy is None else {"busy": busy}
+    send({**(kept or {}), **event, **share, "t": time.time(), "kind": "report"}, patience=0)
 
 
 def flush() -> None:
+    """Send the report that was held back."""
     global _kept
     if _kept is not None:
         kept, _kept = _kept, None
@@ -54,7 +56,7 @@ def flush() -> None:
 
 
 def send(event: dict[str, Any], patience: float = 2.0) -> None:
-    """Best effort: an agent that does not read, or is gone, must not stop the training."""
+    """Send an event, best effort: an agent that does not read, or is gone, must not stop training."""
     line = open_line()
     if line is None:
         return
@@ -73,7 +75,7 @@ def _send(line: socket.socket, left: memoryview, patience: float) -> None:
         while left:
             try:
                 left = left[line.send(left, socket.MSG_DONTWAIT) :]
-                deadline = time.monotonic() + 2.0  # half a line would spoil the next one
+                deadline = time.monotonic() + 2.0  # half a line would garble the next one
             except BlockingIOError:
                 wait = deadline - time.monotonic()
                 if wait <= 0 or not select.select([], [line], [], wait)[1]:
@@ -83,7 +85,7 @@ def _send(line: socket.socket, left: memoryview, patience: float) -> None:
 
 
 def requested(what: str) -> bool:
-    """Whether the agent has asked for `what` ("stop") so far."""
+    """Whether the agent has requested `what` ("stop") so far."""
     line = open_line()
     if line is not None and _listened is not line:
         with _reading:
@@ -103,14 +105,14 @@ def _read_requests(line: socket.socket) -> None:
         pass
 
 
-def listen(hear: Callable[[str], None]) -> bool:
-    """Have a thread give every request to `hear`, and "" when the agent is gone; who listened before no
-    longer does. False where there is no line."""
+def listen(on_request: Callable[[str], None]) -> bool:
+    """Have a thread pass every request to `on_request`, and "" when the agent is gone. It replaces the
+    previous listener. False without a launcher."""
     global _listened, _listener
     line = open_line()
     if line is None:
         return False
-    _listener = hear
+    _listener = on_request
     if _listened is not line:
         with _reading:
             _listened = line
@@ -119,14 +121,14 @@ def listen(hear: Callable[[str], None]) -> bool:
 
 
 def _listen(line: socket.socket) -> None:
-    rest = b""
+    lines = Lines()
     while True:
         try:
             data = line.recv(4096)
         except OSError:
             data = b""
-        *lines, rest = (rest + data).split(b"\n")
-        for text in [one.decode(errors="replace") for one in lines] + ([] if data else [""]):
+        requests = [request.decode(errors="replace") for request in lines.feed(data)]
+        for text in requests if data else [*requests, ""]:
             _requests.add(text)
             if _listener is not None:
                 _listener(text)
@@ -135,7 +137,8 @@ def _listen(line: socket.socket) -> None:
 
 
 def open_line() -> socket.socket | None:
-    """The first process to open it owns it; the runner does so before the program can fork."""
+    """The socket; None without one. The first process to open it owns it: the runner, before the program
+    can fork."""
     global _socket, _opened_by
     number = os.environ.get("OARLOCK_FD")
     if number is None:
@@ -152,7 +155,7 @@ def open_line() -> socket.socket | None:
 
 
 def _number(value: Any) -> Any:
-    """NumPy, TensorFlow, torch and JAX scalars all answer to float()."""
+    """A value that JSON does not know: scalars of NumPy, TensorFlow, torch and JAX convert to float."""
     try:
         return float(value)
     except (TypeError, ValueError):

@@ -1,6 +1,6 @@
-"""`oarlock.current()`: who this task is, where its folders are, and how to say how far it is.
+"""`oarlock.current()`: this task's role and rank, its folders, and how it reports progress.
 
-Works with no launcher: then this is the only task there is, and the folders are beside the program.
+Works without a launcher: then this is the only task, and the folders are beside the program.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from oarlock.training.task import channel
 
 @dataclass(frozen=True)
 class Context:
+    """This task, as Oarlock started it."""
+
     run: str
     role: str
     index: int
-    rank: int  # over chief and workers; -1 for others
-    world: int  # how many chiefs and workers
+    rank: int  # among chief and workers; -1 for other roles
+    world: int  # the number of chiefs and workers
     generation: int
     seed: int
     data: Path
@@ -30,34 +32,36 @@ class Context:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this task leads: the chief, or worker 0 where there is none."""
+        """Whether this is the chief, or worker 0 where there is no chief: the task with rank 0."""
         return self.rank == 0
 
     @property
     def is_launched(self) -> bool:
+        """Whether Oarlock started this process; False for `python train.py`."""
         return "OARLOCK_RUN" in os.environ
 
     def report(self, step: int, *, total: int | None = None, **metrics: Any) -> None:
-        """Say how far this task is. Cheap enough for every step."""
+        """Report progress and metrics. Cheap enough for every step."""
         event = {"step": int(step), **metrics}
         if total is not None:
             event["total"] = int(total)
         channel.report(event)
 
     def note(self, text: str) -> None:
-        """One line for the run's record."""
+        """Add one line to the run's record."""
         channel.send({"kind": "note", "text": text})
 
     @property
     def should_stop(self) -> bool:
-        """Whether the run was asked to end: finish the step, save, leave."""
+        """Whether the run was asked to stop: finish the step, save, exit."""
         return channel.requested("stop")
 
 
 def current() -> Context:
+    """The task that this process is."""
     env = os.environ
     alone = ("-1", "1") if "OARLOCK_RUN" in env else ("0", "1")
-    # Another launcher's, torchrun's for one: not everybody there is the chief.
+    # Another launcher's, such as torchrun's: not every process there is the chief.
     rank, world = (env["RANK"], env["WORLD_SIZE"]) if _is_of_another(env) else alone
     return Context(
         run=env.get("OARLOCK_RUN", "local"),

@@ -113,18 +113,18 @@ def case_a_number_that_became_an_array():
 def case_mismatches_are_said_in_a_sentence():
     tree = {"w": jnp.ones((2, 3)), "b": jnp.ones(3)}
     why = refused({"p": tree}, {"p": {"w": jnp.ones((2, 4)), "b": jnp.ones(3)}})
-    assert why == "p.w had the shape (2, 3) and has (2, 4) now", why
+    assert why == "p.w had shape (2, 3) and has (2, 4) now", why
     why = refused({"p": tree}, {"p": {"w": jnp.ones((2, 3))}})
     assert why == "p had 2 leaves and has 1 now", why
     why = refused({"p": tree}, {"p": tree, "opt": tree})
-    assert why == "it holds no opt", why
+    assert why == "it has no opt", why
     why = refused({"p": tree}, {"p": {"w": jnp.ones((2, 3)), "c": jnp.ones(3)}})
-    assert why == "p had a leaf b where it has c now", why
+    assert why == "p had the leaf b where it has c now", why
 
 
 def case_what_cannot_be_kept_is_named():
     told = unkeepable({"x": jnp.ones(4, jnp.int4)})
-    assert told.endswith("of int4, which cannot be kept"), told
+    assert told.endswith("of int4, which cannot be saved"), told
 
 
 if __name__ == "__main__":

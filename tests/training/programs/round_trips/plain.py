@@ -123,21 +123,19 @@ def case_what_cannot_be_kept_is_named():
     records = np.zeros(2, [("x", "f4"), ("y", "i4")])
     assert (
         unkeepable({"a": records})
-        == "thing.a is a numpy.ndarray of [('x', '<f4'), ('y', '<i4')], which cannot be kept"
+        == "thing.a is a numpy.ndarray of [('x', '<f4'), ('y', '<i4')], which cannot be saved"
     )
-    assert unkeepable([np.array(["text"])]) == "thing.0 is a numpy.ndarray of <U4, which cannot be kept"
+    assert unkeepable([np.array(["text"])]) == "thing.0 is a numpy.ndarray of <U4, which cannot be saved"
     assert (
         unkeepable(np.zeros(1, "datetime64[s]"))
-        == "thing is a numpy.ndarray of datetime64[s], which cannot be kept"
+        == "thing is a numpy.ndarray of datetime64[s], which cannot be saved"
     )
-    assert unkeepable(b"bytes") == "thing is a builtins.bytes, which cannot be kept"
-    assert (
-        unkeepable({(1, 2): 3}) == "thing has the key (1, 2): only text and whole numbers can be kept as keys"
-    )
+    assert unkeepable(b"bytes") == "thing is a builtins.bytes, which cannot be saved"
+    assert unkeepable({(1, 2): 3}) == "thing has the key (1, 2): keys must be strings or integers"
 
 
 def case_a_thing_that_was_not_saved():
-    assert refused({"a": 1}, {"a": 1, "b": 2, "c": 3}) == "it holds no b, c"
+    assert refused({"a": 1}, {"a": 1, "b": 2, "c": 3}) == "it has no b, c"
 
 
 def case_a_thing_that_is_no_longer_kept():

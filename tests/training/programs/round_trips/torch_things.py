@@ -253,7 +253,7 @@ def case_mismatches_are_said_in_a_sentence():
 
     net, wide = Net(), Net(9)
     why = refused({"net": net}, {"net": wide})
-    assert why.startswith("net: first.weight had the shape (8, 5) and has (9, 5) now; "), why
+    assert why.startswith("net: first.weight had shape (8, 5) and has (9, 5) now; "), why
     assert why.endswith(", and 4 more"), why
     why = refused({"net": nn.Linear(2, 2)}, {"net": nn.Linear(2, 2, bias=False)})
     assert why == "net: bias is gone", why
@@ -265,15 +265,15 @@ def case_mismatches_are_said_in_a_sentence():
     why = refused({"o": adam(net)}, {"o": adam(nn.Linear(2, 2))})
     assert "doesn't match the size of optimizer's group" in why, why
     why = refused({"o": {"a": 1}}, {"o": adam(net)})
-    assert why == "o was saved as plain, which a Adam is not", why
+    assert why == "o was saved as plain values and is of type Adam now", why
     why = refused({"net": net}, {"net": 3})
-    assert why == "net was saved as state_dict, which a int is not", why
+    assert why == "net was saved as a state_dict and is of type int now", why
 
 
 def case_what_cannot_be_kept_is_named():
     sparse = torch.eye(3).to_sparse()
-    assert unkeepable([sparse]) == "thing.0 is a torch.Tensor of torch.float32, which cannot be kept"
-    assert unkeepable({"g": torch.Generator()}) == "thing.g is a torch._C.Generator, which cannot be kept"
+    assert unkeepable([sparse]) == "thing.0 is a torch.Tensor of torch.float32, which cannot be saved"
+    assert unkeepable({"g": torch.Generator()}) == "thing.g is a torch._C.Generator, which cannot be saved"
     assert unkeepable([nn.Linear(1, 1)]).startswith("thing.0 is a torch.nn.modules.linear.Linear")
 
 
