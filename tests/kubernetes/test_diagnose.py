@@ -69,7 +69,7 @@ RUNS: dict[str, tuple[list[str], str, str]] = {
     ),
     "image-name": (
         ["kubernetes.image=registry.example/Trainer:1"],
-        "worker-0: registry.example/Trainer:1 is no name of an image: "
+        "worker-0: registry.example/Trainer:1 is not the name of an image: "
         "repository name (Trainer) must be lowercase",
         "correct the name with --set kubernetes.image=...",
     ),
@@ -110,7 +110,7 @@ RUNS: dict[str, tuple[list[str], str, str]] = {
     ),
     "root": (
         ["kubernetes.user=image", TRAINER],
-        "worker-0: image registry.example/team/trainer:1 runs as root, which a pod of ours may not",
+        "worker-0: image registry.example/team/trainer:1 runs as root, which Oarlock's pods may not",
         "name a user: --set kubernetes.user=1000",
     ),
     "claim-missing": (
@@ -152,7 +152,7 @@ RUNS: dict[str, tuple[list[str], str, str]] = {
     "queue": (
         ["kubernetes.queue=gpus"],
         "the run waits in queue gpus for Kueue to admit it",
-        "wait; kubectl describe localqueue gpus tells how full it is, if the cluster has Kueue",
+        "wait; kubectl describe localqueue gpus says how full it is, if the cluster has Kueue",
     ),
 }
 
@@ -214,7 +214,7 @@ def test_an_agent_that_crashes_again_and_again_is_told_with_its_last_words(
     problem = told(place, run)
     assert problem.what.startswith("worker-0: its agent ends with code 1 again and again: /oarlock/store/")
     assert problem.what.endswith(" cannot be written: Read-only file system")
-    assert problem.fix == "correct what it says and run again; oarlock logs has the rest"
+    assert problem.fix == "correct what it says and run it again; oarlock logs has the rest"
 
 
 @pytest.mark.alone
@@ -293,7 +293,7 @@ def test_a_drained_node_is_told_until_the_task_runs_again(place: Api, tmp_path: 
 def test_a_run_over_its_time_is_told(place: Api) -> None:
     place.create(plain_job("diag-late", plain_pod("diag-late"), activeDeadlineSeconds=1))
     problem = told(place, "diag-late", "the run was ended")
-    assert problem.what == "the run was ended after 1 s, the most that limits.runtime allows it"
+    assert problem.what == "the run was ended after 1 s, the limit that limits.runtime sets"
     assert problem.fix == "allow more with --set limits.runtime=..., or none"
 
 

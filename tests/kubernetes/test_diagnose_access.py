@@ -125,7 +125,7 @@ def test_an_api_server_that_is_away_is_told(cluster: Cluster, api: Api) -> None:
     assert all(problem.what.startswith(away) for problem in said)
     problem = said[-1]
     assert problem.what == away + "connection refused"
-    assert problem.fix.endswith("a run that is there goes on meanwhile")
+    assert problem.fix.endswith("runs on the cluster continue meanwhile")
     eventually(lambda: _answers(api), "the API server", 90)
 
 

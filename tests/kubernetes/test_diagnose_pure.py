@@ -231,8 +231,8 @@ def test_a_submission_that_died_half_way() -> None:
                 "Forbidden",
                 'pods "x" is forbidden: unable to validate against any security context constraint: []',
             ),
-            "OpenShift gives each namespace its own users, and this is none of them",
-            "leave the user to it: --set kubernetes.user=image",
+            "OpenShift gives each namespace its own users, and this user is not one of them",
+            "let it choose the user: --set kubernetes.user=image",
         ),
         (
             ApiError(

@@ -33,9 +33,10 @@ from oarlock.engines.kubernetes.lifecycle import stop_delete
 from oarlock.job.model import Claim, Job, Kubernetes, Volume, parse
 from oarlock.job.parsing.fields import fields_of
 from oarlock.job.parsing.overrides import kind_at, path_of
+from oarlock.records.runs import RunFolder
 from tests.support import wheels
 from tests.support.clusters import Cluster
-from tests.support.kubernetes.driving import Named
+from tests.support.kubernetes.driving import Named, refreshed
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -142,9 +143,9 @@ class Reader:
         return process.returncode, first + said, complaint
 
     def trains(self, run: str) -> bool:
-        told = json.loads(self.run(f"oarlock status --json {run}").stdout)
-        assert told["state"] in ("pending", "starting", "running"), told
-        return any(task["step"] for task in told["tasks"])
+        state = refreshed(RunFolder(self.folder / "home" / "runs" / run)).state()
+        assert state.state in ("pending", "starting", "running"), state
+        return any(task.step for task in state.tasks.values())
 
     def translated(self, line: str) -> str:
         for name, here in self.names.items():

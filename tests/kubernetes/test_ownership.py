@@ -30,8 +30,7 @@ from oarlock.engines.kubernetes.follow.replace_lost import Replacement
 from oarlock.engines.kubernetes.lifecycle import identity, stop_delete, submit
 from oarlock.errors import OarlockError
 from oarlock.records import runs
-from tests.kubernetes.test_users import as_user
-from tests.support.clusters import Cluster
+from tests.support.clusters import Cluster, as_user
 from tests.support.commands import Command
 from tests.support.kubernetes.driving import Named, unused, written
 from tests.support.kubernetes.small import SMALL_WORDS, sets

@@ -208,7 +208,7 @@ def test_a_run_that_is_being_stopped_is_not_scaled(cluster: Cluster, api: Api, t
         until_all_step(driver, run.name, 1, 2, PATIENCE)
         stop_delete.stop(api, Named(run.name))
         resume = f"`oarlock run --resume {run.name}`"
-        for told in (f"is being stopped; {resume} goes on with it then", "is not running: it was stopped"):
+        for told in (f"is being stopped; {resume} resumes it then", "is not running: it was stopped"):
             done = driver.call("scale", run.name, "3")
             assert (done.returncode, done.stdout) == (2, "")
             assert done.stderr == f"oarlock: {run.name} {told}\n"

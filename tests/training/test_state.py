@@ -27,8 +27,8 @@ batches = oarlock.data.Batches(40, 10)
 first = state.step
 
 def settle():
-    while state._checkpointing.is_busy:
-        state._checkpointing.poll(10)
+    while state._session.is_busy:
+        state._session.poll(10)
 
 for step in state.steps(10, OPTIONS):
     settle()
@@ -204,7 +204,7 @@ def test_when_it_saves_and_what_stays(run: Runs, options: str, saved: list[int])
     [
         ("save=0", "ValueError: save=0: expected a number of steps"),
         ('save="epoch"', 'ValueError: save="epoch" needs to know how long one is: pass batches=, too'),
-        ("keep=0", "ValueError: keep=0: at least one checkpoint has to stay"),
+        ("keep=0", "ValueError: keep=0: at least one checkpoint must be kept"),
     ],
 )
 def test_a_wrong_wish_is_refused_before_the_first_step(run: Runs, options: str, said: str) -> None:
@@ -252,7 +252,7 @@ def test_a_program_that_keeps_other_things_is_told_what_to_do(run: Runs) -> None
     what, why, advice = said[-3:]
     assert what.startswith("ValueError: step-0000000010-g1 in ")
     assert what.endswith(" does not fit this program:")
-    assert why == "  it holds no other."
+    assert why == "  it has no other."
     assert advice.startswith("  Use another folder (storage.checkpoints)")
 
 
@@ -277,7 +277,7 @@ def test_what_is_replaced_is_set_as_an_attribute(folder: Path) -> None:
     state.params = [2]
     state.count += 1
     assert (state.params, state.count) == ([2], 1)
-    with pytest.raises(AttributeError, match=r"name extra when the State is made: State\(extra=...\)"):
+    with pytest.raises(AttributeError, match=r"pass extra when you create the State: State\(extra=...\)"):
         state.extra = 1
     with pytest.raises(AttributeError, match="this State has no extra"):
         _ = state.extra
@@ -296,5 +296,5 @@ def test_two_loops_one_after_the_other(folder: Path) -> None:
 
 def test_checkpoints_are_kept_in_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHECKPOINT_DIR", "s3://bucket/place")
-    with pytest.raises(ValueError, match=r"not to s3://bucket/place: name that as storage\.snapshots"):
+    with pytest.raises(ValueError, match=r"not to s3://bucket/place: set storage\.snapshots to that URL"):
         State(a=1)

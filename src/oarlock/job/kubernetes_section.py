@@ -88,6 +88,7 @@ class Kubernetes(Section, frozen=True, kw_only=True):
     )
 
     def check(self) -> None:
+        """Refuse a queue that contradicts its label, mounts that collide and variables that are set twice."""
         if self.queue and self.labels.get(QUEUE, self.queue) != self.queue:
             raise FieldError(("labels", QUEUE), f"queue says {self.queue}; leave one of them out")
         self._check_mounts()

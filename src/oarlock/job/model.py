@@ -140,6 +140,7 @@ class Storage(Section, frozen=True, kw_only=True):
     ] = None
 
     def check(self) -> None:
+        """Refuse snapshots of checkpoints that are in a bucket already."""
         if self.snapshots and "://" in (self.checkpoints or ""):
             raise FieldError(("snapshots",), "snapshots copy a folder, and checkpoints is a URL")
 
@@ -209,6 +210,7 @@ class Job(Section, frozen=True, kw_only=True):
     kubernetes: Annotated[Kubernetes, "Settings for Kubernetes."] = Kubernetes()
 
     def check(self) -> None:
+        """Refuse a job with nothing to run, or with more than one thing to run."""
         given = [name for name in WAYS if getattr(self, name) is not None]
         if not given:
             raise FieldError((), "there is nothing to run; give one of program, module and command")

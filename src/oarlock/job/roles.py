@@ -46,6 +46,7 @@ class Role(Section, frozen=True):
         return self.groups or (self,)
 
     def check(self) -> None:
+        """Refuse groups that do not go together."""
         if not self.groups:
             return
         for number, group in enumerate(self.groups):
@@ -87,6 +88,7 @@ class Roles(Section, frozen=True, kw_only=True):
     evaluator: Annotated[Role | None, "The task that scores checkpoints during training."] = None
 
     def check(self) -> None:
+        """Refuse roles that no gang can have."""
         for name, role in (("chief", self.chief), ("evaluator", self.evaluator)):
             if role and role.replicas.max > 1:
                 raise FieldError((name, "replicas"), f"there can be only one {name}, found {role.replicas}")

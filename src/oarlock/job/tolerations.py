@@ -25,6 +25,7 @@ class Toleration(Section, frozen=True, kw_only=True):
     ] = None
 
     def check(self) -> None:
+        """Refuse what Kubernetes would refuse only when it creates the pods."""
         if self.operator == "Exists" and self.value:
             raise FieldError(("value",), "Exists has no value; leave one of them out")
         if self.key is None and self.operator != "Exists":

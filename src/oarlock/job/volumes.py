@@ -44,9 +44,11 @@ class Claim(Section, frozen=True, kw_only=True):
 
     @classmethod
     def spelled_out(cls, written: Any) -> Mapping[str, Any] | None:
+        """A bare name is an existing claim."""
         return None if isinstance(written, (list, tuple)) else {"name": written, "existing": True}
 
     def check(self) -> None:
+        """Refuse settings that an existing claim has already, or that its access does not allow."""
         if self.existing and self.name is None:
             raise FieldError(("existing",), "which one? give its name")
         if self.existing and self.size != fields_of(Claim)["size"].default:
@@ -74,6 +76,7 @@ class Volume(Section, frozen=True, kw_only=True):
     roles: Annotated[tuple[str, ...], _SOME_ROLES, "Which roles mount it. Default: all."] = ()
 
     def check(self) -> None:
+        """Refuse a volume without exactly one source."""
         if self.claim is None and self.size is None and not self.empty:
             raise FieldError((), "nothing to mount; give one of claim, size and empty")
         if self.claim is not None and (self.empty or self.size is not None):
@@ -100,6 +103,7 @@ class SecretUse(Section, frozen=True, kw_only=True):
     roles: Annotated[tuple[str, ...], _SOME_ROLES, "Which roles see it. Default: all."] = ()
 
     def check(self) -> None:
+        """Refuse a Secret that no task would see."""
         if self.path is None and not self.variables and not self.env:
             raise FieldError((), "not used; give at least one of path, variables and env")
 

@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from oarlock.agent.lead.step_agreement import Meeting, Meetings
+from oarlock.agent.net import control
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.protocol import messages
 from oarlock.agent.protocol.gates import GateMessage, MeetAt, Whereabouts
@@ -334,6 +335,27 @@ def test_an_agent_that_is_lost_while_it_halts_is_not_waited_for_longer_than_the_
         one.close()
         leader.process.wait(10)  # it is given up only after 12 s
         assert leader.state().state == "stopped"
+
+
+def test_who_halts_in_vain_is_given_no_second_grace(tmp_path: Path) -> None:
+    with leading(tmp_path, machines=2, program=GATED, grace=1.0) as leader:
+        one = Member(leader, "machine-1")
+        one.until_run()
+        ask_for_a_save(one)
+        leader.process.send_signal(signal.SIGINT)
+        until_told(one, "halt")
+        assert until_told(one, "stop")["now"] is True
+
+
+def test_who_halts_in_vain_before_a_restart_is_cleared_away(tmp_path: Path) -> None:
+    with leading(tmp_path, machines=2, program=GATED, grace=1.0) as leader:
+        one = Member(leader, "machine-1")
+        one.until_run()
+        ask_for_a_save(one)
+        assert control.ask(leader.folder, {"ask": "scale", "workers": 1})["ok"]
+        until_told(one, "halt")
+        until_told(one, "clear")
+        assert not any(wish["do"] == "stop" for wish in one.wishes)
 
 
 def test_a_broken_agent_loses_its_connection_and_disturbs_nobody(leader: Leader) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from oarlock.agent.net.loop import Loop
+from oarlock.agent.net.deadlines import Deadlines
 from oarlock.agent.protocol.gates import CarryOn, GateMessage, MeetAt, Purpose, Whereabouts, WhereAreYou
 
 _PATIENCE = 10.0  # seconds for all to answer when it is only about saving
@@ -65,7 +65,7 @@ class Meeting:
 class Meetings:
     """Those of one generation, one after the other. `tell` reaches all hosts."""
 
-    def __init__(self, loop: Loop, tell: Callable[[GateMessage], None]) -> None:
+    def __init__(self, loop: Deadlines, tell: Callable[[GateMessage], None]) -> None:
         self.loop = loop
         self.tell = tell
         self.number = 0

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from oarlock.agent.net.connection import HEARTBEAT, Connection
+from oarlock.agent.net.deadlines import Action
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.protocol import messages, wire, wishes
 from oarlock.agent.protocol.messages import Hello
@@ -25,7 +26,13 @@ _RETRY = (0.05, 0.15)
 _COMPLAINTS = 20
 
 
+# Deadlines
+CONNECT, BEAT, LEADER = "connect", "beat", "leader"
+
+
 class Link:
+    """Calls `on_fence` once the leading agent has not been heard of for FENCE seconds."""
+
     def __init__(
         self,
         loop: Loop,
@@ -56,15 +63,19 @@ class Link:
         self._connect()
         self._beat()
 
+    def wait_for_leader(self, seconds: float, on_silence: Action) -> None:
+        """Wait until the leading agent is next heard of: that replaces this deadline by the fence's."""
+        self.loop.after(LEADER, seconds, on_silence)
+
     def send(self, message: Message) -> None:
         """Lost while there is no connection: the status that follows the next one tells it all again."""
         if self.is_joined and self.connection is not None:
             self.connection.send(message)
 
     def close(self) -> None:
-        self.loop.cancel("connect")
-        self.loop.cancel("beat")
-        self.loop.cancel("fence")
+        self.loop.cancel(CONNECT)
+        self.loop.cancel(BEAT)
+        self.loop.cancel(LEADER)
         if self.connection is not None:
             self.connection.on_close = lambda _: None
             self.connection.close("leaving")
@@ -79,11 +90,11 @@ class Link:
             self._retry()
             return
         self.loop.watch(sock, None, lambda: self._connected(sock))
-        self.loop.after("connect", _CONNECT, lambda: self._give_up(sock))
+        self.loop.after(CONNECT, _CONNECT, lambda: self._give_up(sock))
 
     def _connected(self, sock: socket.socket) -> None:
         self.loop.forget(sock)
-        self.loop.cancel("connect")
+        self.loop.cancel(CONNECT)
         if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             sock.close()
             self._retry()
@@ -99,7 +110,7 @@ class Link:
     def _retry(self) -> None:
         self.is_joined = False
         self.connection = None
-        self.loop.after("connect", random.uniform(*_RETRY), self._connect)
+        self.loop.after(CONNECT, random.uniform(*_RETRY), self._connect)
 
     def _greet(self, message: Message) -> None:
         """A false coordinator gets nothing that it could use, and its welcome has not the right seal."""
@@ -142,8 +153,8 @@ class Link:
 
     def _heard(self) -> None:
         self.heard_at = time.monotonic()
-        self.loop.after("fence", FENCE, self.on_fence)
+        self.loop.after(LEADER, FENCE, self.on_fence)
 
     def _beat(self) -> None:
         self.send({"beat": 1})
-        self.loop.after("beat", HEARTBEAT, self._beat)
+        self.loop.after(BEAT, HEARTBEAT, self._beat)

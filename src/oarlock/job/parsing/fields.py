@@ -45,6 +45,7 @@ class Field(NamedTuple):
 
     @property
     def required(self) -> bool:
+        """Whether a job file must give it."""
         return self.default is msgspec.NODEFAULT
 
     @property
@@ -53,6 +54,7 @@ class Field(NamedTuple):
         return isinstance(self.kind, type) and self.optional and self.default is not None
 
     def is_none(self, written: Any) -> bool:
+        """Whether this value turns the section off."""
         return self.may_be_none and isinstance(written, str) and written.lower() == "none"
 
 
@@ -106,6 +108,7 @@ class Sections:
     then: Callable[[Any], Any] = lambda section: section
 
     def read(self, written: Any) -> Any:
+        """Read a mapping of sections, or a list of them. Raises FieldError."""
         if self.names is None:
             return self._list(written)
         if not isinstance(written, Mapping):

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from oarlock.agent.lead.placement import Agent, place, slots
+from oarlock.agent.lead.agents.placement import Agent, place, slots
 from oarlock.agent.protocol.status import Status
 
 
