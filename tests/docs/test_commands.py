@@ -144,13 +144,10 @@ def _have_a_lasting_run(reader: Reader) -> None:
     reader.start("lasting")
 
 
-def _start_again(reader: Reader) -> None:
+def _have_it_running(reader: Reader) -> None:
+    """`mnist-abcd` again, under way."""
     reader.do("oarlock delete mnist-abcd")
     reader.start("mnist-abcd")
-
-
-def _nothing(reader: Reader) -> None:
-    pass
 
 
 # What has to be there before a command of a page.
@@ -163,7 +160,7 @@ BEFORE: dict[tuple[str, str], Callable[[Reader], None]] = {
     (
         "docs/cli.md",
         "oarlock chaos mnist-abcd --faults 20 --every 30s --kinds kill,preempt --seed 7 --yes",
-    ): _start_again,
+    ): _have_it_running,
     ("docs/troubleshooting.md", "oarlock status"): lambda reader: reader.start("broken", program="1 / 0"),
     ("docs/troubleshooting.md", "oarlock logs --first-error"): lambda reader: reader.do(
         "oarlock attach || test $? = 1"
@@ -182,7 +179,9 @@ RUN_HERE = [page for page in PAGES if page not in ELSEWHERE and to_run(page)]
 def test_the_commands_of_a_page_work_in_its_order(page: str, home: Path, tmp_path: Path) -> None:
     reader = Reader(tmp_path)
     for command in to_run(page):
-        BEFORE.get((page, command.line), _nothing)(reader)
+        prepare = BEFORE.get((page, command.line))
+        if prepare is not None:
+            prepare(reader)
         reader.do(command.line)
 
 
