@@ -6,7 +6,8 @@ import os
 import threading
 from pathlib import Path
 
-from oarlock.agent.record.run_record import Echo, Record
+from oarlock.agent.record.pod_output import Echo
+from oarlock.agent.record.run_record import Record
 from oarlock.cli.session.ask_agent import ask
 from oarlock.run.run_state import RunState
 from tests.support.gangs import DEADLINE, Gang

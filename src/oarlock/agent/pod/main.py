@@ -38,7 +38,8 @@ from oarlock.agent.protocol.messages import Hello
 from oarlock.agent.protocol.spec import Seat, Spec
 from oarlock.agent.protocol.wishes import Order, Over, Wish
 from oarlock.agent.record.leadership import Tenure
-from oarlock.agent.record.run_record import Echo, Record
+from oarlock.agent.record.pod_output import Echo
+from oarlock.agent.record.run_record import Record
 from oarlock.agent.spec_files import make_folders, read_token
 from oarlock.run import events
 from oarlock.run.cluster import form

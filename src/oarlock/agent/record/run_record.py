@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import shutil
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from oarlock.agent.record import pod_lines
 from oarlock.agent.record.log_segments import LogFile, Logs
+from oarlock.agent.record.pod_output import Echo, write_all
 from oarlock.run import events
 from oarlock.run.run_state import RunState
 from oarlock.system.atomic_file import write_durably
@@ -28,9 +27,9 @@ from oarlock.system.writer_thread import Outlet
 
 LINE_LIMIT = 64 * 1024
 _ROOM = 64 * 1024  # bytes reserved for the verdict
-# Seconds for which the loop waits while a disk, or the reader of standard output, accepts nothing. Together
-# they are less than the silence after which other agents give up a connection.
-_DISK_PATIENCE, _OUTPUT_PATIENCE = 3.0, 1.5
+# Seconds for which the loop waits while a disk accepts nothing: with `pod_output.PATIENCE` less than the
+# silence after which other agents give up a connection.
+_DISK_PATIENCE = 3.0
 _CONTINUED = b" [line continues]"
 
 
@@ -192,36 +191,6 @@ class Record:
             _do_complain(f"cannot write {self.folder}: {error.strerror}")
 
 
-class Echo:
-    """The record on standard output, in the lines of `pod_lines`."""
-
-    def __init__(self, leads: bool, out: int = 1) -> None:
-        self.leads = leads
-        self.outlet = Outlet(_OUTPUT_PATIENCE)
-        self._out = out
-        self._count = 0  # events printed
-        self._record = 0.0
-
-    def replay(self, past: list[events.Event]) -> None:
-        """Print the past events of a record, for readers that missed them. Of reports only the latest."""
-        latest = {event["task"]: number for number, event in enumerate(past) if event["kind"] == "report"}
-        for number, event in enumerate(past):
-            if event["kind"] != "report" or latest[event["task"]] == number:
-                self.event(event)
-            else:
-                self._count += 1
-
-    def event(self, event: events.Event) -> None:
-        """Print an event."""
-        self._count += 1
-        self._record = self._record or event["t"]
-        self.write(pod_lines.event(self._count, self._record, event), must=event["kind"] != "report")
-
-    def write(self, data: bytes, must: bool = False) -> bool:
-        """Print whole lines. False if they were dropped; with `must` they never are."""
-        return self.outlet.put(partial(_do_write, self._out, data), len(data), must=must)
-
-
 class Log:
     """The output of one task, line by line, each with the time at which it was read. Bytes stay as they
     are."""
@@ -284,19 +253,8 @@ class Log:
             self._record.missing[where] = self._record.missing.get(where, 0) + count
 
 
-def _do_write(out: int, data: bytes) -> None:
-    """Write all of it, however long that takes; give up if there is no reader any more."""
-    while data:
-        try:
-            data = data[os.write(out, data) :]
-        except BlockingIOError:  # another process that shares it has set it so
-            select.select([], [out], [])
-        except OSError:
-            return
-
-
 def _do_complain(text: str) -> None:
-    _do_write(2, f"oarlock: {text}\n".encode())
+    write_all(2, f"oarlock: {text}\n".encode())
 
 
 def _pieces(line: bytes) -> list[bytes]:
