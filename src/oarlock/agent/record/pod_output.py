@@ -1,4 +1,4 @@
-"""The record on a pod's standard output, where clients read it. A thread prints: no reader stalls the loop."""
+"""The record on a pod's standard output, where clients read it. A thread prints: no reader stalls a loop."""
 
 from __future__ import annotations
 
