@@ -240,7 +240,7 @@ def _python_3_9() -> str | None:
 def test_the_deciding_and_the_hosting_half_of_an_agent_know_nothing_of_each_other() -> None:
     for module in modules().values():
         for half, other in (("lead", "host"), ("host", "lead")):
-            if module.name.startswith(f"oarlock.agent.{half}"):
+            if module.name.startswith(f"oarlock.agent.{half}."):
                 found = [
                     name for name in layout.imported(module, for_types=True) if f".agent.{other}." in name
                 ]
