@@ -139,7 +139,6 @@ class PhaseMachine:
             return  # nor are the checkpoints ours any more
         for deadline in (MORE_AGENTS, RENDEZVOUS):
             self.loop.cancel(deadline)
-        self.progress.expect_none()
         self._enter("running")
         number = self.roster.newest_generation(self.number) + 1
         self.generation = Generation(number, self.loop.now(), placement.tasks, placement.places)
