@@ -41,7 +41,8 @@ SIDEBAR = {
 
 
 def setup(app: Sphinx) -> None:
-    app.add_lexer("order", TextLexer)
+    for language in ("order", "tests"):  # blocks that tests read
+        app.add_lexer(language, TextLexer)
     app.connect("source-read", _add_sidebar)
 
 

@@ -50,9 +50,9 @@ this order. The same fields work in five places:
 | flags, which override files | `oarlock run --set limits.restarts=5 train.py` |
 | Python | `oarlock.Job("train.py", workers=2, limits={"restarts": 5})` |
 
-`oarlock init train.py` writes a commented job file. `oarlock run --dry-run` shows the job as Oarlock reads it,
-its tasks and their environments. `oarlock schema` prints the JSON schema for your editor. Oarlock reports a
-mistake with file, line and field before it creates anything.
+`oarlock init train.py` writes a commented job file. `oarlock run --dry-run` shows the job as Oarlock reads
+it, its tasks and their environments. `oarlock schema` prints the JSON schema for your editor. Oarlock reports
+a mistake with file, line and field before it creates anything.
 
 - **duration**: a number of seconds, or text such as `90s`, `10m`, `1h30m`, `2d`.
 - **size**: a number of bytes, or text such as `512Mi`, `4Gi`, `2G`.

@@ -7,26 +7,26 @@ The same fields, the same checks and the same runs as on the command line; names
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from oarlock.engines.engine import follow, live
-from oarlock.engines.local import local_engine
-from oarlock.errors import JobError, RunFailed
+from oarlock.engines.engine import engine_called, engine_of, follow
+from oarlock.errors import RunFailed
 from oarlock.job import runnable
 from oarlock.job.job_file import JobFile
-from oarlock.job.model import FieldError, parse
-from oarlock.records import runs
+from oarlock.job.model import FieldError, parse, to_data
+from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import LogLine, Watch
 from oarlock.run.run_state import RunState
+from oarlock.system.polling import wait_for
 
 _POLL = 0.02
 
 
 class Job:
-    """What to train. Checked when it is made: raises JobError."""
+    """A job to train. Its fields are checked when it is created: raises JobError."""
 
     def __init__(
         self,
@@ -49,6 +49,7 @@ class Job:
 
     @property
     def name(self) -> str:
+        """The job's name."""
         return self._file.job.name
 
     def submit(
@@ -59,21 +60,16 @@ class Job:
         namespace: str | None = None,
         context: str | None = None,
     ) -> Run:
-        """Start a run, called `name` if that is given, and return at once. It outlives this process.
+        """Start a run and return at once; the run outlives this process.
 
-        `on="kubernetes"` sends it to a cluster: the kubeconfig's, the job's or the one given here.
+        `on="kubernetes"` sends it to a cluster: the one given here, the job's, or the kubeconfig's. Raises
+        JobError if there is no such engine or the name is taken.
         """
-        if on == "local":
-            return Run(local_engine.start(self._file, name))
-        if on != "kubernetes":
-            raise JobError(f"on={on!r}: expected 'local' or 'kubernetes'")
-        from oarlock.engines.kubernetes import kubernetes_engine
-
-        api = kubernetes_engine.api_for(self._file.job, context, namespace)
-        return Run(kubernetes_engine.start(self._file, name, api))
+        engine = engine_called(on)
+        return Run(engine.start(self._on_cluster(namespace=namespace, context=context), name))
 
     def run(self, name: str | None = None, *, quiet: bool = False, on: str = "local") -> Run:
-        """Start a run and wait for it, its output on stdout; raises RunFailed. Ctrl-C stops it."""
+        """Start a run and wait until it ends, its output on stdout. Ctrl-C stops it. Raises RunFailed."""
         run = self.submit(name, on=on)
         try:
             if not quiet:
@@ -84,65 +80,66 @@ class Job:
             raise
         return run
 
+    def _on_cluster(self, **place: str | None) -> JobFile:
+        """The job with another namespace or context."""
+        given = {key: value for key, value in place.items() if value is not None}
+        if not given:
+            return self._file
+        data = to_data(self._file.job)
+        return replace(self._file, job=parse({**data, "kubernetes": {**data.get("kubernetes", {}), **given}}))
+
     def __repr__(self) -> str:
         return f"<Job {self.name}>"
 
 
 class Run:
-    """One execution of a job, under way or over."""
+    """One execution of a job, running or ended."""
 
-    def __init__(self, record: runs.RunFolder) -> None:
+    def __init__(self, record: RunFolder) -> None:
         self._record = record
 
     @property
     def name(self) -> str:
+        """The run's name."""
         return self._record.name
 
     @property
     def folder(self) -> Path:
+        """The run's record on this machine."""
         return self._record.path
 
     def state(self) -> RunState:
-        """What is known now; of a run on a cluster, what the cluster says now."""
-        if self._record.is_remote:
-            from oarlock.engines.kubernetes import kubernetes_engine
-
-            kubernetes_engine.refresh(self._record)
+        """Return what is known now; for a run on a cluster, what the cluster shows now."""
+        engine_of(self._record).refresh(self._record)
         return self._record.state()
 
     def wait(self, timeout: float | None = None) -> RunState:
-        """The state once it has ended; raises TimeoutError."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        with live(self._record) as goes_on:
-            while goes_on():
-                if deadline is not None and time.monotonic() > deadline:
-                    raise TimeoutError(f"{self.name} has not ended after {timeout:g} s")
-                time.sleep(_POLL)
+        """Wait until it has ended and return its state. Raises TimeoutError."""
+        with engine_of(self._record).following(self._record) as is_live:
+            try:
+                wait_for(lambda: not is_live(), f"end of {self.name}", timeout, every=_POLL)
+            except TimeoutError:
+                raise TimeoutError(f"{self.name} has not ended after {timeout:g} s") from None
         return self.state()
 
     def result(self, timeout: float | None = None) -> RunState:
-        """The state of a run that has succeeded; raises RunFailed with the exit code of any other."""
+        """Wait for it to succeed and return its state. Raises RunFailed if it does not, and TimeoutError."""
         state = self.wait(timeout)
         if state.state != "succeeded":
             raise _failed(state)
         return state
 
     def cancel(self) -> None:
-        """Ask it to stop; `wait` says when it has."""
-        if self._record.is_remote:
-            from oarlock.engines.kubernetes import kubernetes_engine
-
-            kubernetes_engine.ask_to_stop(self._record)
-        else:
-            local_engine.stop(self._record)
+        """Ask it to stop, and return at once; `wait` returns when it has ended."""
+        engine_of(self._record).cancel(self._record)
 
     def logs(self) -> Iterator[LogLine]:
-        """What its tasks have written, all generations, and what they write until it ends."""
+        """Yield the output of its tasks, of all generations, until it ends."""
         for _, lines in follow(Watch(self._record)):
             yield from lines
 
     def _show(self) -> None:
-        from oarlock.screens.plain import Plain  # only here: a program that submits needs no command line
+        from oarlock.screens.plain import Plain  # not needed by a program that only submits
 
         screen, following = Plain(), Watch(self._record)
         for happened, lines in follow(following):

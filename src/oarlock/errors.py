@@ -1,10 +1,38 @@
-"""The exceptions a caller of Oarlock may meet.
+"""The exceptions of Oarlock; a caller meets those of the first two trees.
 
-    OarlockError               anything Oarlock says no to; `exit_code` is what the command line ends with
-    ├── JobError               the job file, a flag or a Python argument is wrong: file:line, field, fix
-    ├── UnknownRun             no run has that name
-    ├── LaterRun               its record was written by a later Oarlock, in a way that this one does not know
-    └── RunFailed              a run that was waited for did not succeed; carries its state
+From the command line and `oarlock.Job`, `oarlock.Run`:
+
+    OarlockError                any refusal; `exit_code` is the command line's
+    ├── JobError                the job file, a flag or a Python argument is wrong: file:line, field, fix
+    │   └── FieldError          one field of a job is wrong; has its path
+    ├── UnknownRun              no run has that name
+    ├── LaterRun                a later Oarlock wrote the run's record, in a way that this one cannot read
+    ├── RunFailed               a run that was waited for did not succeed; has its state
+    ├── Refused                 the leading agent refuses a request
+    ├── ApiError                the cluster's API server refuses a request or does not answer
+    └── LoginError              the kubeconfig's login command fails
+
+In a training program:
+
+    Exception
+    └── FencedError             a later generation writes to the checkpoints now: this one must not
+    ValueError
+    ├── MismatchError           a checkpoint does not fit the state that it is restored into
+    └── Refused                 Keras is called in a way that would train wrongly on several workers
+
+Inside Oarlock, where a caller never meets them:
+
+    Exception
+    ├── ChangedError            a file of a checkpoint is not what its manifest says
+    ├── DamagedError            a checkpoint cannot be read, or is not whole
+    ├── Detached                the user detaches from a run with Ctrl-C
+    ├── OvertakenError          an upload is no longer useful: the run ends and there is a newer checkpoint
+    ├── UnreachableError        the leading agent, or the machine with a checkpoint, does not answer
+    └── WireError               a peer sends something that is not a message
+        └── OtherVersionError   a peer is of another version
+    ValueError
+    ├── ItemError               one entry of a list or mapping in a job is wrong
+    └── LaterVersion            data of a later version that this one cannot read
 
 Every message is for the person at the keyboard: what is wrong, where, what to do.
 """
@@ -13,18 +41,26 @@ from __future__ import annotations
 
 
 class OarlockError(Exception):
+    """Any refusal of Oarlock."""
+
     exit_code = 1
 
 
 class JobError(OarlockError):
+    """The job file, a flag or a Python argument is wrong."""
+
     exit_code = 2
 
 
 class UnknownRun(OarlockError):
+    """No run has that name."""
+
     exit_code = 2
 
 
 class LaterRun(OarlockError):
+    """A later Oarlock wrote the run's record, in a way that this one cannot read."""
+
     def __init__(self, run: str, why: object) -> None:
         super().__init__(
             f"run {run} was made by a later Oarlock ({why}): upgrade with `pip install -U oarlock`"
@@ -32,6 +68,8 @@ class LaterRun(OarlockError):
 
 
 class RunFailed(OarlockError):
+    """A run that was waited for did not succeed."""
+
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code

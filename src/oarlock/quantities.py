@@ -28,6 +28,7 @@ class Duration:
 
     @classmethod
     def parse(cls, written: Any) -> Duration:
+        """Read seconds or a text such as `1h30m`. Raises ValueError."""
         if isinstance(written, Duration):
             return written
         if isinstance(written, bool) or not isinstance(written, (int, float, str)):
@@ -72,6 +73,7 @@ class Size:
 
     @classmethod
     def parse(cls, written: Any) -> Size:
+        """Read bytes or a text such as `4Gi`. Raises ValueError."""
         if isinstance(written, Size):
             return written
         if isinstance(written, bool) or not isinstance(written, (int, str)):
@@ -91,14 +93,14 @@ class Size:
 
 
 def _rounded_up(count: str, unit: int) -> int:
-    """A fraction of a byte counts as a byte, as Kubernetes has it; in integers, so that nothing is lost."""
+    """Count a fraction of a byte as a byte, as Kubernetes does; in integers, so that nothing is lost."""
     whole, _, fraction = count.partition(".")
     parts: int = 10 ** len(fraction)
     return -(-int(whole + fraction) * unit // parts)
 
 
 def _other_spelling(text: str) -> str:
-    """`4gb`, `4GB` and `4gi` are what people write when they mean 4G and 4Gi."""
+    """The spelling that was meant: people write `4gb`, `4GB` and `4gi` for 4G and 4Gi."""
     matched = re.fullmatch(r"([0-9.]+) *([a-zA-Z]+)", text)
     if matched is None:
         return ""
@@ -110,10 +112,10 @@ def _other_spelling(text: str) -> str:
 
 @dataclass(frozen=True)
 class Replicas:
-    """How many members a role has: a number, or `min..max` where the gang may shrink and grow."""
+    """The number of a role's members, or `min..max` if the gang may shrink and grow."""
 
     min: int
-    max: int = 0  # 0, as it is never written: the same as min
+    max: int = 0  # 0 stands for the same as min
 
     EXPECTED: ClassVar[str] = "a whole number or min..max, such as 4 or 2..8"
     PATTERN: ClassVar[str] = r" *([0-9]{1,9}) *(?:\.\. *([0-9]{1,9}) *)?"
@@ -130,6 +132,7 @@ class Replicas:
 
     @classmethod
     def parse(cls, written: Any) -> Replicas:
+        """Read a number or a range such as `2..8`. Raises ValueError."""
         if isinstance(written, Replicas):
             return written
         if isinstance(written, int) and not isinstance(written, bool):
@@ -143,6 +146,7 @@ class Replicas:
 
     @property
     def elastic(self) -> bool:
+        """Whether the gang may shrink and grow."""
         return self.min < self.max
 
     def __str__(self) -> str:

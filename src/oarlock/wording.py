@@ -1,4 +1,4 @@
-"""How a value that is not right is put into words. Pure."""
+"""How messages describe a wrong value. Pure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ LONGEST_SHOWN = 40
 
 
 def unexpected(expected: str, found: Any, hint: str = "") -> ValueError:
-    """The one sentence for a wrong value: what was expected, what was found, and perhaps what to do."""
+    """The error for a wrong value: what was expected, what was found, and perhaps what to do."""
     return ValueError(f"expected {expected}, found {show(found)}" + (f"; {hint}" if hint else ""))
 
 
 def show(value: Any) -> str:
-    """A value as a message shows it: on one line, short, text in quotes."""
+    """The value as a message shows it: on one line, short, text in quotes."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -31,7 +31,7 @@ def show(value: Any) -> str:
 
 
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The name that was probably meant, if one is close enough to be worth saying."""
+    """The name that was probably meant, if one is close enough."""
     import difflib  # costs 3 ms, and most calls of Oarlock never need it
 
     lowered = {known.lower(): known for known in names}
@@ -40,13 +40,13 @@ def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
 
 
 def listed(names: Iterable[str], last: str = "or") -> str:
-    """`a, b or c`."""
+    """The names in words: `a, b or c`."""
     *most, final = names
     return f"{', '.join(most)} {last} {final}" if most else final
 
 
 def printable(text: str) -> str:
-    """Newlines, control characters and lone surrogates as escapes: a message is one line of valid UTF-8."""
+    """The text with newlines, control characters and lone surrogates escaped: one line of valid UTF-8."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[:200])
 
 

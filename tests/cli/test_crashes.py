@@ -35,7 +35,7 @@ def test_an_unexpected_error_is_one_line_and_a_file(oarlock: Any, broken: None, 
     assert "Traceback" not in line
     assert "\x1b" not in line
     (kept,) = (home / "crashes").iterdir()
-    assert line.startswith("oarlock: a mistake of Oarlock's: KeyError")
+    assert line.startswith("oarlock: a bug in Oarlock: KeyError")
     assert line.endswith(str(kept))
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     text = kept.read_text()

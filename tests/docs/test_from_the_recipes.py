@@ -229,7 +229,7 @@ def _is_of_a_recipe(name: str) -> bool:
 
 def _check_field(name: str) -> None:
     path, _, value = name.partition(": ")
-    kind = kind_at(Job, path_of(path))  # raises, and says what was probably meant
+    kind = kind_at(Job, path_of(Job, path))  # raises, and says what was probably meant
     if value:
         assert isinstance(kind, Kind), name
         kind.read(yaml.safe_load(value))

@@ -125,7 +125,8 @@ def test_a_mistake_in_a_programs_block_has_its_line(here: Path) -> None:
     assert problem_with(here, "main.py").startswith("main.py:8: not valid TOML: ")
     write(here, {"main.py": SCRIPT.replace("seed", "program").format(restarts=1)})
     assert (
-        problem_with(here, "main.py") == "main.py:6: program: not in a program's own block: it is the program"
+        problem_with(here, "main.py")
+        == "main.py:6: program: not allowed in a program's own block: the block belongs to the program"
     )
     write(here, {"main.py": SCRIPT.format(restarts=1) * 2})
     assert problem_with(here, "main.py") == "main.py:12: a second script block; the first is on line 2"
@@ -247,11 +248,11 @@ FILES: list[tuple[str, str]] = [
     ("name: x\nprogram: trian.py\n",
      "job.yaml:2: program: trian.py: no such program in HERE; did you mean train.py?"),
     ("program: ../train.py\n",
-     "job.yaml:1: program: ../train.py lies outside HERE, the folder that travels with the run"),
+     "job.yaml:1: program: ../train.py is outside HERE, the folder that travels with the run"),
     ("program: /etc/passwd\n",
-     "job.yaml:1: program: /etc/passwd lies outside HERE, the folder that travels with the run"),
+     "job.yaml:1: program: /etc/passwd is outside HERE, the folder that travels with the run"),
     ("program: .\n", "job.yaml:1: program: . is a folder, not a program"),
-    (f"program: {'x' * 300}\n", "job.yaml:1: program: cannot be looked at: File name too long"),
+    (f"program: {'x' * 300}\n", "job.yaml:1: program: cannot be read: File name too long"),
     ("module: trian\n", "job.yaml:1: module: no module trian in HERE; did you mean train?"),
     ("module: package.trian\n", "job.yaml:1: module: no module trian in HERE/package; did you mean train?"),
     ("module: train.more\n", "job.yaml:1: module: no module more in HERE/train"),
@@ -590,7 +591,7 @@ FLAGS: list[tuple[dict[str, Any], str]] = [
     ({"sets": ["program=trian.py"]},
      "--set program=trian.py: trian.py: no such program in HERE; did you mean train.py?"),
     ({"sets": ["roles.worker=[2, 1]", "roles.worker.replicas=4"]},
-     "--set roles.worker.replicas=4: the role is a list of groups; give it in them"),
+     "--set roles.worker.replicas=4: the role is a list of groups; give it in each group"),
     ({"sets": ["roles.worker.groups.0.cpu=4"]},
      "--set roles.worker.groups.0.cpu=4: no such field roles.worker.groups.0.cpu; roles.worker.groups has no "
      "fields"),

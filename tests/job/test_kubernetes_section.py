@@ -230,7 +230,7 @@ MISTAKES: list[tuple[dict[Any, Any], str]] = [
         {"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]},
         "tolerations.0.value: Exists has no value; leave one of them out",
     ),
-    ({"tolerations": [{}]}, "tolerations.0: without a key the operator is Exists; give one of them"),
+    ({"tolerations": [{}]}, "tolerations.0: without a key the operator must be Exists; give one of them"),
     (
         {"tolerations": [{"key": "a", "tolerationSeconds": 5}]},
         "tolerations.0.tolerationSeconds: only with effect: NoExecute",
@@ -244,7 +244,7 @@ MISTAKES: list[tuple[dict[Any, Any], str]] = [
         {"claim": ["a"]},
         "claim: expected name, existing, size, storage_class, access and shared, found a list",
     ),
-    ({"claim": {"existing": True}}, "claim.existing: which one? Give its name"),
+    ({"claim": {"existing": True}}, "claim.existing: which one? give its name"),
     (
         {"claim": {"name": "a", "existing": True, "size": "1Gi"}},
         "claim.size: a exists and has its size; leave one of them out",
@@ -265,7 +265,7 @@ MISTAKES: list[tuple[dict[Any, Any], str]] = [
     ({"volumes": {3: EMPTY}}, f"volumes.3: expected the name of a volume: {LABEL}, found 3"),
     (
         {"volumes": {"oarlock-x": EMPTY}},
-        "volumes.oarlock-x: names that start with oarlock are Oarlock's own; call it otherwise",
+        "volumes.oarlock-x: names that start with oarlock are reserved; choose another",
     ),
     ({"volumes": {"a": {"claim": "b"}}}, f"volumes.a.path: {PATH}, found nothing"),
     ({"volumes": {"a": {"path": None, "claim": "b"}}}, f"volumes.a.path: {PATH}, found nothing"),
@@ -285,15 +285,15 @@ MISTAKES: list[tuple[dict[Any, Any], str]] = [
     ),
     (
         {"volumes": {"a": {**EMPTY, "storage_class": "b"}}},
-        "volumes.a.storage_class: only for a claim that is created, with size",
+        "volumes.a.storage_class: only for a new claim, with size",
     ),
     (
         {"volumes": {"a": {**EMPTY, "access": "ReadWriteMany"}}},
-        "volumes.a.access: only for a claim; an empty folder is one pod's own",
+        "volumes.a.access: only for a claim; an empty folder belongs to one pod",
     ),
     (
         {"volumes": {"a": {**EMPTY, "read_only": True}}},
-        "volumes.a.read_only: an empty folder that is never written to stays empty",
+        "volumes.a.read_only: nothing can ever be in an empty folder that is read-only",
     ),
     (
         {"volumes": {"a": {**EMPTY, "roles": ["worker", "wrker"]}}},
@@ -307,7 +307,7 @@ MISTAKES: list[tuple[dict[Any, Any], str]] = [
     ({"secrets": {"a": "b"}}, f'secrets.a.path: {PATH}, found "b"; did you mean /b?'),
     (
         {"secrets": {"a": {"roles": "worker"}}},
-        "secrets.a: used for nothing; give at least one of path, variables and env",
+        "secrets.a: not used; give at least one of path, variables and env",
     ),
     (
         {"secrets": {"a": {"env": {"A B": "c"}}}},

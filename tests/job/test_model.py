@@ -243,7 +243,7 @@ MISTAKES: list[tuple[dict[Any, Any], str]] = [
     ({"storage": {"data": ""}}, 'storage.data: expected a folder or a URL, found ""'),
     (
         {"storage": {"snapshots": "s3://bucket", "checkpoints": "s3://other"}},
-        "storage.snapshots: they are made of a folder, and checkpoints is a URL",
+        "storage.snapshots: snapshots copy a folder, and checkpoints is a URL",
     ),
     (
         {"storage": {"snapshots": "ftp://bucket"}},
@@ -314,19 +314,19 @@ MISTAKES: list[tuple[dict[Any, Any], str]] = [
     ({"roles": {"worker": 1, "ps": "1..2"}}, "roles.ps.replicas: expected a fixed number, found 1..2"),
     ({"roles": {"ps": 1}}, "roles.ps: parameter servers need at least one worker; add worker"),
     ({"roles": {"ps": 1, "chief": 1}}, "roles.ps: parameter servers need at least one worker; add worker"),
-    ({"roles": {"evaluator": 1}}, "roles: there is no chief and no worker; add worker"),
-    ({"roles": {}}, "roles: there is no chief and no worker; add worker"),
+    ({"roles": {"evaluator": 1}}, "roles: there is neither a chief nor a worker; add worker"),
+    ({"roles": {}}, "roles: there is neither a chief nor a worker; add worker"),
     (
         {"roles": {"worker": [{"processes": 2}, {"processes": 2}, 1]}},
         "roles.worker.2.processes: expected 2 as in the first group, found 1",
     ),
     (
         {"roles": {"worker": {"groups": [2, 1], "cpu": 3}}},
-        "roles.worker.cpu: the role is a list of groups; give it in them",
+        "roles.worker.cpu: the role is a list of groups; give it in each group",
     ),
     (
         {"roles": {"worker": {"groups": [2, 1], "replicas": 4}}},
-        "roles.worker.replicas: the role is a list of groups; give it in them",
+        "roles.worker.replicas: the role is a list of groups; give it in each group",
     ),
     (
         {"roles": {"worker": [1, {"groups": [2]}]}},
@@ -494,12 +494,12 @@ BEYOND_A_SCHEMA = [
     "only one",
     "fixed number",
     "need at least",
-    "no chief",
+    "neither a chief",
     "Oarlock sets it",
 ]
 BEYOND_A_SCHEMA += ["quotation mark", "no shell", "x00", "ud800", "\\n", "kubernetes.pod."]
 BEYOND_A_SCHEMA += ["first group", "list of groups", "of its own", "together", "as pip takes it"]
-BEYOND_A_SCHEMA += ["made of a folder"]
+BEYOND_A_SCHEMA += ["copy a folder"]
 
 
 @pytest.mark.parametrize(
@@ -614,10 +614,13 @@ def _mutate(data: dict[Any, Any], draw: random.Random) -> None:
     "module",
     [
         "job.model",
+        "job.roles",
+        "job.volumes",
         "job.kubernetes_section",
         "quantities",
         "job.parsing.fields",
         "job.parsing.kinds",
+        "job.parsing.compound_kinds",
         "job.parsing.overrides",
         "job.parsing.json_schema",
         "wording",

@@ -16,7 +16,7 @@ from tests.support.clusters import Cluster
 from tests.support.commands import Command
 from tests.support.kubernetes.bookkeeping import SUMS, Books
 from tests.support.kubernetes.causes import plain_pod, thing
-from tests.support.kubernetes.driving import all_gpus, written
+from tests.support.kubernetes.driving import all_gpus, state_of, written
 from tests.support.kubernetes.small import SMALL_WORDS, start_detached
 from tests.support.kubernetes.spaces import RESTRICTED, own
 from tests.support.waiting import eventually
@@ -93,7 +93,7 @@ def test_work_of_higher_priority_goes_first_and_the_run_goes_on_after_it(
             eventually(lambda: _is_created(api, urgent), "the priority class")
             try:
                 eventually(lambda: _is_up(api, f"{name}-urgent"), "the other work")
-                eventually(lambda: "lack 2 GPUs free" in oarlock("status", name).stdout, "word of it")
+                eventually(lambda: "lack 2 GPUs free" in (state_of(name).problem or ""), "word of it")
             finally:
                 api.delete("Pod", f"{name}-urgent")
         done = oarlock("attach", name)
@@ -169,7 +169,7 @@ def test_a_namespace_whose_users_are_its_own(oarlock: Command, cluster: Cluster,
         assert done.returncode == 1
         assert done.stderr.splitlines()[-1] == (
             f"oarlock: the cluster's policy {there.namespace} refuses it: runAsUser must not be set: this"
-            " namespace has users of its own; leave the user to it: --set kubernetes.user=image"
+            " namespace has users of its own; let it choose the user: --set kubernetes.user=image"
         )
         assert not there.all("Job", "")
         added = "kubernetes.pod.containers=[{name: main, securityContext: {runAsUser: 1000650000}}]"

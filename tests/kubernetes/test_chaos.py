@@ -11,8 +11,9 @@ import pytest
 from oarlock.cli.chaos_run import faults_drawn
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import RUN, selecting
+from oarlock.records import runs
 from tests.support.commands import Command
-from tests.support.kubernetes.driving import written
+from tests.support.kubernetes.driving import until_stepping, written
 from tests.support.kubernetes.small import SMALL_WORDS
 from tests.support.waiting import eventually
 
@@ -43,11 +44,6 @@ def protected(admin: Api) -> Iterator[None]:
     admin.send("DELETE", f"{path}/{NAME}")
 
 
-def steps(oarlock: Command) -> bool:
-    state = json.loads(oarlock("status", "--json", NAME).stdout)
-    return all(task["state"] == "running" and task["step"] for task in state["tasks"])
-
-
 def test_pods_and_tasks_are_taken_away_and_no_step_is_lost(
     oarlock: Command, api: Api, tmp_path: Path, ended: list[str]
 ) -> None:
@@ -55,7 +51,7 @@ def test_pods_and_tasks_are_taken_away_and_no_step_is_lost(
     program = written(tmp_path / "program", STEPS)
     done = oarlock("run", "--on", "kubernetes", "-d", "--name", NAME, "-n", "2", *SMALL_WORDS, str(program))
     assert done.returncode == 0, done.stderr
-    eventually(lambda: steps(oarlock), "the first steps")
+    until_stepping(runs.find(NAME), 1)
     words = ("--yes", "--every", "2s", "--kinds", ",".join(KINDS), "--faults", "3", "--seed", str(SEED))
     done = oarlock("chaos", NAME, *words, "--json", timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -89,7 +85,7 @@ def test_a_disruption_budget_may_refuse_and_that_is_no_fault(
     program = written(tmp_path / "program", STEPS)
     done = oarlock("run", "--on", "kubernetes", "-d", "--name", NAME, "-n", "2", *SMALL_WORDS, str(program))
     assert done.returncode == 0, done.stderr
-    eventually(lambda: steps(oarlock), "the first steps")
+    until_stepping(runs.find(NAME), 1)
     before = {pod["metadata"]["name"] for pod in api.all("Pod", selecting(NAME))}
     done = oarlock("chaos", NAME, "--yes", "--every", "0.1s", "--kinds", "evict", "--faults", "1")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -9,8 +9,9 @@ from pathlib import Path
 from oarlock.engines.kubernetes.api import pod_exec
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import LEAD, selecting
+from oarlock.records import runs
 from tests.support.commands import Command
-from tests.support.kubernetes.driving import stepped, written
+from tests.support.kubernetes.driving import state_of, until_stepping, written
 from tests.support.kubernetes.small import start_detached
 from tests.support.waiting import eventually
 
@@ -29,17 +30,12 @@ print("ends with", state.sum, "after", total, "begun at", *state.begun)
 """
 
 
-def has_made(oarlock: Command, name: str, steps: int) -> bool:
+def has_made(name: str, steps: int) -> bool:
     """Whether both have, in the first generation."""
-    state = json.loads(oarlock("status", "--json", name).stdout)
-    return state["generation"] == 1 and all(
-        task["state"] == "running" and (task["step"] or 0) > steps for task in state["tasks"]
+    state = state_of(name)
+    return state.generation == 1 and all(
+        task.state == "running" and (task.step or 0) > steps for task in state.tasks.values()
     )
-
-
-def steps_in(oarlock: Command, name: str, generation: int) -> bool:
-    """Whether both have made one."""
-    return len(stepped(oarlock("events", "--json", name).stdout, generation)) == 2
 
 
 def pod(api: Api, name: str, leads: bool) -> str:
@@ -67,9 +63,9 @@ def test_a_pod_that_is_deleted_costs_no_step(
     name = "kept-pods"
     ended.append(name)
     start_detached(oarlock, name, written(tmp_path / "program", STEPS), "3")
-    eventually(lambda: has_made(oarlock, name, 5), "the first steps")
+    eventually(lambda: has_made(name, 5), "the first steps")
     api.delete("Pod", pod(api, name, leads=False))
-    eventually(lambda: steps_in(oarlock, name, 2), "steps after a worker was deleted", 120)
+    until_stepping(runs.find(name), 2, seconds=120)
     api.delete("Pod", pod(api, name, leads=True))
     done = oarlock("attach", name)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -98,7 +94,7 @@ def test_a_killed_program_goes_on_from_the_last_checkpoint_everywhere(
     name = "kept-kill"
     ended.append(name)
     start_detached(oarlock, name, written(tmp_path / "program", STEPS), "2")
-    eventually(lambda: has_made(oarlock, name, 50), "steps after a checkpoint")
+    eventually(lambda: has_made(name, 50), "steps after a checkpoint")
     state = json.loads(oarlock("status", "--json", name).stdout)
     victim = next(task["pid"] for task in state["tasks"] if task["name"] == "worker-1")
     pod_exec.run(api, pod(api, name, leads=False), ["python3", "-c", f"import os; os.kill({victim}, 9)"])

@@ -69,7 +69,7 @@ RUNS: dict[str, tuple[list[str], str, str]] = {
     ),
     "image-name": (
         ["kubernetes.image=registry.example/Trainer:1"],
-        "worker-0: registry.example/Trainer:1 is no name of an image: "
+        "worker-0: registry.example/Trainer:1 is not the name of an image: "
         "repository name (Trainer) must be lowercase",
         "correct the name with --set kubernetes.image=...",
     ),
@@ -110,7 +110,7 @@ RUNS: dict[str, tuple[list[str], str, str]] = {
     ),
     "root": (
         ["kubernetes.user=image", TRAINER],
-        "worker-0: image registry.example/team/trainer:1 runs as root, which a pod of ours may not",
+        "worker-0: image registry.example/team/trainer:1 runs as root, which Oarlock's pods may not",
         "name a user: --set kubernetes.user=1000",
     ),
     "claim-missing": (
@@ -152,7 +152,7 @@ RUNS: dict[str, tuple[list[str], str, str]] = {
     "queue": (
         ["kubernetes.queue=gpus"],
         "the run waits in queue gpus for Kueue to admit it",
-        "wait; kubectl describe localqueue gpus tells how full it is, if the cluster has Kueue",
+        "wait; kubectl describe localqueue gpus says how full it is, if the cluster has Kueue",
     ),
 }
 
@@ -214,7 +214,7 @@ def test_an_agent_that_crashes_again_and_again_is_told_with_its_last_words(
     problem = told(place, run)
     assert problem.what.startswith("worker-0: its agent ends with code 1 again and again: /oarlock/store/")
     assert problem.what.endswith(" cannot be written: Read-only file system")
-    assert problem.fix == "correct what it says and run again; oarlock logs has the rest"
+    assert problem.fix == "correct what it says and run it again; oarlock logs has the rest"
 
 
 @pytest.mark.alone
@@ -260,7 +260,7 @@ def test_preemption_and_then_waiting_for_room_are_told(place: Api, admin: Api, t
         assert problem.what == "worker-0: no node fits: 2 of 2 lack 4 GPUs free"
         assert problem.fix == ("wait until other work ends, or ask for less with --set roles.worker.gpu=...")
         place.delete("Pod", "urgent")
-        eventually(lambda: not diagnose.look(place, Named(run)), "no problem once there is room", 90)
+        eventually(lambda: not diagnose.find_problems(place, Named(run)), "no problem once there is room", 90)
         stop_delete.delete(place, Named(run), now=True, patience=60)
 
 
@@ -278,7 +278,7 @@ def preempting(place: Api, admin: Api) -> Iterator[dict[str, object]]:
 def test_a_drained_node_is_told_until_the_task_runs_again(place: Api, tmp_path: Path) -> None:
     run = start(place, tmp_path, "diag-drained", "limits.grace=3s", "args=[deaf]")
     pod = eventually(lambda: _running(place, run), "the run", 90)
-    assert diagnose.look(place, Named(run)) == []
+    assert diagnose.find_problems(place, Named(run)) == []
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
     path = f"api/v1/namespaces/{place.namespace}/pods/{pod}/eviction"
     assert place.http.post(path, json=eviction).is_success
@@ -287,13 +287,13 @@ def test_a_drained_node_is_told_until_the_task_runs_again(place: Api, tmp_path: 
     assert problem.what.endswith(", which is being drained")
     assert problem.fix == "wait: it starts again on another node"
     eventually(lambda: _running(place, run), "the run to go on", 90)
-    assert diagnose.look(place, Named(run)) == []
+    assert diagnose.find_problems(place, Named(run)) == []
 
 
 def test_a_run_over_its_time_is_told(place: Api) -> None:
     place.create(plain_job("diag-late", plain_pod("diag-late"), activeDeadlineSeconds=1))
     problem = told(place, "diag-late", "the run was ended")
-    assert problem.what == "the run was ended after 1 s, the most that limits.runtime allows it"
+    assert problem.what == "the run was ended after 1 s, the limit that limits.runtime sets"
     assert problem.fix == "allow more with --set limits.runtime=..., or none"
 
 
@@ -304,7 +304,7 @@ def test_a_run_that_is_stopped_or_well_has_no_problem(place: Api, tmp_path: Path
         "the run",
         90,
     )
-    assert diagnose.look(place, Named(run)) == []
+    assert diagnose.find_problems(place, Named(run)) == []
     suspended = {"spec": {"suspend": True}}
     for job in place.all("Job", names.selecting(run)):
         place.patch("Job", job["metadata"]["name"], suspended)
@@ -314,7 +314,7 @@ def test_a_run_that_is_stopped_or_well_has_no_problem(place: Api, tmp_path: Path
     for job in place.all("Job", names.selecting(run)):
         stopped = {"metadata": {"annotations": {names.STOPPED: "true"}}}
         place.patch("Job", job["metadata"]["name"], stopped)
-    assert diagnose.look(place, Named(run)) == []
+    assert diagnose.find_problems(place, Named(run)) == []
 
 
 def test_looking_takes_as_many_calls_for_many_pods_as_for_few(
@@ -330,7 +330,7 @@ def test_looking_takes_as_many_calls_for_many_pods_as_for_few(
         return plain(self, kind, *words, **named)
 
     monkeypatch.setattr(Api, "all", noted)
-    diagnose.look(place, Named(run))
+    diagnose.find_problems(place, Named(run))
     assert asked == ["Job", "Pod", *["Event"] * 5]
 
 

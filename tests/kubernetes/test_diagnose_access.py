@@ -120,12 +120,12 @@ def test_an_api_server_that_is_away_is_told(cluster: Cluster, api: Api) -> None:
         said = []
         for _ in range(12):  # each connection that was open has its own end
             with pytest.raises(ApiError) as refused:
-                diagnose.look(api, Named("diag-any"))
+                diagnose.find_problems(api, Named("diag-any"))
             said.append(diagnose.explain(refused.value))
     assert all(problem.what.startswith(away) for problem in said)
     problem = said[-1]
     assert problem.what == away + "connection refused"
-    assert problem.fix.endswith("a run that is there goes on meanwhile")
+    assert problem.fix.endswith("runs on the cluster continue meanwhile")
     eventually(lambda: _answers(api), "the API server", 90)
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from oarlock.engines.kubernetes.api import names
 from oarlock.engines.kubernetes.api.api_error import ApiError
-from oarlock.engines.kubernetes.diagnose import api_errors
-from oarlock.engines.kubernetes.diagnose.rules import judge
+from oarlock.engines.kubernetes.diagnose.api_errors import explain
+from oarlock.engines.kubernetes.diagnose.rules import problems_in
 
 Object = dict[str, Any]
 
@@ -23,8 +23,8 @@ def test_a_pod_that_is_being_created_is_no_problem() -> None:
     young = [pod(0, phase="Pending"), pod(1, phase="Pending", state=waiting)]
     unscheduled = pod(2, phase="Pending")
     unscheduled["status"]["conditions"] = []
-    assert judge([job(3)], [*young, unscheduled], [], [], now=NOW) == []
-    assert judge([job(3)], [], [], [], now=NOW) == []
+    assert problems_in([job(3)], [*young, unscheduled], [], [], now=NOW) == []
+    assert problems_in([job(3)], [], [], [], now=NOW) == []
 
 
 def test_a_claim_that_was_just_made_may_take_its_time() -> None:
@@ -35,8 +35,8 @@ def test_a_claim_that_was_just_made_may_take_its_time() -> None:
     claim = {"metadata": meta("data"), "status": {"phase": "Pending"}, "spec": {}}
     provisioner = "Waiting for a volume to be created either by the external provisioner 'nfs.example' or"
     events = [event(claim, "ExternalProvisioning", provisioner)]
-    assert judge([job(1)], [waiting], events, [claim], now=NOW) == []
-    (problem,) = judge([job(1)], [waiting], events, [claim], now=NOW + 60)
+    assert problems_in([job(1)], [waiting], events, [claim], now=NOW) == []
+    (problem,) = problems_in([job(1)], [waiting], events, [claim], now=NOW + 60)
     assert problem.what == "worker-0: claim data waits for a volume that nfs.example does not make"
     assert problem.fix.startswith("ask the administrator, or choose another class")
 
@@ -52,14 +52,14 @@ def test_a_claim_without_a_class_in_a_cluster_without_a_default() -> None:
             "no persistent volumes available for this claim and no storage class is set",
         )
     ]
-    (problem,) = judge([job(1)], [waiting], events, [claim], now=NOW)
+    (problem,) = problems_in([job(1)], [waiting], events, [claim], now=NOW)
     assert problem.what == "worker-0: claim data names no storage class and the cluster has no default"
 
 
 def test_a_claim_that_another_node_has() -> None:
     waiting = pod(0, phase="Pending", state={"waiting": {"reason": "ContainerCreating"}}, claim="data")
     text = 'Multi-Attach error for volume "pvc-1" Volume is already used by pod(s) other-lead-0-abcde'
-    (problem,) = judge([job(1)], [waiting], [event(waiting, "FailedAttachVolume", text)], [], now=NOW)
+    (problem,) = problems_in([job(1)], [waiting], [event(waiting, "FailedAttachVolume", text)], [], now=NOW)
     assert problem.what == "worker-0: claim data is in use on another node, by other-lead-0-abcde"
     assert problem.fix == (
         "end the run that uses it (oarlock ps), wait 6 minutes if its node was lost, or use ReadWriteMany"
@@ -90,52 +90,52 @@ def test_a_claim_that_another_node_has() -> None:
 def test_an_eviction_by_the_node(message: str, what: str, fix: str) -> None:
     evicted = pod(0, phase="Failed")
     evicted["status"] |= {"reason": "Evicted", "message": message}
-    assert judge([job(1)], [evicted], [], [], now=NOW) == [(what, fix, "worker-0")]
+    assert problems_in([job(1)], [evicted], [], [], now=NOW) == [(what, fix, "worker-0")]
 
 
 def test_a_program_that_takes_the_agent_with_it_when_memory_ends() -> None:
     """cgroup v2: the kernel kills all of the container."""
     killed = {"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": BORN}}
     again = pod(1, state=RUNNING, last=killed, restarts=1)
-    (problem,) = judge([job(2)], [pod(0, state=RUNNING), again], [], [], now=NOW)
+    (problem,) = problems_in([job(2)], [pod(0, state=RUNNING), again], [], [], now=NOW)
     assert problem.what == "worker-1: was killed because it used more than its 1Gi of memory"
     assert problem.fix == "give it more with --set roles.worker.memory=2Gi, or use smaller batches"
-    assert judge([job(2)], [pod(0, state=RUNNING), again], [], [], now=NOW + 3600) == [], "long ago"
+    assert problems_in([job(2)], [pod(0, state=RUNNING), again], [], [], now=NOW + 3600) == [], "long ago"
 
 
 def test_a_childs_end_for_want_of_memory_is_not_the_runs() -> None:
     """Kubernetes marks the container, which went on and succeeded."""
     marked = {"terminated": {"exitCode": 0, "reason": "OOMKilled", "message": '{"result": "succeeded"}'}}
     done = job(1, complete=True)
-    assert judge([done], [pod(0, phase="Succeeded", state=marked)], [], [], now=NOW) == []
+    assert problems_in([done], [pod(0, phase="Succeeded", state=marked)], [], [], now=NOW) == []
 
 
 def test_a_node_that_does_not_answer_and_then_is_lost() -> None:
     silent = pod(0, state=RUNNING)
     silent["status"]["conditions"].append({"type": "Ready", "status": "False"})
-    (problem,) = judge([job(1)], [silent], [], [], now=NOW)
+    (problem,) = problems_in([job(1)], [silent], [], [], now=NOW)
     assert problem.what == "worker-0: its node node-7 does not answer"
     lost = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
     silent["status"]["conditions"].append(lost)
     silent["metadata"]["deletionTimestamp"] = BORN
     next_one = pod(0, phase="Pending", born="2026-01-01T00:00:03Z")
-    (problem,) = judge([job(1)], [silent, next_one], [], [], now=NOW)
+    (problem,) = problems_in([job(1)], [silent, next_one], [], [], now=NOW)
     assert problem.what == "worker-0: its node node-7 is lost"
     next_one["status"]["phase"] = "Running"
-    assert judge([job(1)], [silent, next_one], [], [], now=NOW) == []
+    assert problems_in([job(1)], [silent, next_one], [], [], now=NOW) == []
 
 
 def test_last_words_are_a_persons_and_the_last() -> None:
     said = "Traceback (most recent call last):\n  File x\nValueError: no such seat\n::oarlock {}\n"
     ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": said, "finishedAt": BORN}}
     looping = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
-    (problem,) = judge([job(1)], [pod(0, state=looping, last=ended, restarts=4)], [], [], now=NOW)
+    (problem,) = problems_in([job(1)], [pod(0, state=looping, last=ended, restarts=4)], [], [], now=NOW)
     assert problem.what == "worker-0: its agent ends with code 1 again and again: ValueError: no such seat"
 
 
 def test_a_single_restart_is_no_problem() -> None:
     ended = {"terminated": {"exitCode": 1, "reason": "Error", "finishedAt": BORN}}
-    assert judge([job(1)], [pod(0, state=RUNNING, last=ended, restarts=1)], [], [], now=NOW) == []
+    assert problems_in([job(1)], [pod(0, state=RUNNING, last=ended, restarts=1)], [], [], now=NOW) == []
 
 
 def test_the_most_important_first_and_equal_ones_as_one() -> None:
@@ -146,7 +146,7 @@ def test_the_most_important_first_and_equal_ones_as_one() -> None:
     for worker in workers:
         worker["status"]["conditions"] = [lacking]
     leader = pod(0, phase="Pending", state={"waiting": {"reason": "ErrImageNeverPull"}})
-    image, place = judge([job(1), job(39, "worker")], [*workers, leader], [], [], now=NOW)
+    image, place = problems_in([job(1), job(39, "worker")], [*workers, leader], [], [], now=NOW)
     assert image.who == "worker-0"
     assert place.who == "worker-1 and 38 more"
     assert place.what == (
@@ -160,7 +160,7 @@ def test_no_line_is_longer_than_a_screen() -> None:
     )
     waiting = pod(0, phase="Pending")
     waiting["status"]["conditions"] = [unplaced(text)]
-    (problem,) = judge([job(1)], [waiting], [], [], now=NOW)
+    (problem,) = problems_in([job(1)], [waiting], [], [], now=NOW)
     assert len(problem.what) <= 200
     assert len(problem.fix) <= 200
     assert "\n" not in problem.what
@@ -169,7 +169,7 @@ def test_no_line_is_longer_than_a_screen() -> None:
 def test_a_role_of_several_groups_has_no_one_value_to_set() -> None:
     waiting = pod(0, phase="Pending", group="worker-2")
     waiting["status"]["conditions"] = [unplaced("0/2 nodes are available: 2 Insufficient cpu. preemption: x")]
-    (problem,) = judge([job(1), job(1, "worker-2")], [pod(0, state=RUNNING), waiting], [], [], now=NOW)
+    (problem,) = problems_in([job(1), job(1, "worker-2")], [pod(0, state=RUNNING), waiting], [], [], now=NOW)
     assert problem.fix == "ask for less with cpu of its group under roles.worker"
 
 
@@ -177,15 +177,15 @@ def test_a_scheduler_that_is_not_there() -> None:
     waiting = pod(0, phase="Pending")
     waiting["spec"]["schedulerName"] = "volcano"
     waiting["status"]["conditions"] = []
-    (problem,) = judge([job(1)], [waiting], [], [], now=NOW + 60)
+    (problem,) = problems_in([job(1)], [waiting], [], [], now=NOW + 60)
     assert problem.what == "worker-0: no scheduler has looked at it: is there one called volcano?"
 
 
 def test_a_submission_that_died_half_way() -> None:
     half = job(1)
     half["spec"]["suspend"] = True
-    assert judge([half], [], [], [], now=NOW) == []
-    (problem,) = judge([half], [], [], [], now=NOW + 60)
+    assert problems_in([half], [], [], [], now=NOW) == []
+    (problem,) = problems_in([half], [], [], [], now=NOW + 60)
     assert problem.what == "the run was never started: the command that sent it did not finish"
     assert problem.fix == "oarlock delete r, and run it again"
 
@@ -231,8 +231,8 @@ def test_a_submission_that_died_half_way() -> None:
                 "Forbidden",
                 'pods "x" is forbidden: unable to validate against any security context constraint: []',
             ),
-            "OpenShift gives each namespace its own users, and this is none of them",
-            "leave the user to it: --set kubernetes.user=image",
+            "OpenShift gives each namespace its own users, and this user is not one of them",
+            "let it choose the user: --set kubernetes.user=image",
         ),
         (
             ApiError(
@@ -268,7 +268,7 @@ def test_a_submission_that_died_half_way() -> None:
     ],
 )
 def test_an_answer_of_the_api_servers(error: ApiError, what: str, fix: str) -> None:
-    problem = api_errors.explain(error)
+    problem = explain(error)
     assert problem.what == what
     assert problem.fix.startswith(fix)
 

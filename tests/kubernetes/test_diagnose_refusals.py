@@ -49,7 +49,7 @@ REFUSED: dict[str, tuple[list[str], str, str]] = {
     ),
     "invalid": (
         ["kubernetes.pod={activeDeadlineSeconds: 0}"],
-        "the cluster does not take it: spec.activeDeadlineSeconds: Invalid value: 0: "
+        "the cluster rejects it: spec.activeDeadlineSeconds: Invalid value: 0: "
         "must be between 1 and 2147483647, inclusive",
         "correct it under kubernetes.pod, which is merged into every pod",
     ),
@@ -68,8 +68,8 @@ RULED = {
     ),
     "quota-unsaid": (
         [quota(limits__cpu="4")],
-        "quota small of the namespace wants every pod to say its limits.cpu",
-        "say it: --set 'kubernetes.pod={containers: [{name: main, resources: {limits: {cpu: 2}}}]}'",
+        "quota small of the namespace requires every pod to set its limits.cpu",
+        "set it: --set 'kubernetes.pod={containers: [{name: main, resources: {limits: {cpu: 2}}}]}'",
     ),
     "limit-range": (
         [limit_range(max={"memory": "100Mi"})],

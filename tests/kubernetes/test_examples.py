@@ -13,7 +13,7 @@ import pytest
 
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import LEAD, selecting
-from tests.support import wheels
+from tests.support import soaking, wheels
 from tests.support.clusters import Cluster
 from tests.support.commands import Command
 
@@ -53,7 +53,7 @@ def objects(cluster: Cluster, label: str) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.parametrize("example", ["mnist_keras", "mnist_custom_loop"])
+@pytest.mark.parametrize("example", soaking.cases(["mnist_keras"], ["mnist_custom_loop"]))
 def test_an_example_trains_on_two_nodes_and_leaves_what_it_says(
     example: str,
     oarlock: Command,

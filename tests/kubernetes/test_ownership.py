@@ -26,12 +26,11 @@ from oarlock.engines.kubernetes.api.names import (
     Object,
     selecting,
 )
-from oarlock.engines.kubernetes.follow.replace_lost import Replacing
+from oarlock.engines.kubernetes.follow.replace_lost import Replacement
 from oarlock.engines.kubernetes.lifecycle import identity, stop_delete, submit
 from oarlock.errors import OarlockError
 from oarlock.records import runs
-from tests.kubernetes.test_users import as_user
-from tests.support.clusters import Cluster
+from tests.support.clusters import Cluster, as_user
 from tests.support.commands import Command
 from tests.support.kubernetes.driving import Named, unused, written
 from tests.support.kubernetes.small import SMALL_WORDS, sets
@@ -344,7 +343,7 @@ def test_a_pod_that_is_replaced_keeps_the_finalizers_of_others(
     api.patch("Pod", name, {"metadata": {"finalizers": [*pod["metadata"]["finalizers"], theirs]}})
     try:
         api.delete("Pod", name)
-        Replacing(api).look(api.get("Pod", name))
+        Replacement(api).release(api.get("Pod", name))
         assert api.get("Pod", name)["metadata"]["finalizers"] == [theirs]
     finally:
         api.patch("Pod", name, {"metadata": {"finalizers": None}})

@@ -226,9 +226,9 @@ def test_without_a_cluster_the_rest_is_shown(
         monkeypatch.setenv("KUBECONFIG", str(place))
         done = oarlock("plan", *PLANNED, "--set", "network=private", "train.py")
         assert (done.returncode, done.stderr) == (0, "")
-        assert "private changes nothing here: a pod has a network of its own anyway" in done.stdout
+        assert "private has no effect here: every pod has its own network" in done.stdout
         assert "Job/tool-plan-xxxx-lead" in done.stdout
-        assert done.stdout.splitlines()[-1].startswith("without the cluster's part: ")
+        assert done.stdout.splitlines()[-1].startswith("the cluster was not asked: ")
         told = json.loads(oarlock("plan", *PLANNED, "--json", "train.py").stdout)
         assert (set(told), told["cluster"], told["ok"]) == (TOP, None, True)
         assert told["unreachable"]

@@ -224,7 +224,7 @@ def test_progress_is_one_line_of_a_terminal_and_leaves_it(running: RunFolder, tm
 def test_what_there_is_not_is_told(oarlock: Any, running: RunFolder, tmp_path: Path) -> None:
     done = oarlock("pull", running.name, "--what", "checkpoints", "--to", "brought")
     assert done.returncode == 1
-    assert f"nothing: {running.name} has written none" in done.stdout
+    assert f"nothing: {running.name} has not written any" in done.stdout
     assert not (tmp_path / "brought" / "checkpoints").exists()
 
 

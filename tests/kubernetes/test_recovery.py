@@ -9,8 +9,9 @@ import pytest
 
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import LEAD, selecting
+from oarlock.records import runs
 from tests.support.commands import Command
-from tests.support.kubernetes.driving import stepped, written
+from tests.support.kubernetes.driving import until_stepping, written
 from tests.support.kubernetes.small import SMALL_WORDS, start_detached
 from tests.support.waiting import eventually
 
@@ -46,11 +47,6 @@ def program(tmp_path: Path) -> Path:
     return written(tmp_path / "program", STEPS)
 
 
-def steps_in(oarlock: Command, name: str, generation: int) -> bool:
-    """Whether both have made one."""
-    return len(stepped(oarlock("events", "--json", name).stdout, generation)) == 2
-
-
 def leader(api: Api, name: str) -> str:
     return str(api.all("Pod", f"{selecting(name)},{LEAD}=true")[0]["metadata"]["name"])
 
@@ -64,11 +60,11 @@ def test_pods_that_are_deleted_come_back_and_the_run_ends_well(
 ) -> None:
     ended.append("live-pods")
     start_detached(oarlock, "live-pods", program, "3")
-    eventually(lambda: steps_in(oarlock, "live-pods", 1), "the first steps")
+    until_stepping(runs.find("live-pods"), 1)
     api.delete("Pod", follower(api, "live-pods"))
-    eventually(lambda: steps_in(oarlock, "live-pods", 2), "steps after a worker was lost", LONG)
+    until_stepping(runs.find("live-pods"), 2, seconds=LONG)
     api.delete("Pod", leader(api, "live-pods"))
-    eventually(lambda: steps_in(oarlock, "live-pods", 3), "steps after the leader was lost", LONG)
+    until_stepping(runs.find("live-pods"), 3, seconds=LONG)
     done = oarlock("attach", "live-pods")
     assert done.returncode == 0, done.stdout + done.stderr
     state = json.loads(oarlock("status", "--json", "live-pods").stdout)
@@ -86,7 +82,7 @@ def test_pods_that_are_deleted_come_back_and_the_run_ends_well(
 def test_stop_keeps_the_run_for_resume(oarlock: Command, api: Api, program: Path, ended: list[str]) -> None:
     ended.append("live-stop")
     start_detached(oarlock, "live-stop", program, "2")
-    eventually(lambda: steps_in(oarlock, "live-stop", 1), "the first steps")
+    until_stepping(runs.find("live-stop"), 1)
     done = oarlock("stop", "live-stop")
     assert done.returncode == 0, done.stderr
     assert "live-stop stopped" in done.stdout
@@ -108,10 +104,10 @@ def test_an_agent_that_ends_inside_its_pod_is_started_again(
 
     ended.append("live-agent")
     start_detached(oarlock, "live-agent", program, "3")
-    eventually(lambda: steps_in(oarlock, "live-agent", 1), "the first steps")
+    until_stepping(runs.find("live-agent"), 1)
     words = ["python3", "-c", "import os; os.kill(1, 15)"]
     pod_exec.run(api, follower(api, "live-agent"), words)
-    eventually(lambda: steps_in(oarlock, "live-agent", 2), "steps after an agent was gone", LONG)
+    until_stepping(runs.find("live-agent"), 2, seconds=LONG)
     pod_exec.run(api, leader(api, "live-agent"), words)
     done = oarlock("attach", "live-agent", timeout=300)  # a leader that starts again waits its turn
     assert done.returncode == 0, done.stdout + done.stderr
@@ -131,7 +127,7 @@ def test_an_agent_that_ends_inside_its_pod_is_started_again(
 def test_stacks_come_from_every_pod(oarlock: Command, api: Api, program: Path, ended: list[str]) -> None:
     ended.append("live-stacks")
     start_detached(oarlock, "live-stacks", program, "2")
-    eventually(lambda: steps_in(oarlock, "live-stacks", 1), "the first steps")
+    until_stepping(runs.find("live-stacks"), 1)
     done = oarlock("stacks", "--json", "live-stacks")
     assert done.returncode == 0, done.stdout + done.stderr
     answers = json.loads(done.stdout)

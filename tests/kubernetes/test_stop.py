@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 from oarlock.engines.kubernetes.api.client import Api
 from tests.support.clusters import Cluster
-from tests.support.kubernetes.driving import Driver, Named, Started, driving, until_all_step
+from tests.support.kubernetes.driving import Driver, Named, Started, driving, refreshed, until_all_step
 from tests.support.kubernetes.small import SMALL
 from tests.support.waiting import eventually
 
@@ -70,7 +69,7 @@ def test_stop_now_ends_what_a_stop_only_asked_to_leave(driver: Driver, api: Api,
     until_all_step(driver, run.name, 1, 2)
     asking = Started(run.name, driver, ["stop", run.name], driver.kubeconfig)
     try:
-        eventually(lambda: state_of(driver, run.name) == "stopping", "stop")
+        eventually(lambda: refreshed(driver.record(run.name)).state().state == "stopping", "stop")
         eventually(
             lambda: all(map(is_leaving, api.all("Pod", Named(run.name).members))), "pods on their way out"
         )
@@ -101,10 +100,6 @@ def test_delete_by_force_leaves_nobody_behind(driver: Driver) -> None:
     until_all_step(driver, run.name, 1, 2)
     assert driver.call("delete", "--force", run.name).returncode == 0
     driver.start(folder, "--env", "NEXT=1").succeed()
-
-
-def state_of(driver: Driver, run: str) -> str:
-    return str(json.loads(driver.call("status", "--json", run).stdout)["state"])
 
 
 def is_leaving(pod: dict[str, dict[str, str]]) -> bool:

@@ -12,9 +12,9 @@ from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import selecting
 from oarlock.engines.kubernetes.lifecycle import stop_delete
 from oarlock.records import runs
-from tests.support.clusters import Cluster
+from tests.support.clusters import Cluster, as_user
 from tests.support.commands import Command
-from tests.support.kubernetes.driving import Named, written
+from tests.support.kubernetes.driving import Named, state_of, written
 from tests.support.kubernetes.small import SMALL_WORDS
 from tests.support.waiting import eventually
 
@@ -32,12 +32,6 @@ for number in range(10**6):
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
     return written(tmp_path / "program", STEPS)
-
-
-def as_user(cluster: Cluster, user: str, home: Path) -> dict[str, str]:
-    """The environment of somebody else, on another machine."""
-    config = str(cluster.folder / f"{user}.kubeconfig")
-    return {**os.environ, "KUBECONFIG": config, "OARLOCK_HOME": str(home)}
 
 
 def test_view_is_told_which_permission_is_missing(
@@ -61,9 +55,11 @@ def test_view_can_watch_a_run_but_not_touch_it(
         == 0
     )
     viewer = as_user(cluster, "view", tmp_path / "viewer")
+    eventually(lambda: state_of("live-watched").state == "running", "running tasks")
     eventually(
         lambda: "worker-1 | line 3" in oarlock("logs", "live-watched", env=viewer).stdout,
         "lines of both workers",
+        every=1.0,  # a client costs 0.6 s of a processor
     )
     assert "running" in oarlock("status", "live-watched", env=viewer).stdout
     for verb, lacking in (("stop", "patch jobs.batch"), ("delete", "delete")):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from oarlock.run.events import decode, encode, read
+from tests.support.known_events import KNOWN
 
 
 @pytest.mark.parametrize("torn", ["", "{", '{"kind":"task"}', "[]", '"text"', '{"t":1,"kind":"ta', "null"])
@@ -22,28 +23,6 @@ def test_numbers_that_json_does_not_know_stay_readable() -> None:
     assert json.loads(line)["loss"] == "nan"
     assert "NaN" not in line
     assert "Infinity" not in line
-
-
-STARTED = {"kind": "task", "task": "worker-0", "state": "started", "pid": 11}
-KNOWN: list[dict[str, Any]] = [
-    {"kind": "run", "job": "mnist", "engine": "local", "tasks": ["worker-0", "worker-1"], "version": 1},
-    {"kind": "agent", "pid": 7, "host": "here"},
-    {"kind": "ready", "seconds": 1.5, "warm": True, "modules": ["torch"], "keeper": 3, "keep": 600.0},
-    {"kind": "image", "image": "python:3", "digest": "sha256:0"},
-    {"kind": "generation", "generation": 1, "tasks": ["worker-0", "worker-1"]},
-    STARTED,
-    {"kind": "report", "task": "worker-0", "step": 3, "total": 9, "busy": 0.5, "loss": 0.5},
-    {"kind": "error", "task": "worker-0", "type": "ValueError", "message": "no", "where": "train.py:3"},
-    {"kind": "checkpoint", "seconds": 0.1, "task": "worker-0", "step": 3},
-    {"kind": "snapshot", "name": "step-3", "bytes": 12},
-    {"kind": "task", "task": "worker-0", "state": "ended", "code": 137, "ours": True},
-    {"kind": "restart", "task": "worker-0", "reason": "no", "left": 2, "forgiven": False, "alone": True},
-    {"kind": "scale", "workers": 2},
-    {"kind": "note", "text": "something"},
-    {"kind": "problem", "text": "no room", "fix": "make some"},
-    {"kind": "stop", "reason": "asked"},
-    {"kind": "end", "state": "failed", "code": 1, "task": "worker-0", "reason": "no"},
-]
 
 
 @pytest.mark.parametrize("told", KNOWN, ids=lambda told: told["kind"])

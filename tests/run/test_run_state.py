@@ -12,8 +12,8 @@ from oarlock.run.accounting import PARTS
 from oarlock.run.events import decode, encode, read
 from oarlock.run.run_state import RunState, fold
 from oarlock.run.typed import VERSION, LaterVersion
-from tests.run.test_events import KNOWN, STARTED
 from tests.support import odd
+from tests.support.known_events import KNOWN, STARTED
 
 
 def run_of(*told: dict[str, Any]) -> RunState:

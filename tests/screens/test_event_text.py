@@ -53,9 +53,9 @@ def test_where_the_time_went_is_one_line() -> None:
 
 def test_events_that_others_will_emit_are_told() -> None:
     saved = {"t": 1.0, "kind": "checkpoint", "task": "worker-0", "step": 40, "seconds": 0.42}
-    assert event_text.describe(saved) == "checkpoint of step 40 in 0.4s"
+    assert event_text.describe(saved) == "checkpoint of step 40 saved in 0.4s"
     scaled = {"t": 1.0, "kind": "restart", "forgiven": True, "reason": "scaled to 4 workers", "left": 3}
-    assert event_text.describe(scaled) == "scaled to 4 workers; forming anew"
+    assert event_text.describe(scaled) == "scaled to 4 workers; restarting the gang"
 
 
 @pytest.mark.parametrize(

@@ -69,12 +69,12 @@ def test_ctrl_c_only_leaves_a_run_one_is_attached_to(terminal: OpenTerminal, tmp
     screen.until("here I am")
     screen.type("\x03")
     assert screen.end() == 0
-    assert "detached; away goes on" in screen.shown
+    assert "detached; away continues" in screen.shown
     assert runs.find("away").is_held()
     reading = terminal("logs", "-f")
     reading.until("here I am")
     reading.type("\x03")
     assert reading.end() == 130
-    assert "detached; away goes on" in reading.shown
+    assert "detached; away continues" in reading.shown
     assert runs.find("away").is_held()
     assert has_said(runs.find("away"), "here I am")

@@ -44,14 +44,14 @@ def test_what_stayed_here_is_named_with_its_rule(text: str, name: str | None, ru
     assert bool(told) == (name is not None)
     if name is not None:
         line = 1 if name.endswith(".bin") else 2
-        assert f"{name} is in {run.sent_from} and did not travel: line {line} of " in told[0]
+        assert f"{name} is in {run.sent_from} and was not sent: line {line} of " in told[0]
         assert f"!/{name} " in told[1]
 
 
 def test_credentials_are_a_rule_too(run: RunFolder) -> None:
     failed = Failure("worker-0", "", type="FileNotFoundError", message="No such file or directory: '.env'")
     told = summary.failure(run, failed)
-    assert f".env is in {run.sent_from} and did not travel: it may hold credentials" in told
+    assert f".env is in {run.sent_from} and was not sent: it may hold credentials" in told
 
 
 def test_of_a_run_that_somebody_else_sent_nothing_is_said(run: RunFolder) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.folders import write
 
-LEFT = "leaves here what may hold credentials: .env, certs/ca.pem; the line !/.env in .oarlockignore takes"
+LEFT = "not sending files that may hold credentials: .env, certs/ca.pem; to send one, add the line !/.env"
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def test_a_dry_run_says_what_would_travel(oarlock: Any, program: Path) -> None:
     words = ("run", "--on", "kubernetes", "--dry-run")
     done = oarlock(*words, "train.py", cwd=program)
     assert done.returncode == 0, done.stderr
-    assert f"oarlock: sends 2 files, 2 B, of {program}\noarlock: {LEFT}" in done.stderr
+    assert f"oarlock: sending 2 files, 2 B, of {program}\noarlock: {LEFT}" in done.stderr
     told = json.loads(oarlock(*words, "--json", "train.py", cwd=program).stdout)
     assert told["program"] == {"files": 2, "size": 2, "withheld": [".env", "certs/ca.pem"]}
     assert "sends" not in oarlock("run", "--dry-run", "train.py", cwd=program).stderr

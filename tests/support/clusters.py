@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
@@ -21,3 +22,9 @@ class Cluster(NamedTuple):
         """A fault, or its end: `stop-api`, `cut-node 2`."""
         assert self.script is not None
         subprocess.run([self.script, *words], check=True, capture_output=True, timeout=120)
+
+
+def as_user(cluster: Cluster, user: str, home: Path) -> dict[str, str]:
+    """The environment of another user, on another machine."""
+    config = str(cluster.folder / f"{user}.kubeconfig")
+    return {**os.environ, "KUBECONFIG": config, "OARLOCK_HOME": str(home)}

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 _ASKED = os.environ.get("OARLOCK_MOMENTS")
+IS_SOAK = bool(_ASKED)
 
 
 def moments(ordinary: int) -> int:

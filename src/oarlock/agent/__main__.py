@@ -14,9 +14,11 @@ import sys
 import traceback
 from pathlib import Path
 
-from oarlock.agent import life
+from oarlock.agent.follower import Follower
+from oarlock.agent.leader import lead
 from oarlock.agent.protocol.spec import Spec
 from oarlock.agent.record.run_record import Record
+from oarlock.agent.spec_files import make_folders
 from oarlock.run import events
 from oarlock.run.run_state import RunState, fold
 from oarlock.run.typed import VERSION
@@ -33,7 +35,7 @@ def main() -> int:
     processes.raise_limits()
     processes.adopt_orphans()
     if call.machine:
-        life.make_folders(spec)
+        make_folders(spec)
         return _follow(call, spec)
     return _lead(spec)
 
@@ -46,8 +48,8 @@ def _lead(spec: Spec) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
     record.emit("agent", pid=os.getpid(), host=_host(), version=VERSION)
     try:
-        life.make_folders(spec)
-        return life.lead(spec, record, spec.seat(0))
+        make_folders(spec)
+        return lead(spec, record, spec.seat(0))
     except BaseException as error:
         told = traceback.format_exc()
         record.end("failed", 1, reason=f"the agent failed: {type(error).__name__}: {error}; see agent.log")
@@ -65,9 +67,8 @@ def _follow(call: argparse.Namespace, spec: Spec) -> int:
     host, port = address.rsplit(":", 1)
     record = Record(Path(spec.folder), RunState(spec.run), limit=spec.limits.logs)
     try:
-        return life.follow(
-            spec, record, spec.seat(call.machine), (host, int(port)), call.bind or spec.bind
-        ).code
+        seat, bind = spec.seat(call.machine), call.bind or spec.bind
+        return Follower(spec, record, seat, (host, int(port)), bind).run().code
     finally:
         processes.end_orphans()
 

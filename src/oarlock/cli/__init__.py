@@ -1,4 +1,4 @@
-"""The command line: `oarlock VERB`. One file per verb, each imported only when it is called.
+"""The command line: `oarlock VERB`. Each verb is one file, imported only when the verb is called.
 
 `--help` and `ps` must answer in 100 ms, so nothing here imports a framework, an engine, rich or yaml.
 """
@@ -17,9 +17,9 @@ from oarlock.screens.output import complain, hint
 
 
 def main() -> NoReturn:
-    """The console script. Whatever goes wrong is one line on stderr and an exit code, never a traceback."""
+    """Run the console script: an error is one line on stderr and an exit code, never a traceback."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # what a program wrote may fit no encoding
+        sys.stdout.reconfigure(errors="backslashreplace")  # output of a program may not be encodable
     try:
         code = Verbs().main(prog_name="oarlock", standalone_mode=False)
     except click.Abort:
@@ -32,7 +32,7 @@ def main() -> NoReturn:
     except OSError as problem:  # a full disk, a folder that is not ours
         complain(f"{problem.filename or 'the system'}: {problem.strerror or problem}")
         code = 1
-    except Exception as problem:  # of ours: nobody thought of it
+    except Exception as problem:  # a bug in Oarlock
         from oarlock.cli import crashes
 
         complain(crashes.keep(problem))

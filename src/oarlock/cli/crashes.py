@@ -1,4 +1,4 @@
-"""The last resort: an error that nobody expected becomes one line, and a file with what a mender needs."""
+"""Turn an unexpected error into one line for the user, and a file with details for a bug report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KEPT = 20  # files
 
 
 def keep(problem: BaseException) -> str:
-    """The line for the user; it names the file, which only the user can read."""
+    """Write the file and return the line for the user, which names it. Only the user can read the file."""
     what = traceback.format_exception_only(type(problem), problem)[-1].strip().partition("\n")[0][:200]
     told = (
         f"oarlock {__version__}, Python {sys.version.split()[0]}, {sys.platform}\n"
@@ -27,14 +27,14 @@ def keep(problem: BaseException) -> str:
     )
     for folder in (runs.home() / "crashes", Path(tempfile.gettempdir())):
         try:
-            return f"a mistake of Oarlock's: {what}; please report it with {_write(folder, told)}"
+            return f"a bug in Oarlock: {what}; please report it with {_write(folder, told)}"
         except OSError:
-            continue  # a full disk, or not ours
-    return f"a mistake of Oarlock's: {what}; and no place to keep the details"
+            continue  # the disk is full, or the folder is not writable
+    return f"a bug in Oarlock: {what}; the details could not be written"
 
 
 def without_values(words: Sequence[str]) -> list[str]:
-    """An argument may be a password: names and flags stay, what is given to them does not."""
+    """Return the arguments with their values removed: a value may be a password."""
     kept = []
     for number, word in enumerate(words):
         if word.startswith("-") or number == 0:

@@ -1,6 +1,6 @@
-"""The group of all verbs, which knows their one-line helps without importing any of them.
+"""The group of all verbs, which knows their one-line help without importing any of them.
 
-A verb's function may return its exit code; nothing returned is 0.
+A verb's function may return its exit code; None counts as 0.
 """
 
 from __future__ import annotations
@@ -21,35 +21,37 @@ if TYPE_CHECKING:  # only the shell's completion needs it
 VERBS = {
     "run": "Train: run a program, a job file or a folder.",
     "ps": "List runs, newest first.",
-    "status": "Show all that is known about a run.",
-    "logs": "Print what the tasks of a run have written.",
-    "attach": "Watch a run that is under way.",
-    "stacks": "Show where each task of a run is right now, in its Python code.",
-    "inspect": "Open a shell beside what a run has written so far.",
-    "exec": "Run a command where a task of a run is, and as it is.",
-    "tensorboard": "Show what a run has logged in TensorBoard, until Ctrl-C.",
-    "scale": "Give a run that is under way another number of workers.",
+    "status": "Show everything that is known about a run.",
+    "logs": "Print the output of a run's tasks.",
+    "attach": "Follow a run that is running.",
+    "stacks": "Show the Python stack of every task of a run.",
+    "inspect": "Open a shell, or run a command, beside the files of a run.",
+    "exec": "Run a command beside a task of a run.",
+    "tensorboard": "Show a run in TensorBoard until Ctrl-C.",
+    "scale": "Change the number of workers of a running run.",
     "checkpoints": "List the checkpoints of a run; verify or delete them.",
-    "chaos": "Kill, pause and preempt a run, and report how it survives.",
-    "stop": "End a run: ask its tasks to leave, then kill them.",
+    "chaos": "Kill, pause and preempt tasks; report how the run recovers.",
+    "stop": "Stop a run: ask its tasks to end, then kill them.",
     "delete": "Delete runs and everything they kept.",
-    "events": "Print what happened in a run.",
+    "events": "Print the events of a run.",
     "plan": "Show what a run would create on a cluster, and whether it fits.",
-    "render": "Print a run as YAML that `kubectl apply` takes and that trains.",
-    "pull": "Bring what a run on a cluster has made to this machine.",
+    "render": "Print a run as YAML for `kubectl apply`.",
+    "pull": "Copy the model and other files of a run to this machine.",
     "init": "Write a commented job.yaml for a program.",
-    "schema": "Print the JSON schema of a job file.",
-    "doctor": "Say what works on this machine, and why something would not.",
+    "schema": "Print the JSON schema of job files.",
+    "doctor": "Check what works on this machine or on a cluster.",
     "version": "Print the version.",
 }
-_HELP = """One job file: distributed training on this machine or on a Kubernetes cluster.
+_HELP = """Distributed training from one job file, on this machine or on a Kubernetes cluster.
 
-Where a verb takes a RUN and none is given, it is the latest one.
+RUN is the name of a run, or the beginning of its name. By default it is the newest run.
 """
 _BROKEN_PIPE = 141  # 128 + SIGPIPE, as a shell reports it
 
 
 class Verbs(click.Group):
+    """The command `oarlock`. It imports a verb only when that verb is called."""
+
     def __init__(self) -> None:
         version = click.Option(
             ["--version"],
@@ -96,7 +98,7 @@ class Verbs(click.Group):
             sys.stdout.flush()
             return code
         except BrokenPipeError:
-            # `oarlock logs | head`: nobody listens any more, and the flush at the end must not say so.
+            # `oarlock logs | head`: the reader is gone, and the flush at the end must not complain.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return _BROKEN_PIPE
 

@@ -1,27 +1,263 @@
-"""What a run is to a client, wherever it runs."""
+"""The interface of an engine, and how the engine of a run is found.
+
+Verbs, screens and the Python API ask an `Engine` for whatever depends on where a run is. They never ask which
+engine it is: what differs is a method, or a fact in `Traits`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import importlib
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from oarlock.records.runs import RunFolder
+from oarlock.engines.shared.checkpoint_folder import Entry
+from oarlock.engines.shared.command_streams import Streams
+from oarlock.engines.shared.pull_result import Pulled, Show
+from oarlock.errors import JobError, OarlockError
+from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import Found, Watch
+from oarlock.system.polling import wait_for
+
+if TYPE_CHECKING:  # reading job files is not needed to look at a run
+    from oarlock.job.job_file import JobFile
+
+# By the name in a run's record and after `--on`. Imported when it is needed: `ps` and `--help` must answer in
+# 100 ms, and a Kubernetes client alone takes longer than that to import.
+ENGINES = {
+    "local": "oarlock.engines.local.local_engine:LocalEngine",
+    "kubernetes": "oarlock.engines.kubernetes.kubernetes_engine:KubernetesEngine",
+}
 
 
-@contextmanager
-def live(run: RunFolder) -> Iterator[Callable[[], bool]]:
-    """Keep the run's record up to date; the function says whether more is to come."""
-    if not run.is_remote:
-        yield run.is_held
-        return
-    from oarlock.engines.kubernetes import kubernetes_engine  # only where there is a cluster
+def engine_called(name: str) -> Engine:
+    """Return the engine of that name. Raises JobError if there is none."""
+    if name not in ENGINES:
+        raise JobError(f"there is no engine called {name!r}; expected {' or '.join(map(repr, ENGINES))}")
+    module, _, kind = ENGINES[name].partition(":")
+    engine: Engine = getattr(importlib.import_module(module), kind)()
+    return engine
 
-    with kubernetes_engine.watching(run) as is_watched:
-        yield is_watched
+
+def engine_of(run: RunFolder) -> Engine:
+    """Return the engine that runs it. Raises OarlockError if this Oarlock does not have that engine."""
+    try:
+        return engine_called(run.engine)
+    except JobError as problem:
+        raise OarlockError(f"{run.name}: {problem}") from None
 
 
 def follow(watch: Watch) -> Iterator[Found]:
-    """What is new, again and again, until the run has ended."""
-    with live(watch.run) as is_live:
+    """Yield new events and log lines of a run until it has ended."""
+    with engine_of(watch.run).following(watch.run) as is_live:
         yield from watch.follow(is_live)
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Facts about an engine that verbs and screens act on or print."""
+
+    interrupt_stops: bool = False  # Ctrl-C in `oarlock run` stops the run; otherwise it only detaches
+    sends_program: bool = True  # the program's folder is copied to other machines
+    files_are_here: bool = False  # checkpoints, model and logs are on this machine
+    resumable: frozenset[str] = frozenset({"failed", "stopped"})  # states from which `resume` can continue
+    options: frozenset[str] = frozenset()  # of `oarlock run`, those that only some engines take
+    pod_faults: tuple[str, ...] = ()  # what `oarlock chaos` can do to pods
+    stop_seconds: float = 60.0  # how long a run may take to end, beyond the grace of its tasks
+    recovery_seconds: float = 300.0  # how long a run may take to recover from a fault
+
+
+class Sending(NamedTuple):
+    """What of the program's folder is about to be sent."""
+
+    files: int
+    size: int  # bytes
+    withheld: Sequence[str]  # files that stay here because they may hold credentials
+
+
+class CheckpointPlace(Protocol):
+    """A place that holds checkpoints. Every method raises OarlockError if it cannot be reached."""
+
+    def look(self, verifies: bool) -> list[Entry]:
+        """List all checkpoints, newest first; `verifies` reads every byte."""
+
+    def newest(self) -> str | None:
+        """Return the name of the newest whole checkpoint."""
+
+    def delete(self, names: Sequence[str]) -> int:
+        """Delete checkpoints and return the number of bytes freed."""
+
+
+class CheckpointFolder(CheckpointPlace, Protocol):
+    """A folder of checkpoints, to which only one run at a time may add."""
+
+    def fence(self) -> tuple[str, int] | None:
+        """Return the run, and its generation, that may add checkpoints now."""
+
+
+class Board(NamedTuple):
+    """A TensorBoard that is being started."""
+
+    port: int  # on this machine
+    check: Callable[[], None]  # raises OarlockError once it is gone
+
+
+def _ignore(sending: Sending) -> None:
+    pass
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Where runs run.
+
+    The methods without a default are what an engine must have. The others are abilities: an engine that
+    inherits the default raises OarlockError, or has nothing to do.
+    """
+
+    name: str
+    traits: Traits
+
+    @abstractmethod
+    def start(
+        self,
+        jobfile: JobFile,
+        name: str | None = None,
+        *,
+        machines: int | None = None,
+        on_send: Callable[[Sending], None] = _ignore,
+    ) -> RunFolder:
+        """Create a run's record and start the run; the run outlives this process.
+
+        `machines` emulates that many machines, where `traits.options` has it. `on_send` is called before
+        anything leaves this machine. Raises JobError if the job cannot run or the name is taken.
+        """
+
+    @abstractmethod
+    def resume(self, run: RunFolder) -> None:
+        """Resume a run that has ended, with its job unchanged, in the next generation.
+
+        Raises OarlockError if the run is still running, has succeeded or is gone.
+        """
+
+    @abstractmethod
+    def cancel(self, run: RunFolder, *, now: bool = False) -> None:
+        """Ask a run to stop, and return at once. `now` kills its tasks without their grace.
+
+        Raises OarlockError if the run cannot be reached.
+        """
+
+    def stop(self, run: RunFolder, *, now: bool = False) -> None:
+        """Stop a run and wait until it has ended and its record is complete.
+
+        Raises OarlockError if it does not end within its grace and `traits.stop_seconds`.
+        """
+        seconds = (0 if now else run.grace()) + self.traits.stop_seconds
+        with self.following(run) as is_live:
+            self.cancel(run, now=now)
+            try:
+                wait_for(lambda: not is_live(), f"end of {run.name}", seconds)
+            except TimeoutError:
+                more = "" if now else f"; `oarlock stop --now {run.name}` kills it"
+                raise OarlockError(f"{run.name} has not ended after {seconds:g} s{more}") from None
+
+    @abstractmethod
+    def ask(self, run: RunFolder, question: Mapping[str, Any]) -> dict[str, Any]:
+        """Send one question to the leading agent and return its answer.
+
+        Raises UnreachableError while the agent does not answer.
+        """
+
+    @abstractmethod
+    def delete(self, chosen: Collection[RunFolder], *, now: bool, volumes: bool) -> list[str]:
+        """Delete what the runs have outside of their records; end those that are running.
+
+        Returns the names of claims that were kept: all of them, unless `volumes`. Raises OarlockError before
+        anything is deleted if one of the runs cannot be deleted.
+        """
+
+    @abstractmethod
+    def refresh(self, run: RunFolder, *, with_logs: bool = False) -> None:
+        """Bring the record up to date once: its events and, `with_logs`, its tasks' output.
+
+        Raises OarlockError if the run cannot be reached, and UnknownRun if it was never started completely.
+        """
+
+    @abstractmethod
+    def following(self, run: RunFolder) -> AbstractContextManager[Callable[[], bool]]:
+        """Keep the record up to date inside a `with` block.
+
+        The value is a function that returns whether the run may still write to its record. It raises
+        OarlockError if the run can no longer be followed.
+        """
+
+    def check_scale(self, run: RunFolder, workers: int) -> None:
+        """Raise JobError if the run cannot have that many workers, before its leading agent is asked."""
+
+    def scale(self, run: RunFolder, workers: int) -> None:
+        """Provide machines for that many workers, after the leading agent has agreed."""
+
+    def adopt(self, name: str) -> RunFolder | None:
+        """Create a record for a run that another machine started; None if there is no such run."""
+        return None
+
+    def unrecorded(self) -> list[str]:
+        """Return the names of runs that can be adopted. Raises OarlockError if they cannot be listed."""
+        return []
+
+    def exec(
+        self, run: RunFolder, task: str, words: Sequence[str], streams: Streams, notify: Callable[[str], None]
+    ) -> int:
+        """Run a command where a task runs, with the task's folder and variables; return its exit code.
+
+        `notify` is called with what the user should know before the command starts. May replace this process
+        by the command. Raises OarlockError if the task's machine cannot be reached.
+        """
+        raise self._unable(run, "run commands beside its tasks")
+
+    def inspect(
+        self,
+        run: RunFolder,
+        words: Sequence[str],
+        streams: Streams,
+        *,
+        image: str | None,
+        writes: bool,
+        notify: Callable[[str], None],
+    ) -> int:
+        """Run a command, or a shell if there are no `words`, in the run's folder; return its exit code.
+
+        `notify` is called with where the command runs, before it starts. May replace this process. Raises
+        JobError if the engine does not use images, and OarlockError if the folder cannot be reached.
+        """
+        raise self._unable(run, "open a shell beside its files")
+
+    def tensorboard(
+        self, run: RunFolder, port: int | None, image: str | None
+    ) -> AbstractContextManager[Board]:
+        """Run TensorBoard on the run's LOG_DIR inside a `with` block.
+
+        Raises JobError if the engine does not use images, and OarlockError if TensorBoard is not installed.
+        """
+        raise self._unable(run, "show TensorBoard")
+
+    def checkpoints(self, run: RunFolder, *, writes: bool) -> AbstractContextManager[CheckpointFolder]:
+        """Open the run's folder of checkpoints inside a `with` block; `writes` allows deleting."""
+        raise self._unable(run, "list checkpoints")
+
+    def pull(self, run: RunFolder, what: str | None, to: Path, show: Show, *, replaces: bool) -> Pulled:
+        """Copy what the run has written to this machine: all of `what`, or an OarlockError and nothing."""
+        raise self._unable(run, "copy its files to this machine")
+
+    def pods(self, run: RunFolder) -> list[str]:
+        """Return the names of the pods in which its tasks run."""
+        raise self._unable(run, "list its pods")
+
+    def remove_pod(self, run: RunFolder, fault: str, pod: str) -> str | None:
+        """Inflict one of `traits.pod_faults` on a pod; return why the cluster refused, if it did."""
+        raise self._unable(run, "remove its pods")
+
+    def _unable(self, run: RunFolder, what: str) -> OarlockError:
+        return OarlockError(f"{run.name}: the engine {self.name} cannot {what}")

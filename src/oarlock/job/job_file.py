@@ -1,6 +1,6 @@
-"""Finding the job and reading it: job.yaml, pyproject.toml, the program's own block, and flags over all.
+"""Find and read the job: job.yaml, pyproject.toml, the program's own block, and flags over all of them.
 
-Whatever is wrong ends in one JobError with file and line, or the flag. Nothing is written or created here.
+Every mistake ends in one JobError with file and line, or the flag. Nothing is written here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from oarlock.wording import nearest, printable, unexpected
 JOB_FILES = ("job.yaml", "job.yml")
 PYPROJECT = "pyproject.toml"
 PROGRAM = "train.py"
-# The flags that have a name of their own; any other field is reached with --set.
+# The fields that have a flag of their own; --set reaches any other field.
 FLAGS = {
     "roles.worker.replicas": "--workers",
     "roles.ps.replicas": "--ps",
@@ -40,6 +40,8 @@ FLAGS = {
 
 @dataclass(frozen=True)
 class JobFile:
+    """A job, and where it was found."""
+
     job: Job
     folder: Path  # what travels, and where tasks start; `job.program` is relative to it
     source: Path | None  # the file that the job was read from, if there is one
@@ -61,10 +63,10 @@ def load(
     cwd: Path | None = None,
     is_here: bool = True,
 ) -> JobFile:
-    """The job that TARGET (a program, a job file, a folder, None for the current folder) and flags describe.
+    """Load the job of a target (a program, a job file, a folder; None: the current folder) and of flags.
 
     `overrides` maps dotted paths to values (None: not given); `sets` holds `path=value` texts. `is_here` says
-    whether it is to run on this machine.
+    whether the job runs on this machine.
     """
     here = Path(os.path.normpath((cwd or Path.cwd()).absolute()))
     changes = [*_from_flags(overrides or {}), *map(_from_set, sets)]
@@ -119,34 +121,36 @@ def _from_file(file: Path, cwd: Path) -> _Found:
         if source is None:
             raise JobError(f"{shown}: there is no [tool.oarlock] in it")
     elif file.suffix == ".toml":
-        source = read_toml(read_text(file, shown), shown) or Source(shown)
+        source = read_toml(read_text(file, shown), shown, Job) or Source(shown)
     else:
-        source = read_yaml(read_text(file, shown), shown)
+        source = read_yaml(read_text(file, shown), shown, Job)
     return _Found(file.parent, file, source, {"name": slug(file.parent.name)})
 
 
 def _read_pyproject(file: Path, cwd: Path) -> Source | None:
     shown = _shown(file, cwd)
-    return read_toml(read_text(file, shown), shown, ("tool", "oarlock"))
+    return read_toml(read_text(file, shown), shown, Job, ("tool", "oarlock"))
 
 
 def _from_program(program: Path, folder: Path, cwd: Path) -> _Found:
     shown = _shown(program, cwd)
-    source = read_script(runnable.read_program(program, shown), shown)
+    source = read_script(runnable.read_program(program, shown), shown, Job)
     defaults = {"program": program.relative_to(folder).as_posix()}
     if source is None:
         return _Found(folder, None, Source(shown), defaults)
     for name in WAYS:
         if source.data.get(name) is not None:
             where = source.where((name,))
-            raise JobError(f"{where}: {name}: not in a program's own block: it is the program")
+            raise JobError(
+                f"{where}: {name}: not allowed in a program's own block: the block belongs to the program"
+            )
     return _Found(folder, program, source, defaults)
 
 
 def _with_dependencies(job: Job, program: Path, cwd: Path) -> Job:
-    """The job with the packages that its program names in its own block (PEP 723)."""
+    """Add the packages that the program names in its own block (PEP 723)."""
     shown = _shown(program, cwd)
-    block = read_script(runnable.read_program(program, shown), shown, table=())
+    block = read_script(runnable.read_program(program, shown), shown, Job, table=())
     if block is None or "dependencies" not in block.data:
         return job
     named, where = block.data["dependencies"], block.where(("dependencies",))
@@ -187,7 +191,7 @@ def _from_set(written: str) -> Override:
 
 
 def _override(flag: str, name: str, value: Any) -> Override:
-    path = flags.path_of(name)
+    path = flags.path_of(Job, name)
     try:
         flags.kind_at(Job, path)
         return Override(flag, path, flags.value_of(Job, path, value) if isinstance(value, str) else value)
@@ -198,18 +202,18 @@ def _override(flag: str, name: str, value: Any) -> Override:
 def _merge(found: _Found, changes: Sequence[Override]) -> dict[str, Any]:
     data = {**found.source.data}
     for change in changes:
-        if change.path[0] in WAYS:  # a flag that says what to run replaces what the file says
+        if change.path[0] in WAYS:  # a flag for what to run replaces what the file says
             data = {name: value for name, value in data.items() if name not in WAYS}
         data = flags.apply(Job, data, change.path, change.value)
     for name, value in found.defaults.items():
-        said = WAYS if name == "program" else (name,)
-        if all(data.get(way) is None for way in said):
+        fields = WAYS if name == "program" else (name,)
+        if all(data.get(way) is None for way in fields):
             data[name] = value
     return data
 
 
 def _located(problem: FieldError, source: Source, changes: Sequence[Override]) -> str:
-    """The problem with its place in front: the flag that set the field, else the file and its line."""
+    """Put the place before the problem: the flag that set the field, else the file and its line."""
     for change in reversed(changes):
         if change.concerns(problem.path):
             return f"{change.flag}: {problem.problem if change.path == problem.path else problem}"

@@ -1,4 +1,4 @@
-"""Whether what a job runs is there: its program, its module or its command. Looks, never writes."""
+"""Whether the program, module or command of a job exists. Never writes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from oarlock.wording import nearest, show
 
 
 def check(job: Job, folder: Path, is_here: bool = True) -> Job:
-    """The job, its program's path relative to the folder; raises FieldError if there is nothing to run.
-    One that does not run here may have its command in an image."""
+    """The job with its program's path relative to the folder; raises FieldError if there is nothing to run.
+
+    The command of a job that does not run here may be in an image, so it is not checked.
+    """
     try:
         return _check(job, folder, is_here)
     except OSError as problem:  # a name too long, a loop of links
         way = next(name for name in WAYS if getattr(job, name) is not None)
-        raise FieldError((way,), f"cannot be looked at: {problem.strerror or problem}") from None
+        raise FieldError((way,), f"cannot be read: {problem.strerror or problem}") from None
 
 
 def _check(job: Job, folder: Path, is_here: bool) -> Job:
@@ -38,7 +40,7 @@ def _check(job: Job, folder: Path, is_here: bool) -> Job:
 
 
 def read_program(program: Path, shown: str) -> str:
-    """A program's text, good enough for its metadata: a strange byte is for Python to complain about."""
+    """Read a program's text for its metadata; Python itself reports an invalid byte."""
     if not program.is_file():  # reading a pipe could wait forever
         raise JobError(f"{shown}: not a regular file")
     try:
@@ -48,12 +50,13 @@ def read_program(program: Path, shown: str) -> str:
 
 
 def no_such_program(name: str, folder: Path) -> str:
+    """The message for a program that does not exist, with the name that was probably meant."""
     near = nearest(name, [entry.name for entry in entries(folder) if entry.suffix == ".py"])
     return f"no such program in {folder}" + (f"; did you mean {near}?" if near else "")
 
 
 def entries(folder: Path) -> Iterator[Path]:
-    """What a folder holds, if it can be looked into; at most a thousand, as this is only for suggestions."""
+    """The entries of a folder, if it can be read; at most a thousand, enough for suggestions."""
     try:
         yield from islice(folder.iterdir(), 1000)
     except (OSError, ValueError):
@@ -63,9 +66,7 @@ def entries(folder: Path) -> Iterator[Path]:
 def _inside(program: str, folder: Path) -> str:
     path = Path(os.path.normpath(folder / program))
     if not path.is_relative_to(folder):
-        raise FieldError(
-            ("program",), f"{program} lies outside {folder}, the folder that travels with the run"
-        )
+        raise FieldError(("program",), f"{program} is outside {folder}, the folder that travels with the run")
     if path.is_dir():
         raise FieldError(("program",), f"{program} is a folder, not a program")
     if not path.is_file():
@@ -74,7 +75,7 @@ def _inside(program: str, folder: Path) -> str:
 
 
 def _check_module(module: str, folder: Path) -> None:
-    """Only what is plainly the user's own: a module of an installed package may be in the image alone."""
+    """Check only modules of the program's folder: other modules may be installed in the image alone."""
     first, *rest = module.split(".")
     if not _is_module(folder / first):
         near = nearest(first, _modules(folder)) if not _installed(first) else None

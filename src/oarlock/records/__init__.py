@@ -1,4 +1,4 @@
-"""Run records on this machine: names, folders, locks, events and logs as they grow.
+"""Run records on this machine: names, files, locks, and events and logs as they grow.
 
 Starts nothing and asks no cluster. Imports `run`, `system` and the agent's `record` and `protocol`.
 """

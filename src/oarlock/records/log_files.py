@@ -1,4 +1,4 @@
-"""Which lines of a run's logs are asked for, and reading them without holding them all."""
+"""Choose lines of a run's logs, and read them without holding all of them in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from oarlock.agent.record.run_record import timestamp
 from oarlock.errors import JobError, OarlockError
 from oarlock.quantities import Duration
 from oarlock.records import watch
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import LogLine, Watch
 from oarlock.run.run_state import RunState
 
@@ -26,12 +26,15 @@ _LIKELY = re.compile(r"\b\w*(?:Error|Exception)\b|\b(?:error|fatal|panic|abort(?
 
 @dataclass(frozen=True)
 class Choice:
+    """Which lines of the logs to read."""
+
     tasks: frozenset[str]  # empty: all
     first: int  # generations, from and to
     last: float
     since: str  # a time as log lines have it; empty: from the beginning
 
     def wants(self, line: LogLine) -> bool:
+        """Return whether a line is one of them."""
         return (
             self.first <= line.generation <= self.last
             and (not self.tasks or line.task in self.tasks)
@@ -48,6 +51,11 @@ def choose(
     previous: bool,
     since: str | None,
 ) -> Choice:
+    """Return the choice that the options of `oarlock logs` describe.
+
+    Raises JobError for an unknown task or time, and OarlockError if no such generation exists or no task has
+    failed.
+    """
     latest = max(log_segments.generations(run.logs), default=0)
     names = set(tasks)
     if previous:
@@ -67,13 +75,15 @@ def choose(
 
 
 def latest(run: RunFolder) -> Choice:
-    """All tasks of the latest generation."""
+    """Choose all tasks of the latest generation."""
     return choose(run, tasks=(), failed=False, generation=None, previous=False, since=None)
 
 
 def read(watching: Watch, choice: Choice, tail: int | None = None) -> Iterator[LogLine]:
-    """What `watching` has passed over, by time. Each file is in order, so that merging them holds one line
-    of each. `tail`: only the last lines of all, read from the end."""
+    """Yield the lines that `watching` has skipped, by time; `tail`: only the last lines, read from the end.
+
+    Each file is in order, so that merging holds only one line of each.
+    """
     chosen = {
         (generation, task): log
         for (generation, task), log in watching.logs.items()
@@ -85,7 +95,7 @@ def read(watching: Watch, choice: Choice, tail: int | None = None) -> Iterator[L
 
 
 def dropped(watching: Watch, choice: Choice) -> Iterator[tuple[str, int]]:
-    """Tasks whose log begins later than they did, and by how many bytes."""
+    """Yield tasks whose first lines were dropped, and how many bytes that was."""
     for (generation, task), log in watching.logs.items():
         if choice.first <= generation <= choice.last and (not choice.tasks or task in choice.tasks):
             missing = log.begins()
@@ -94,7 +104,7 @@ def dropped(watching: Watch, choice: Choice) -> Iterator[tuple[str, int]]:
 
 
 def from_first_error(watching: Watch, choice: Choice) -> Iterator[LogLine]:
-    """From the first traceback on; without one from what looks like an error, without that everything."""
+    """Yield lines from the first traceback on; else from the first likely error; else all lines."""
     for pattern in (_SURE, _LIKELY):
         for number, line in enumerate(read(watching, choice)):
             if pattern.search(line.text):
@@ -107,7 +117,10 @@ def _parsed(key: tuple[int, str], lines: Iterable[bytes]) -> Iterator[LogLine]:
 
 
 def culprit(run: RunFolder, generation: int | None = None) -> tuple[str, int]:
-    """The task whose failure ended a generation (the last that failed, if none is asked for), and which."""
+    """Return the task whose failure ended a generation, and that generation; by default the last to fail.
+
+    Raises OarlockError if no task has failed.
+    """
     state, found = RunState(run.name), None
     for event in run.events():
         state.apply(event)
@@ -134,5 +147,7 @@ def _since(written: str) -> str:
     try:
         moment = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", written))
     except ValueError:
-        raise JobError(f"--since {written}: expected 10m, or a time such as 2025-11-15T10:00") from None
+        raise JobError(
+            f"--since {written}: expected a duration such as 10m, or a time such as 2025-11-15T10:00"
+        ) from None
     return timestamp(moment.astimezone(timezone.utc).timestamp())

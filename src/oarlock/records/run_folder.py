@@ -13,6 +13,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ from oarlock.system import machine_id
 from oarlock.system.polling import wait_for
 
 _LOCAL = "local"  # the engine whose agents run on this machine and write the record themselves
+_ENGINE = "[a-z][a-z0-9-]*"  # a damaged record may hold anything
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # on some network file systems
 _ROOM = 64 * 1024  # bytes
 _NEW = 60.0  # seconds for an agent to announce itself
@@ -50,7 +52,8 @@ class RunFolder(RecordFiles):
             first: Event = next(self.events(), {})
         except OSError:
             return _LOCAL  # the record is gone
-        return str(first.get("engine") or _LOCAL)
+        name = first.get("engine")
+        return name if isinstance(name, str) and re.fullmatch(_ENGINE, name) else _LOCAL
 
     @property
     def is_remote(self) -> bool:

@@ -1,6 +1,6 @@
-"""Following a run: its events and its tasks' lines, from the record on this machine.
+"""Read the events and the output of a run from its record, as they grow.
 
-Read in pieces: a week's logs are larger than any memory, and whoever looks wants to see their end.
+Files are read in pieces: a week of logs is larger than memory, and usually only the end is wanted.
 """
 
 from __future__ import annotations
@@ -13,21 +13,23 @@ from pathlib import Path
 
 from oarlock.agent.record import log_segments
 from oarlock.agent.record.log_segments import Segment
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from oarlock.run import events
 from oarlock.run.run_state import RunState
 
 _POLL = 0.05
-_PIECE = 1 << 20  # bytes of one look, of all logs together
+_PIECE = 1 << 20  # bytes read at a time, of all logs together
 _LEAST = 1 << 14  # and of each
 _BLOCK = 1 << 17  # read at a time from the end: more than the longest line
-_LATE = 2  # generations ago: on a cluster some lines come late
+_LATE = 2  # generations: on a cluster some lines arrive late
 
 Found = tuple[list[events.Event], list["LogLine"]]
 
 
 @dataclass(frozen=True)
 class LogLine:
+    """A line of a task's output."""
+
     time: str  # as in the file: ISO 8601, UTC
     generation: int
     task: str
@@ -35,19 +37,19 @@ class LogLine:
 
 
 class Tail:
-    """The complete lines that a growing file has got since the last look, a piece at a time.
+    """Reads the complete lines that a growing file has got since the last call, one piece at a time.
 
-    Of a log it reads all segments as one file; what was dropped before it was read is passed over.
+    The segments of a log are read as one file; lines that were dropped before they were read are skipped.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.position = 0
-        self.is_behind = False  # there may be more than the last look was allowed to read
+        self.is_behind = False  # there may be more than the last call was allowed to read
         self._rest = b""
 
     def skip(self) -> None:
-        """Pass over the lines that are there now."""
+        """Skip the lines that exist now."""
         last = (self._segments() or [Segment(0, self.path)])[-1]
         try:
             self.position = last.start + last.path.stat().st_size
@@ -58,15 +60,17 @@ class Tail:
         self.position -= len(unfinished)
 
     def lines(self, found: Sequence[Segment] | None = None, most: int = _PIECE) -> list[bytes]:
-        """At most about `most` bytes of them. Opened for each look: a watcher of a hundred tasks holds no
-        hundred files. `found`: its segments, where somebody has listed them already."""
+        """Return new lines of at most about `most` bytes. `found`: its segments, if they are known.
+
+        The file is opened for each call: a client that follows a hundred tasks holds no hundred files open.
+        """
         data = self._read(self._segments() if found is None else found, most)
         self.is_behind = len(data) >= most
         *complete, self._rest = (self._rest + data).split(b"\n")
         return complete
 
     def before(self) -> Iterator[bytes]:
-        """All lines up to the place that it has reached, one after the other."""
+        """Yield all lines before the current position."""
         earlier = Tail(self.path)
         while earlier.position < self.position:
             at = earlier.position
@@ -75,11 +79,11 @@ class Tail:
                 return
 
     def begins(self) -> int:
-        """The first byte that there still is."""
+        """Return the position of the first byte that was not dropped."""
         return next((segment.start for segment in self._segments()), 0)
 
     def last(self, count: int) -> list[bytes]:
-        """As many of the last lines before that place, read from there."""
+        """Return the last `count` lines before the current position, read from the end."""
         blocks, ends = [], 0
         for block in self._backwards(self.position):
             blocks.append(block)
@@ -97,7 +101,7 @@ class Tail:
         for number, segment in enumerate(found):
             if number + 1 < len(found) and found[number + 1].start <= self.position:
                 continue
-            if segment.start > self.position:  # what was between is dropped
+            if segment.start > self.position:  # what was in between was dropped
                 most -= segment.start - self.position
                 self.position, self._rest = segment.start, b""
                 pieces.clear()
@@ -110,7 +114,7 @@ class Tail:
         return b"".join(pieces)
 
     def _backwards(self, end: int) -> Iterator[bytes]:
-        """Blocks of at most 64 KiB that end there, the last one first."""
+        """Yield the blocks before a position, the last one first."""
         for start, path in reversed(self._segments()):
             while end > start:
                 size = min(_BLOCK, end - start)
@@ -122,7 +126,7 @@ class Tail:
 
 
 class Watch:
-    """A run as it goes on: `look` gives what is new, `follow` looks while the run is live."""
+    """Reads what is new in a run's record: `look` once, `follow` for as long as the run is live."""
 
     def __init__(self, run: RunFolder) -> None:
         self.run = run
@@ -133,7 +137,7 @@ class Watch:
         self._is_behind = False
 
     def skip(self, *, takes_in: bool = True) -> None:
-        """Take in what has happened so far, or not even that, and pass over the output of that time."""
+        """Skip the output so far, but apply the events so far to the state, if `takes_in`."""
         if not takes_in:
             self._events.skip()
         while self._happened():
@@ -143,20 +147,20 @@ class Watch:
             self.logs[key].skip()
 
     def look(self) -> Found:
-        """What is new, or a piece of it where that is much."""
+        """Return what is new, or a piece of it if there is much."""
         arrived, lines = self._happened(), self._new_lines()
         self._is_behind = self._events.is_behind or any(tail.is_behind for tail in self.logs.values())
         return arrived, lines
 
     def follow(self, is_live: Callable[[], bool]) -> Iterator[Found]:
-        """Until the run is no longer live; a run whose agent vanished ends as `lost`."""
+        """Yield what is new until the run is no longer live; a run whose agent vanished ends as `lost`."""
         while True:
-            goes_on = is_live()  # before the look: what was written by then is seen
+            may_grow = is_live()  # before reading: what was written by then is seen
             found = self.look()
             yield found
             if self._is_behind:
                 continue
-            if not goes_on:
+            if not may_grow:
                 if not self.state.is_final:
                     self.state = self.run.state()
                 return
@@ -189,7 +193,7 @@ class Watch:
 
 
 def log_paths(run: RunFolder) -> dict[tuple[int, str], Path]:
-    """The first segment of each log, by generation and task, in order; it may have been dropped."""
+    """Return the first segment of each log, by generation and task; it may have been dropped."""
     folder = run.logs
     return {
         (generation, task): folder / str(generation) / f"{task}.log"
@@ -199,6 +203,7 @@ def log_paths(run: RunFolder) -> dict[tuple[int, str], Path]:
 
 
 def parse_line(line: bytes, generation: int, task: str) -> LogLine:
+    """Return a line of a log file as its time and text."""
     stamp, _, text = line.partition(b" ")
     return LogLine(stamp.decode(errors="replace"), generation, task, text.decode(errors="replace"))
 

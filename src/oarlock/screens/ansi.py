@@ -1,8 +1,8 @@
-"""What a terminal would finally show of a line, and text in which no character controls a terminal. Pure.
+"""Make text safe for a terminal. Pure.
 
-`resolve` is for what programs print: progress bars draw over themselves, colors stay (or go, where nobody
-can see them), every other control sequence goes. `visible` is for all other text, of whoever wrote it.
-Neither lets through what moves the cursor, sets a title, writes the clipboard or turns text around.
+`resolve` is for the output of programs: it applies what progress bars draw over, keeps or removes colors, and
+removes every other control sequence. `visible` is for all other text. Neither passes on anything that moves
+the cursor, sets a title, writes the clipboard or reverses text.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _COLOR_NUMBERS = {5: 1, 2: 3}  # 38;5;n and 38;2;r;g;b
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    """The text with each control character spelled out, as in a Python literal; `lines`: line ends stay."""
+    """Return the text with control characters spelled out as in Python; `lines` keeps line ends."""
     return (_UNSAFE_IN_LINES if lines else _UNSAFE).sub(_spelled, text)
 
 
 def json_safe(text: str) -> str:
-    """JSON text, in which controls can only be inside of strings: they become \\u escapes."""
+    """Return JSON text with its control characters as \\u escapes: they can only be inside strings."""
     return _UNSAFE_IN_LINES.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def resolve(line: str, colours: bool = True) -> str:
-    """The line as it stands once everything in it was written."""
+    """Return the line as a terminal shows it after all of it was written."""
     if not _CONTROL.search(line):
         return line
     row = _Row()
@@ -64,7 +64,7 @@ def _spelled(found: re.Match[str]) -> str:
 
 
 class _Style(NamedTuple):
-    """Small whatever a line has said: the last color of each kind, and which attributes are on."""
+    """The current colors and attributes; small, whatever a line contains."""
 
     foreground: str = ""
     background: str = ""
@@ -104,7 +104,7 @@ _PLAIN = _Style()
 
 
 def _codes(arguments: str) -> list[int]:
-    """`1;38:2::9:9:9` as 1, 38, 2, 9, 9, 9. Nothing of what is no number, or a number that means nothing."""
+    """`1;38:2::9:9:9` as 1, 38, 2, 9, 9, 9; empty if a part is not a number of at most three digits."""
     words = (word for group in arguments.split(";") for word in _parts(group))
     codes = [word or "0" for word in words]
     return [int(code) for code in codes] if all(code.isdecimal() and len(code) < 4 for code in codes) else []

@@ -15,7 +15,7 @@ _PARTS = {"lost": "lost work"}
 
 
 def notable(event: Event, state: RunState) -> str | None:
-    """The short line that a watcher should see for an event, if any."""
+    """Return the line that a user who follows the run sees for an event; None for most events."""
     kind = event["kind"]
     if kind in ("generation", "restart", "scale", "note", "problem", "stop") or (
         kind == "ready" and event.get("modules")
@@ -27,6 +27,7 @@ def notable(event: Event, state: RunState) -> str | None:
 
 
 def describe(event: Event) -> str:
+    """Return an event as one line."""
     teller = _TELLERS.get(event["kind"])
     if teller is not None:
         return teller(event)
@@ -35,35 +36,38 @@ def describe(event: Event) -> str:
 
 
 def progress(task: TaskState) -> str:
-    """`step 120/400  3.2/s  loss 0.41  ETA 1m20s`"""
+    """Return a task's progress: `step 120/400  3.2/s  loss 0.41  ETA 1m20s`."""
     parts = [f"step {steps(task)}", rate(task), *metrics(task), eta(task)]
     return "  ".join(part for part in parts if part)
 
 
 def steps(task: TaskState) -> str:
+    """Return the step, and the total if it is known: `120/400`."""
     if task.step is None:
         return ""
     return str(task.step) if task.total is None else f"{task.step}/{task.total}"
 
 
 def rate(task: TaskState) -> str:
+    """Return the steps per second, or per minute if they are slow."""
     if not task.rate:
         return ""
     return f"{task.rate:.1f}/s" if task.rate >= 0.1 else f"{task.rate * 60:.2g}/min"
 
 
 def eta(task: TaskState) -> str:
+    """Return the time left: `ETA 1m20s`."""
     return f"ETA {duration(task.eta)}" if task.eta and task.state == "running" else ""
 
 
 def metrics(task: TaskState, most: int = _METRICS) -> list[str]:
-    """The loss first, then what the program named first."""
+    """Return the first metrics: the loss, then in the order in which the program reported them."""
     names = sorted(task.metrics, key=lambda name: name != "loss")
     return [f"{name} {number(task.metrics[name])}" for name in names[:most]]
 
 
 def time_spent(spent: Mapping[str, float | None]) -> str:
-    """`12m03s: step 11m20s (goodput 94%), start 3.1s, lost work 31s`, without what is too short to show."""
+    """Return where the time went: `12m03s: step 11m20s (goodput 94%), start 3.1s, lost work 31s`."""
     share = f" (goodput {goodput(spent)})" if goodput(spent) else ""
     parts = [(_PARTS.get(name, name), duration(spent[name])) for name in PARTS if name != "step"]
     shown = [f"{name} {length}" for name, length in parts if length != duration(0)]
@@ -72,22 +76,26 @@ def time_spent(spent: Mapping[str, float | None]) -> str:
 
 
 def goodput(spent: Mapping[str, float | None]) -> str:
+    """Return the share of the time that went into steps whose work was kept."""
     share = spent["goodput"]
     return "" if share is None else f"{share:.0%}"
 
 
 def straggler(task: TaskState) -> str:
-    return f"{task.name} holds the others back: it works {task.busy or 0:.0%} of the time, and they wait"
+    """Return a sentence about the task that slows the others down."""
+    return f"{task.name} slows the others down: it is busy {task.busy or 0:.0%} of the time while they wait"
 
 
 def exit_code(state: RunState) -> int:
+    """Return the exit code of `oarlock run` for a run that has ended like this."""
     if state.state == "succeeded":
         return 0
-    code = state.code if isinstance(state.code, int) else 0  # sys.exit prints what is no number
+    code = state.code if isinstance(state.code, int) else 0  # sys.exit prints what is not a number
     return code or (130 if state.state == "stopped" else 1)
 
 
 def first_line(text: str, most: int = 200) -> str:
+    """Return the first line of a text, without control sequences, cut to `most` characters."""
     line = resolve(text.strip().partition("\n")[0], colours=False)
     return line if len(line) <= most else line[: most - 1] + "…"
 
@@ -100,7 +108,7 @@ def _ready(event: Event) -> str:
         if event.get("keeper"):
             said += f"; process {event['keeper']} keeps them for {duration(event.get('keep'))} after the run"
     elif modules:
-        said = f"{modules} were still imported, in process {event.get('keeper')}"
+        said = f"{modules} already imported by process {event.get('keeper')}"
     return f"{event['on']}: {said}" if event.get("on") else said
 
 
@@ -108,7 +116,7 @@ def _task(event: Event) -> str:
     if event["state"] == "started":
         return f"{event['task']} started, process {event.get('pid')}"
     why = " (ended by Oarlock)" if event.get("ours") else ""
-    return f"{event['task']} ended with {event.get('code')}{why}"
+    return f"{event['task']} ended with exit code {event.get('code')}{why}"
 
 
 def _report(event: Event) -> str:
@@ -124,19 +132,19 @@ def _error(event: Event) -> str:
 
 def _restart(event: Event) -> str:
     if event.get("forgiven"):
-        return f"{first_line(event.get('reason', ''))}; forming anew"
+        return f"{first_line(event.get('reason', ''))}; restarting the gang"
     who = f"{event['task']} failed: " if event.get("task") else ""
     return f"{who}{first_line(event.get('reason', ''))}; restarting ({event.get('left')} left)"
 
 
 def _checkpoint(event: Event) -> str:
     step = f" of step {event['step']}" if event.get("step") is not None else ""
-    return f"checkpoint{step} in {duration(event.get('seconds'))}"
+    return f"checkpoint{step} saved in {duration(event.get('seconds'))}"
 
 
 def _problem(event: Event) -> str:
     if not event.get("text"):
-        return "what was wrong is over"
+        return "problem resolved"
     return f"{event['text']}; {event['fix']}" if event.get("fix") else str(event["text"])
 
 
@@ -160,7 +168,7 @@ _TELLERS: dict[str, Callable[[Event], str]] = {
     "restart": _restart,
     "scale": lambda event: f"scaling to {plural(event.get('workers', 0), 'worker')}",
     "checkpoint": _checkpoint,
-    "snapshot": lambda event: f"snapshot {event.get('name')} is uploaded",
+    "snapshot": lambda event: f"snapshot {event.get('name')} uploaded",
     "note": lambda event: first_line(str(event.get("text"))),
     "problem": _problem,
     "image": lambda event: f"image {event.get('image')} is {event.get('digest')}",

@@ -1,4 +1,4 @@
-"""Standing beside a run until it ends: what happens goes to a screen, Ctrl-C to whoever asked for it."""
+"""Follow a run until it ends: show it on a screen, and pass Ctrl-C to a callback."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Protocol
 
 from oarlock.agent.record.run_record import timestamp
 from oarlock.engines.engine import follow
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import LogLine, Watch
 from oarlock.run.events import Event
 from oarlock.run.run_state import RunState
@@ -19,7 +19,7 @@ from oarlock.screens.output import say
 
 
 class Screen(Protocol):
-    """Where a run is shown: plain lines, a live display, JSON lines."""
+    """A way to show a run: plain lines, a live display, JSON lines."""
 
     def show(self, state: RunState, happened: Sequence[Event], lines: Sequence[LogLine]) -> None: ...
     def say(self, text: str) -> None: ...
@@ -27,7 +27,7 @@ class Screen(Protocol):
 
 
 class Interrupts:
-    """Ctrl-C counted instead of raised, so that it is acted on between two looks and nothing is torn."""
+    """Count Ctrl-C instead of raising, so that it is handled between two updates of the screen."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -35,7 +35,7 @@ class Interrupts:
     def __enter__(self) -> Interrupts:
         self._before = {sig: signal.getsignal(sig) for sig in (signal.SIGINT, signal.SIGTERM)}
         signal.signal(signal.SIGINT, self._interrupted)
-        # Not the default, which would leave a live display's hidden cursor behind. The run goes on.
+        # The default action would leave the cursor hidden by a live display. The run continues.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         return self
 
@@ -50,13 +50,16 @@ class Interrupts:
 
 
 class Detached(Exception):
-    """The watcher left; the run goes on."""
+    """The client has detached; the run continues."""
 
 
 def until_end(
     watch: Watch, screen: Screen, interrupts: Interrupts, on_interrupt: Callable[[int], None]
 ) -> RunState:
-    """The final state. `on_interrupt(n)` is called for the n-th Ctrl-C and may raise Detached."""
+    """Show a run until it ends and return its final state.
+
+    `on_interrupt(n)` is called for the n-th Ctrl-C and may raise Detached.
+    """
     heard = 0
     try:
         for happened, lines in follow(watch):
@@ -71,18 +74,18 @@ def until_end(
 
 @contextmanager
 def leaving(run: RunFolder) -> Iterator[None]:
-    """Around a verb that only reads along: Ctrl-C leaves it, and says that the run goes on."""
+    """Let Ctrl-C end a verb that only reads, with a note that the run continues."""
     try:
         yield
     except KeyboardInterrupt:
         if run.is_running():
             say(err=True)
-            say(f"detached; {run.name} goes on", err=True)
+            say(f"detached; {run.name} continues", err=True)
         sys.exit(130)
 
 
 def in_order(happened: Sequence[Event], lines: Sequence[LogLine]) -> list[Event | LogLine]:
-    """Events and output of one look as they happened."""
+    """Merge events and output by time."""
     stamped: list[tuple[str, Event | LogLine]] = [(timestamp(event["t"]), event) for event in happened]
     stamped += [(line.time, line) for line in lines]
     return [item for _, item in sorted(stamped, key=lambda pair: pair[0])]

@@ -1,4 +1,4 @@
-"""A run as JSON lines, for other programs: its events as they are in the record."""
+"""A run as JSON lines for other programs: its events, unchanged."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from oarlock.screens.output import complain, print_json_line
 
 
 class JsonLines:
+    """A screen that prints one JSON object per event."""
+
     def show(self, state: RunState, happened: Sequence[Event], lines: Sequence[LogLine]) -> None:
         for event in happened:
             print_json_line(event)

@@ -1,4 +1,4 @@
-"""The one shape in which every verb gives a run with --json: RunState, its time and its folders."""
+"""The JSON of a run that every verb prints with --json: its state, its time and its folders."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import time
 from typing import Any
 
 from oarlock.errors import OarlockError
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from oarlock.run.run_state import RunState
 
 
 def of_run(run: RunFolder, state: RunState) -> dict[str, Any]:
+    """Return the JSON of a run."""
     data = state.to_data()
-    del data["accounts"]  # the books themselves; `time` is what they come to
+    del data["accounts"]  # only the raw counters; `time` has the result
     return {**data, "time": spent(state), "folders": folders(run)}
 
 
 def spent(state: RunState) -> dict[str, float | None]:
-    """Where its time went: up to now while it runs, up to the last sign of it where it is lost."""
+    """Return where its time went: until now while it runs, until the last event if it is lost."""
     is_running = not state.is_final and state.state != "lost"
     return state.accounts.told(time.time() if is_running else None)
 
 
 def folders(run: RunFolder) -> dict[str, str]:
-    """`record`, `program`, `data`, `checkpoints`, `model` and `logs`, as the agent was told."""
+    """Return the paths of `record`, `program`, `data`, `checkpoints`, `model` and `logs`."""
     try:
         spec = run.spec()
         return {"record": str(run.path), "program": spec.cwd, **spec.folders}

@@ -20,12 +20,14 @@ from oarlock.screens.follow_screen import in_order
 from oarlock.screens.units import duration, plural
 
 _INTERVAL = 0.1  # seconds between two redraws with nothing to scroll
-_METRICS = 4  # their column
+_METRICS = 4  # the number of their column
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue")
 _STATES = {"running": "green", "failed": "red", "killed": "yellow", "finished": "blue", "pending": "dim"}
 
 
 class Display:
+    """A screen that scrolls output above one line per task."""
+
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(highlight=False, markup=False, emoji=False)
         self._live = Live(console=self.console, auto_refresh=False, transient=True, redirect_stdout=False)
@@ -50,13 +52,13 @@ class Display:
 
 
 def draw(state: RunState, width: int, height: int) -> RenderableType:
-    """The heading and as many tasks as the screen has room for, those that need a look first."""
+    """Return the heading and as many tasks as fit, those that are not running first."""
     room = max(1, height - 4)
     tasks = list(state.tasks.values())
     shown = tasks if len(tasks) <= room else sorted(tasks, key=lambda task: task.state == "running")[:room]
     table = Table.grid(padding=(0, 2))
     for number in range(7):
-        table.add_column(no_wrap=number != _METRICS)  # the one that gives way where it is narrow
+        table.add_column(no_wrap=number != _METRICS)  # the column that shrinks on a narrow terminal
     for task in shown:
         table.add_row(*_row(task, bar=20 if width >= 100 else 10 if width >= 70 else 0))
     hidden = [_text(f"and {plural(len(tasks) - len(shown), 'more task')}", "dim")] if shown != tasks else []
@@ -102,7 +104,7 @@ def _coloured(line: str) -> Text:
 
 
 def _text(text: str, style: str = "", *, no_wrap: bool = False) -> Text:
-    """What anybody but a task said. Text itself lets escape sequences through."""
+    """Text from any source but a task's output. `Text` itself passes escape sequences on."""
     return Text(visible(text), style, no_wrap=no_wrap or None, overflow="ellipsis" if no_wrap else None)
 
 

@@ -1,4 +1,4 @@
-"""What a run on a cluster missed and this machine has: a file that did not travel, and by which rule."""
+"""Explain a failure on a cluster by a file that is on this machine and was not sent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from oarlock.agent.protocol.pod_paths import PROGRAM
 from oarlock.program import folder_scan
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from oarlock.system.safe_names import stays_inside
 from oarlock.wording import printable
 
@@ -19,7 +19,7 @@ _MOST = 200  # names in a text
 
 
 def explain(run: RunFolder, text: str) -> list[str]:
-    """Of what a task said when it failed; nothing if it missed nothing that stayed here."""
+    """Return lines about the first file that the text of a failure names and that was not sent; or none."""
     folder = run.sent_from
     if folder is None or not _MISSES.search(text):
         return []
@@ -31,14 +31,14 @@ def explain(run: RunFolder, text: str) -> list[str]:
         if why is not None:
             where, line = printable(str(folder)), printable(f"!/{name}")
             return [
-                f"{printable(name)} is in {where} and did not travel: {why}",
+                f"{printable(name)} is in {where} and was not sent: {why}",
                 f"  add the line {line} to {where}/.oarlockignore, or keep data in a volume or a bucket",
             ]
     return []
 
 
 def _candidates(text: str) -> Iterator[str]:
-    """Names relative to the program's folder that may be meant."""
+    """Names relative to the program's folder that the text may mean."""
     for module in _MODULE.findall(text)[:_MOST]:
         path = module.replace(".", "/")
         yield from (f"{path}.py", path, f"{path.partition('/')[0]}.py")

@@ -1,7 +1,7 @@
-"""How the verbs print: lines, tables, JSON, and the hint for the next command.
+"""The functions with which verbs print: lines, tables, JSON, and the hint for the next command.
 
-The only place that writes to a terminal, `live` apart: whatever a record, a cluster, a file name or an
-error says, its control characters arrive spelled out. A program's output keeps its colors.
+No other module but `live` writes to a terminal. Control characters in records, answers of clusters, file
+names and errors are spelled out. The output of a program keeps its colors.
 """
 
 from __future__ import annotations
@@ -17,40 +17,44 @@ from oarlock.screens.ansi import json_safe, resolve, visible
 
 
 def say(text: str = "", *, err: bool = False, nl: bool = True, lines: bool = False, **style: Any) -> None:
-    """One line; `lines`: several, each ending where the text says so."""
+    """Print one line; `lines` keeps the line ends inside the text."""
     click.secho(visible(text, lines=lines), err=err, nl=nl, **style)
 
 
 def complain(text: str) -> None:
-    """What went wrong, on stderr."""
+    """Print a problem on stderr."""
     say(f"oarlock: {text}", err=True, lines=True)
 
 
 def hint(command: str) -> None:
-    """What to type next. On stderr, so that it never gets into what is piped on."""
+    """Print the command to type next, on stderr, so that pipes do not get it."""
     say(f"  {command}", err=True, dim=True)
 
 
 def confirm(question: str) -> bool:
+    """Ask the user a yes-or-no question. Raises UsageError if there is no terminal to ask on."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise click.UsageError("cannot ask for confirmation without a terminal; --yes skips the question")
     return click.confirm(visible(question), err=True)
 
 
 def print_output(prefix: str, text: str, *, colours: bool = False) -> None:
-    """A line that a task wrote."""
+    """Print a line of a task's output."""
     print(f"{visible(prefix)}{resolve(text, colours)}")
 
 
 def print_document(text: str) -> None:
-    """Something that is usually piped on: exactly as it is, unless a terminal shows it."""
+    """Print a document that is usually piped: unchanged, unless stdout is a terminal."""
     print(visible(text, lines=True) if sys.stdout.isatty() else text, end="")
 
 
 def redraw(text: str, width: int) -> None:
-    """A line on stderr in the place of the last one, which was `width` wide."""
+    """Replace the last line on stderr, which was `width` wide."""
     click.echo(f"\r{visible(text).ljust(width)}", err=True, nl=False)
 
 
 def print_block(heading: str, lines: Iterable[str]) -> None:
+    """Print a heading and indented lines below it."""
     say()
     say(heading, bold=True)
     for line in lines:
@@ -58,14 +62,17 @@ def print_block(heading: str, lines: Iterable[str]) -> None:
 
 
 def print_json(value: Any) -> None:
+    """Print a value as indented JSON."""
     click.echo(json_safe(json.dumps(value, indent=2, ensure_ascii=False)))
 
 
 def print_json_line(value: Any) -> None:
+    """Print a value as JSON on one line."""
     click.echo(json_safe(json.dumps(value, ensure_ascii=False)))
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print rows in aligned columns."""
     table = [[visible(cell) for cell in row] for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*table)]
     for number, row in enumerate(table):
@@ -74,5 +81,5 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def flush() -> None:
-    """Before anything goes to stderr: both may end in one file."""
+    """Flush stdout before something is printed on stderr: both may go to one file."""
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""A run as plain lines, for pipes and files: `worker-0 | text`, and Oarlock's own as `oarlock | text`."""
+"""A run as plain lines for pipes and files: `worker-0 | text`, and Oarlock's own as `oarlock | text`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ _INTERVAL = 5.0  # seconds between two lines of progress
 
 
 class Plain:
+    """A screen that prints plain lines."""
+
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._told_at = float("-inf")

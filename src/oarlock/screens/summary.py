@@ -1,4 +1,4 @@
-"""The last lines on the screen: what came of a run, in at most ten."""
+"""The last lines on the screen: the result of a run, in at most ten lines."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
+from oarlock.engines.engine import engine_of
 from oarlock.errors import OarlockError
 from oarlock.records import watch
 from oarlock.records.log_files import culprit
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from oarlock.run.run_state import Failure, RunState
 from oarlock.screens import json_shape
 from oarlock.screens.ansi import resolve
@@ -22,32 +23,35 @@ _TAIL = 200  # lines; a dump of many threads is long
 
 
 def lines(run: RunFolder, state: RunState) -> list[str]:
+    """Return the result of a run that has ended."""
     if state.state == "succeeded":
         return _success(run, state)
     if state.state == "failed":
         return _failure(run, state)
     reason = f": {state.reason}" if state.reason else ""
     if state.state == "lost":
-        more = [] if run.is_remote else [f"more: {run.path / 'agent.log'}"]
+        more = [f"more: {run.agent_log}"] if engine_of(run).traits.files_are_here else []
         return [f"{run.name} was lost{reason}", *more]
     return [f"{run.name} {state.state}{_after(state)}{reason}"]
 
 
 def next_command(run: RunFolder, state: RunState) -> str:
+    """Return the command that a user is likely to type next."""
     if state.failure is not None:
         return f"oarlock logs --failed {run.name}"
-    if state.state == "stopped" or (state.state == "lost" and not run.is_remote):
+    traits = engine_of(run).traits
+    if state.state in ("stopped", "lost") and state.state in traits.resumable:
         return f"oarlock run --resume {run.name}"
-    if state.state == "succeeded" and run.is_remote:
+    if state.state == "succeeded" and not traits.files_are_here:
         return f"oarlock pull {run.name}"
     return f"oarlock logs {run.name}"
 
 
 def failure(run: RunFolder, told: Failure) -> list[str]:
-    """Who failed, of what and where; the last output of one that could not say; what it missed."""
+    """Return which task failed, why and where; its last output if it raised no exception; files it missed."""
     cause, more = _cause(run, told), []
-    if run.is_remote:
-        from oarlock.screens import missing_files  # what packs programs is not needed for anything else here
+    if run.sent_from is not None:
+        from oarlock.screens import missing_files  # imports what packs programs
 
         more = missing_files.explain(run, f"{told.type}: {told.message}" if told.type else "\n".join(cause))
     return [*cause, *more, *([f"not restarted: {told.refusal}"] if told.refusal else [])]
@@ -79,7 +83,7 @@ def _last_words(run: RunFolder, task: str) -> list[str]:
 
 
 def _crash(texts: Sequence[str]) -> list[str]:
-    """Of faulthandler's dump, what it was and the innermost frame: its last lines are only ours."""
+    """The error and the innermost frame of faulthandler's dump: its last lines are only Oarlock's frames."""
     for number, text in enumerate(texts):
         if text.startswith("Fatal Python error"):
             frames = (frame for frame in texts[number:] if frame.startswith("  File "))
@@ -113,7 +117,7 @@ def _after(state: RunState, word: str = "after") -> str:
 
 
 def _near(where: str) -> str:
-    """Relative where that is shorter to read: the file is usually below the current folder."""
+    """The place relative to the current folder, if it is below it."""
     path, _, line = where.rpartition(":")
     try:
         return f"{Path(path).relative_to(Path.cwd())}:{line}"

@@ -1,4 +1,4 @@
-"""What of the program's folder goes to a cluster, and what stays here, in a line or two."""
+"""Which files of the program's folder are sent to a cluster, in a line or two."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ _NAMED = 5
 
 
 def lines(folder: Path, files: int, amount: int, withheld: Sequence[str]) -> list[str]:
-    return [f"sends {plural(files, 'file')}, {size(amount)}, of {folder}", *left(withheld)]
+    """Return what is sent, and what is not."""
+    return [f"sending {plural(files, 'file')}, {size(amount)}, of {folder}", *left(withheld)]
 
 
 def left(withheld: Sequence[str]) -> list[str]:
-    """The credentials that stay, and how one of them is taken along."""
+    """Return a line about files that are not sent because they may hold credentials, if there are any."""
     if not withheld:
         return []
     names = withheld[:_NAMED]
     more = f" and {len(withheld) - _NAMED} more" if len(withheld) > _NAMED else ""
     return [
-        f"leaves here what may hold credentials: {', '.join(names)}{more}; "
-        f"the line !/{names[0]} in .oarlockignore takes that along"
+        f"not sending files that may hold credentials: {', '.join(names)}{more}; "
+        f"to send one, add the line !/{names[0]} to .oarlockignore"
     ]

@@ -1,4 +1,4 @@
-"""Durations, sizes, metrics and counts as people read them. Pure."""
+"""Durations, sizes, metrics and counts for people. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def duration(seconds: float | None) -> str:
-    """Two units at most: 0.4s, 42s, 1m20s, 2h05m, 3d04h."""
+    """Return a duration in at most two units: 0.4s, 42s, 1m20s, 2h05m, 3d04h."""
     if seconds is None or not math.isfinite(seconds):
         return ""
     seconds = max(0.0, seconds)
@@ -25,6 +25,7 @@ def duration(seconds: float | None) -> str:
 
 
 def size(count: float) -> str:
+    """Return a number of bytes: 17 B, 1.2 MB."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
@@ -33,11 +34,12 @@ def size(count: float) -> str:
 
 
 def number(value: Any) -> str:
-    """A metric in a few characters; what is not a number (nan comes as text) as it is."""
+    """Return a metric in a few characters; text (such as nan) is only cut."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)[:20]
     return f"{value:.4g}"
 
 
 def plural(count: int, noun: str) -> str:
+    """Return a count with its noun: 1 step, 2 steps."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

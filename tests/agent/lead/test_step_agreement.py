@@ -12,10 +12,12 @@ from typing import Any, cast
 import pytest
 
 from oarlock.agent.lead.step_agreement import Meeting, Meetings
+from oarlock.agent.net import control
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.protocol import messages
-from oarlock.agent.protocol.gates import Whereabouts
+from oarlock.agent.protocol.gates import GateMessage, MeetAt, Whereabouts
 from oarlock.agent.protocol.outcome import Outcome
+from oarlock.agent.protocol.status import Status
 from oarlock.agent.protocol.wire import WireError
 from tests.support.members import Leader, Member, leading
 
@@ -50,8 +52,8 @@ class Table:
         for index in range(3):
             self.hear(index)
 
-    def _tell(self, message: dict[str, Any]) -> None:
-        self.told.append(" ".join(str(value) for value in message.values()))
+    def _tell(self, message: GateMessage) -> None:
+        self.told.append(message.line)
 
     def hear(
         self, index: int, meeting: int = 0, step: int | None = None, asks: int = 0, loop: int = 1
@@ -74,7 +76,7 @@ def test_the_step_is_one_that_nobody_can_have_passed() -> None:
     assert meeting.awaited == {"b"}
     meeting.hear("b", Whereabouts(1, meeting=1, step=43))
     meeting.conclude()
-    assert meeting.message() == {"do": "meet", "meeting": 1, "purpose": "save", "step": 45}
+    assert meeting.message() == MeetAt(meeting=1, purpose="save", step=45)
 
 
 def test_a_save_is_decided_when_all_have_answered(table: Table) -> None:
@@ -203,7 +205,7 @@ NONSENSE = [
 @pytest.mark.parametrize("gates", NONSENSE)
 def test_nonsense_of_an_agent_is_refused(gates: Any) -> None:
     with pytest.raises(WireError):
-        messages.status(
+        Status.from_data(
             {
                 "generation": 1,
                 "cleared": 0,
@@ -333,6 +335,27 @@ def test_an_agent_that_is_lost_while_it_halts_is_not_waited_for_longer_than_the_
         one.close()
         leader.process.wait(10)  # it is given up only after 12 s
         assert leader.state().state == "stopped"
+
+
+def test_who_halts_in_vain_is_given_no_second_grace(tmp_path: Path) -> None:
+    with leading(tmp_path, machines=2, program=GATED, grace=1.0) as leader:
+        one = Member(leader, "machine-1")
+        one.until_run()
+        ask_for_a_save(one)
+        leader.process.send_signal(signal.SIGINT)
+        until_told(one, "halt")
+        assert until_told(one, "stop")["now"] is True
+
+
+def test_who_halts_in_vain_before_a_restart_is_cleared_away(tmp_path: Path) -> None:
+    with leading(tmp_path, machines=2, program=GATED, grace=1.0) as leader:
+        one = Member(leader, "machine-1")
+        one.until_run()
+        ask_for_a_save(one)
+        assert control.ask(leader.folder, {"ask": "scale", "workers": 1})["ok"]
+        until_told(one, "halt")
+        until_told(one, "clear")
+        assert not any(wish["do"] == "stop" for wish in one.wishes)
 
 
 def test_a_broken_agent_loses_its_connection_and_disturbs_nobody(leader: Leader) -> None:

@@ -80,7 +80,7 @@ def test_the_next_run_starts_from_what_was_imported(
     assert is_running(keeper_of(first))
     keeper = keeper_of(first)
     assert describe(first.of("ready")[0]).endswith(f"; process {keeper} keeps them for 1m00s after the run")
-    assert describe(second.of("ready")[0]) == f"jax, jax.numpy were still imported, in process {keeper}"
+    assert describe(second.of("ready")[0]) == f"jax, jax.numpy already imported by process {keeper}"
     for gang, level in ((first, 1), (second, 2)):
         assert f"worker-0| said None {level} {tmp_path / 'job'}" in gang.lines
 

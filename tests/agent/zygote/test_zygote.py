@@ -48,7 +48,9 @@ def test_a_stop_that_comes_right_after_the_fork_is_not_lost() -> None:
     """Before it has settled a task ignores signals, as the zygote does."""
     code = """
         import os, signal, socket
+        from oarlock.agent.protocol.spec import Program
         from oarlock.agent.zygote import runner, zygote
+        from oarlock.agent.zygote.orders import Launch, Ready
         from oarlock.system import fd_frames
 
         for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -59,8 +61,9 @@ def test_a_stop_that_comes_right_after_the_fork_is_not_lost() -> None:
             settle(*words)
         runner.settle = stopped_before
         agent, line = socket.socketpair()
-        launch = {"task": "worker-0", "parent": os.getpid(), "program": {"kind": "program"}}
-        forks = zygote._Zygote(fd_frames.Line(line), warm=True)
+        program = Program("program", "program.py")
+        launch = Launch("worker-0", os.getpid(), "/", program, None, "worker-0", {})
+        forks = zygote._Zygote(fd_frames.Line(line), Ready(warm=True))
         forks._launch(launch, os.open(os.devnull, os.O_WRONLY), os.open(os.devnull, os.O_WRONLY))
         [pid] = forks.alive
         assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGTERM

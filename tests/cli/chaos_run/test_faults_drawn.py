@@ -96,7 +96,7 @@ def test_a_killed_task_has_recovered_with_the_leaders_first_step_in_the_next_gen
     assert (fault.seconds, fault.resumed, fault.repeated) == (0.5, 401, 12)
     line = chaos_report.beginning(12.34, fault) + chaos_report.outcome(fault)
     assert (
-        line == "  12.3s  kill worker-1 at step 412: going on at step 401 after 0.50s, about 12 steps again"
+        line == "  12.3s  kill worker-1 at step 412: resumed at step 401 after 0.50s, repeated about 12 steps"
     )
 
 
@@ -120,7 +120,7 @@ def test_only_of_fast_steps_that_were_cut_the_last_one_is_not_known(
     fault = run.inflict("kill")
     run.ended(10.02, "worker-0", code).form(2, 10.1).step(10.5, 413)
     assert fault.is_about is is_about
-    assert chaos_report.outcome(fault).endswith("after 0.50s, no step again")
+    assert chaos_report.outcome(fault).endswith("after 0.50s, repeated no step")
 
 
 def test_a_preempted_gang_goes_on_with_the_next_step() -> None:
@@ -128,7 +128,7 @@ def test_a_preempted_gang_goes_on_with_the_next_step() -> None:
     fault = run.inflict("preempt", "the gang", "chaos: preempted the gang")
     run.step(10.2, 415).ended(10.3, "worker-0", 143).form(2, 10.4).step(10.6, 416)
     assert (fault.step, fault.resumed, fault.repeated, fault.is_about) == (415, 416, 0, False)
-    assert chaos_report.outcome(fault) == " at step 415: going on at step 416 after 0.60s, no step again"
+    assert chaos_report.outcome(fault) == " at step 415: resumed at step 416 after 0.60s, repeated no step"
 
 
 def test_a_pause_is_over_with_the_next_step_of_who_was_paused() -> None:
@@ -140,7 +140,7 @@ def test_a_pause_is_over_with_the_next_step_of_who_was_paused() -> None:
     assert not fault.is_recovered
     run.step(15.25, 413, "worker-1")
     assert (fault.seconds, fault.resumed, fault.repeated) == (0.25, 413, 0)
-    assert chaos_report.outcome(fault) == ": going on at step 413 after 0.25s"
+    assert chaos_report.outcome(fault) == ": resumed at step 413 after 0.25s"
 
 
 def test_a_pause_that_ended_the_generation_is_over_with_the_next_one() -> None:
@@ -158,7 +158,7 @@ def test_a_program_that_does_not_report_has_recovered_when_all_run_again() -> No
     assert not fault.is_recovered
     run.tell("task", 10.5, task="worker-1", state="started")
     assert (fault.seconds, fault.resumed) == (0.5, None)
-    assert chaos_report.outcome(fault) == ": going on after 0.50s"
+    assert chaos_report.outcome(fault) == ": resumed after 0.50s"
 
 
 def test_a_silent_program_goes_on_when_it_is_continued() -> None:
@@ -237,7 +237,7 @@ def test_the_summary() -> None:
         "goodput          91%",
         "generations      1",
         "seed             7",
-        "the run          failed",
+        "run              failed",
     ]
     assert report.failed == [failed]
     assert chaos_report.outcome(failed) == ": the run failed: limits.restarts is 0"

@@ -150,7 +150,7 @@ def test_a_paused_task_stands_still_and_goes_on(oarlock: Any, start: Start) -> N
     run = start("--set", "limits.restarts=0")
     done = oarlock("chaos", "--yes", "--every", "0.4s", "--pause", "3s", "--kinds", "pause", "--faults", "2")
     assert done.returncode == 0, done.stdout + done.stderr
-    lines = re.findall(r"pause (worker-\d) for 3s: going on at step \d+ after \d+\.\d\ds\n", done.stdout)
+    lines = re.findall(r"pause (worker-\d) for 3s: resumed at step \d+ after \d+\.\d\ds\n", done.stdout)
     assert len(lines) == 2
     assert notes(run) == [f"chaos: {what}" for task in lines for what in _pause(task)]
     events = list(run.events())
@@ -175,7 +175,7 @@ def test_a_line_for_each_fault_and_the_report(oarlock: Any, start: Start) -> Non
     assert first == "seed 5"
     assert len(faults) == 4
     for line in faults:
-        assert re.fullmatch(r" +\d+\.\ds  (kill|pause|preempt) .*: going on at step \d+ after .*", line)
+        assert re.fullmatch(r" +\d+\.\ds  (kill|pause|preempt) .*: resumed at step \d+ after .*", line)
     for wanted in (
         r"faults +4, 4 recovered",
         r"time to recover  median \S+s, p99 \S+s, max \S+s",
@@ -210,7 +210,7 @@ def test_nobody_to_ask_is_a_no(oarlock: Any, start: Start) -> None:
     run = start()
     done = oarlock("chaos", stdin=subprocess.DEVNULL)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("oarlock: there is nobody to ask: --yes goes ahead without asking")
+    assert done.stderr.startswith("oarlock: cannot ask for confirmation without a terminal; --yes skips")
     assert notes(run) == []
 
 
@@ -322,7 +322,7 @@ def test_tasks_on_other_machines_are_reached(oarlock: Any, start: Start) -> None
 def test_what_makes_no_sense_is_refused(oarlock: Any, start: Start) -> None:
     run = start()
     for words, complaint in (
-        (["--kinds", "kil"], "no such fault: kil; there are kill, pause, preempt"),
+        (["--kinds", "kil"], "no such fault: kil; expected any of kill, pause, preempt"),
         (["--kinds", "kill,delete"], "delete is for runs on Kubernetes: living has no pods"),
         (["--kinds", ","], "--kinds names none"),
         (["--every", "often"], "--every: expected a duration"),

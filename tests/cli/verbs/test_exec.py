@@ -85,7 +85,8 @@ def test_the_jobs_env_is_on_no_command_line(living: Path) -> None:
 def test_a_task_that_does_not_run_is_told(oarlock: Any, records: Path) -> None:
     done = oarlock("exec", "good-run", "--", *SHOW)
     assert done.returncode == 0
-    assert done.stderr == "oarlock: worker-0 is not running (succeeded): without its variables\n"
+    told = "worker-0 is not running (succeeded): the command runs without its variables"
+    assert done.stderr == f"oarlock: {told}\n"
     assert "OARLOCK_RANK" not in json.loads(done.stdout)
 
 
@@ -97,7 +98,7 @@ def test_what_cannot_be_is_told(oarlock: Any, records: Path, tmp_path: Path) -> 
             2,
             "good-run has no task ps-0; it has worker-0, worker-1",
         ),
-        (("good-run",), 2, "no command; `oarlock exec good-run -- nvidia-smi` runs one"),
+        (("good-run",), 2, "no command; for example: oarlock exec good-run -- nvidia-smi"),
     ):
         done = oarlock("exec", *words)
         assert done.returncode == code

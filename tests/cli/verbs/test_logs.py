@@ -107,9 +107,9 @@ def test_since(oarlock: Any, records: Path) -> None:
     ("words", "said"),
     [
         (["--task", "worker-9"], "good-run has no task worker-9; it has worker-0, worker-1"),
-        (["--previous", "--generation", "1"], "--generation and --previous exclude each other"),
-        (["--failed", "--task", "worker-0"], "--task and --failed exclude each other"),
-        (["--first-error", "-f"], "--follow and --first-error exclude each other"),
+        (["--previous", "--generation", "1"], "--generation and --previous cannot be combined"),
+        (["--failed", "--task", "worker-0"], "--task and --failed cannot be combined"),
+        (["--first-error", "-f"], "--follow and --first-error cannot be combined"),
     ],
 )
 def test_mistakes(oarlock: Any, records: Path, words: list[str], said: str) -> None:
@@ -169,6 +169,6 @@ def test_only_the_newest_output_is_kept_and_what_is_gone_is_said(
     numbers = [int(line.split()[-1]) for line in shown.stdout.splitlines()]
     assert numbers == list(range(5000 - len(numbers), 5000))
     assert 1000 < len(numbers) < 2000
-    assert "of worker-0 are gone: limits.logs keeps the newest lines" in shown.stderr
+    assert "of worker-0 were dropped: limits.logs keeps the newest lines" in shown.stderr
     last = oarlock("logs", "wordy", "--tail", "2")
     assert (last.stdout, last.stderr) == ("worker-0 | line 4998\nworker-0 | line 4999\n", "")

@@ -54,7 +54,7 @@ def test_an_option_of_ours_behind_the_program_is_said(
     done = oarlock("run", "--dry-run", "--json", "train.py", *args)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["job"]["args"] == args, "it is the program's all the same"
-    rule = f"{told} goes to train.py; for Oarlock write it before: oarlock run {told} train.py"
+    rule = f"{told} goes to train.py; for Oarlock, put it first: oarlock run {told} train.py"
     assert done.stderr == ("" if told is None else f"oarlock: {rule}\n")
 
 
@@ -281,11 +281,14 @@ def test_a_mistake_is_one_line_and_nothing_is_created(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--on", "kubernetes", "--machines", "2", "train.py"], "on Kubernetes every member has its own"),
-        (["--namespace", "team", "train.py"], "--namespace and --context go with --on kubernetes"),
-        (["-d", "-f", "train.py"], "--detach and --follow exclude each other"),
-        (["--resume", "x", "-n", "2"], "leave out --workers"),
-        (["--resume", "x", "train.py"], "leave out TARGET"),
+        (
+            ["--on", "kubernetes", "--machines", "2", "train.py"],
+            "--machines is for --on local, not for --on kubernetes",
+        ),
+        (["--namespace", "team", "train.py"], "--namespace is for --on kubernetes, not for --on local"),
+        (["-d", "-f", "train.py"], "--detach and --follow cannot be combined"),
+        (["--resume", "x", "-n", "2"], "remove --workers"),
+        (["--resume", "x", "train.py"], "remove TARGET"),
     ],
 )
 def test_a_call_that_makes_no_sense_is_refused(
@@ -350,7 +353,7 @@ def test_a_failed_run_is_gone_on_with(oarlock: Any, tmp_path: Path) -> None:
     again = oarlock("run", "--resume", "job")
     assert (again.returncode, again.stderr) == (
         1,
-        "oarlock: job has succeeded; there is nothing to go on with\n",
+        "oarlock: job has succeeded; there is nothing to resume\n",
     )
 
 

@@ -67,7 +67,7 @@ def test_a_live_run_is_scaled_up_and_down(oarlock: Any, start: Start) -> None:
         until_said(run, workers)
     listed = [line.split()[0] for line in oarlock("status").stdout.splitlines() if line.startswith("worker-")]
     assert listed == ["worker-0", "worker-1", "worker-2"]
-    assert "scaled to 1 worker; forming anew" in oarlock("events").stdout
+    assert "scaled to 1 worker; restarting the gang" in oarlock("events").stdout
 
 
 def test_scaling_to_what_it_has_changes_nothing(oarlock: Any, start: Start) -> None:
@@ -170,7 +170,7 @@ def test_what_makes_no_sense_is_refused(oarlock: Any, start: Start) -> None:
         (["0"], "living: it can have 1 to 64 workers"),
         (["65"], "living: it can have 1 to 64 workers"),
         (["many"], "many is not a number of workers"),
-        (["living"], "living is not a number of workers; `oarlock scale living 4` gives it four"),
+        (["living"], "living is not a number of workers; for example: oarlock scale living 4"),
         (["living", "other", "3"], "expected [RUN] N, found living other 3"),
         ([], "Missing argument"),
         (["nobody", "3"], "there is no run called nobody"),

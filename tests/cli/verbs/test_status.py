@@ -59,7 +59,7 @@ def test_a_living_run_and_a_lost_one(oarlock: Command, tmp_path: Path) -> None:
     lost.mkdir()
     (lost / "job.yaml").touch()
     (lost / "events.jsonl").write_text('{"t": 1.0, "kind": "run", "job": "x", "tasks": ["worker-0"]}\n')
-    assert oarlock("status", "lost").stdout.startswith("lost lost: its agent is gone")
+    assert oarlock("status", "lost").stdout.startswith("lost lost: its agent process is gone")
     assert (
         json.loads(oarlock("status", "lost", "--json").stdout)["time"]["total"] == 0
     )  # its last sign was its first

@@ -27,7 +27,7 @@ for step in state.steps(10**6, save=None):
 def test_stop_waits_until_it_has_ended_and_may_be_repeated(oarlock: Command, living: runs.RunFolder) -> None:
     done = oarlock("stop")
     assert (done.returncode, done.stdout) == (0, "living stopped\n")
-    assert "stopping living: its tasks have 30 s to leave" in done.stderr
+    assert "stopping living: its tasks have 30 s to end" in done.stderr
     assert not living.is_held()
     again = oarlock("stop", "living")
     assert (again.returncode, again.stdout) == (0, "living has already ended: stopped\n")

@@ -62,7 +62,7 @@ def test_a_port_can_be_asked_for_and_may_be_taken(oarlock: Any) -> None:
     with socket.create_server(("127.0.0.1", int(port))):
         done = oarlock("tensorboard", "--port", port)
         assert done.returncode == 1
-        assert done.stderr == f"oarlock: port {port} of this machine is taken: choose another --port\n"
+        assert done.stderr == f"oarlock: port {port} of this machine is in use: choose another --port\n"
     with started(SCRIPT, "tensorboard", "logged", "--port", port) as client:
         assert client.stdout is not None
         assert client.stdout.readline() == f"logged: http://127.0.0.1:{port}/   Ctrl-C ends it\n"

@@ -51,7 +51,7 @@ def told(api: Api, run: str, words: str = "", seconds: float = 90) -> Problem:
     seen: list[Problem] = []
 
     def ask() -> Problem | None:
-        seen[:] = diagnose.look(api, Named(run))
+        seen[:] = diagnose.find_problems(api, Named(run))
         return seen[0] if seen and words in seen[0].what else None
 
     return eventually(ask, f"problem of {run} with {words!r}", seconds, evidence=lambda: f"seen: {seen}")

@@ -1,119 +1,50 @@
-"""Faults that a user asks for, to see that the run survives them (`oarlock chaos`).
+"""Faults that a user asks for, to see that the run survives them (`oarlock chaos`): the hosting half.
 
-The leading agent takes the question, writes into the record what is about to happen, and has the task's
-host do it. A killed task counts as any that died; a gang that is formed anew is nobody's failure. What
-was paused is continued by its own host, whether anybody who asked for it is still there or not.
+The leading agent has checked and recorded the fault (`lead.fault_requests`). A host continues the tasks that
+it paused by itself, whether or not the client that asked for it is still there.
 """
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
-from oarlock.agent.host.task_process import Member
-from oarlock.agent.lead.placement import Agent
-from oarlock.agent.net.loop import Loop
+from oarlock.agent.host.host_effects import Upstream
+from oarlock.agent.host.task_process import TaskProcess
+from oarlock.agent.net.deadlines import Deadlines
 from oarlock.agent.protocol.fault_notes import continued
-from oarlock.agent.protocol.messages import Question
-from oarlock.agent.protocol.wire import Message
-
-if TYPE_CHECKING:
-    from oarlock.agent.lead.conductor import Conductor
-
-LONGEST = 3600.0  # seconds of a pause
-_TO_TASKS = ("kill", "pause", "continue")
-_WORDS = {"kill": "killed", "delete": "deleted", "evict": "asked to evict"}
-
-
-def inflict(question: Question, conductor: Conductor) -> Message:
-    """`do`: kill, pause (`seconds`) or continue a `task`, preempt the gang; or note that a `pod` is deleted
-    or evicted by who asks. `generation`: the one that is meant."""
-    refusal = _refusal(question, conductor)
-    if refusal is not None:
-        return {"ok": False, "why": refusal}
-    text = _told(question)
-    if question.do != "continue":  # its host says so
-        conductor.record.emit("note", text=text)
-    if question.do == "preempt":
-        conductor.reform("chaos: preempted")
-    elif question.do in _TO_TASKS:
-        _pass_on(question, conductor)
-    return {"ok": True, "note": text}
+from oarlock.agent.protocol.wishes import Fault
 
 
 class Faults:
     """Those of one host's tasks. `signal_task` reaches a task that is alive, as a stranger's signal would."""
 
     def __init__(
-        self, loop: Loop, signal_task: Callable[[Member, int], None], tell: Callable[[Message], None]
+        self,
+        loop: Deadlines,
+        signal_task: Callable[[TaskProcess, int], None],
+        upstream: Upstream,
     ) -> None:
         self.loop = loop
         self.signal_task = signal_task
-        self.tell = tell
+        self.upstream = upstream
 
-    def inflict(self, wish: Message, member: Member) -> None:
-        fault = wish["fault"]
-        if fault == "kill":
-            self.signal_task(member, signal.SIGKILL)
-        elif fault == "pause":
-            self.signal_task(member, signal.SIGSTOP)
-            self.loop.after(_pause_of(member), wish["seconds"], lambda: self._go_on(member))
-        elif fault == "continue":
-            self._go_on(member)
+    def inflict(self, fault: Fault, process: TaskProcess) -> None:
+        if fault.fault == "kill":
+            self.signal_task(process, signal.SIGKILL)
+        elif fault.fault == "pause":
+            self.signal_task(process, signal.SIGSTOP)
+            self.loop.after(_pause_of(process), fault.seconds, lambda: self._continue(process))
+        else:
+            self._continue(process)
 
-    def _go_on(self, member: Member) -> None:
-        self.loop.cancel(_pause_of(member))
-        if member.is_alive:
-            self.signal_task(member, signal.SIGCONT)
-            self.tell({"kind": "note", "text": continued(member.name)})
-
-
-def _refusal(question: Question, conductor: Conductor) -> str | None:
-    do, seconds = question.do, question.seconds
-    if do not in (*_TO_TASKS, "preempt", "delete", "evict"):
-        return f"no such fault: {do}"
-    if do in ("delete", "evict"):
-        return None if question.pod is not None else f"which pod is it that you {do}?"
-    if do == "pause" and not (seconds is not None and 0 <= seconds <= LONGEST):
-        return f"a pause takes 0 to {LONGEST:g} s"
-    is_going = conductor.phase == "running" or do == "continue"
-    if not is_going or question.generation != conductor.generation:
-        return "that generation is not running"
-    if do == "preempt":
-        return None
-    name = question.task
-    if name is None:
-        return f"which task is it that you {do}?"
-    outcome = conductor.outcomes.get(name)
-    if outcome is None or not outcome.is_alive:
-        return f"{name} is not running"
-    return None if any(agent.is_connected for agent in _hosts(name, conductor)) else f"{name} is cut off"
+    def _continue(self, process: TaskProcess) -> None:
+        self.loop.cancel(_pause_of(process))
+        if process.is_alive:
+            self.signal_task(process, signal.SIGCONT)
+            self.upstream.on_event({"kind": "note", "text": continued(process.name)})
 
 
-def _told(question: Question) -> str:
-    do = question.do
-    if do == "preempt":
-        return "chaos: preempted the gang"
-    if do == "continue":
-        return continued(str(question.task))
-    if do == "pause":
-        return f"chaos: paused {question.task} for {question.seconds:g} s"
-    return f"chaos: {_WORDS[str(do)]} {question.pod or question.task}"
-
-
-def _pass_on(question: Question, conductor: Conductor) -> None:
-    do, task, seconds = question.do, question.task, question.seconds or 0
-    wish = {"do": "fault", "generation": conductor.generation, "fault": do, "task": task, "seconds": seconds}
-    for agent in _hosts(task, conductor):
-        agent.wish(wish)
-    if do == "pause":  # how soon it steps again is to be seen, however few reports are kept by now
-        conductor.loop.after("a pause", seconds, conductor.keep_next_reports)
-
-
-def _hosts(task: Any, conductor: Conductor) -> list[Agent]:
-    return [one for one in conductor.agents.values() if task in conductor.places.get(one.name, [])]
-
-
-def _pause_of(member: Member) -> str:
-    return f"pause of {member.name}"
+def _pause_of(process: TaskProcess) -> str:
+    """The deadline at which a paused task continues."""
+    return f"pause of {process.name}"

@@ -1,541 +1,261 @@
 """The hosting half of an agent: it makes this machine's tasks be what the conductor wants them to be.
 
-The conductor's word is a *wish*: `{"do": ..., "generation": ...}`. It may come twice, late, or after
-a cut, so the host never follows orders one by one: it compares the wish with what is there and
-moves towards it. What is there goes back as a *status*.
-
-    run     the tasks placed here run, in this generation; those with a higher launch number start again
-    halt    who trains is being told at which step to leave, and leaves by itself
-    clear   nobody of this generation runs; everything below the zygote is swept away
-    finish  the leader is done: servers are stopped, the others have the grace to end by themselves
-    stop    everybody is asked to end: SIGTERM, grace, SIGKILL
-    over    the run has ended: leave
-
-Beside wishes there are questions and answers about steps (`meeting`), which are passed on to the tasks, and
-`fault`, once and never again: what a user does to a task on purpose (`faults`).
+The conductor's word is a *wish* (`protocol.wishes`). It may come twice, late, or after a cut, so the host
+never follows orders one by one: it compares the wish with what is there (`hosted`) and moves towards it. What
+is there goes back as a *status*. It does no I/O: `host_effects` says what it needs of the world.
 """
 
 from __future__ import annotations
 
-import signal
-import time
-from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any
 
-from oarlock.agent.host import import_env, metrics
+from oarlock.agent.host.ending import EndingTasks
 from oarlock.agent.host.faults import Faults
-from oarlock.agent.host.stack_requests import Showing
-from oarlock.agent.host.task_process import Member
-from oarlock.agent.net.loop import Loop
+from oarlock.agent.host.host_effects import CheckpointSupply, Machine, Upstream, Zygote
+from oarlock.agent.host.hosted import Hosted
+from oarlock.agent.host.launching import Launching
+from oarlock.agent.host.task_events import TaskEvents
+from oarlock.agent.net.deadlines import Deadlines
 from oarlock.agent.net.oddities import Oddities
-from oarlock.agent.protocol import messages
-from oarlock.agent.protocol.gates import GATE_EVENTS, MESSAGES, Whereabouts
-from oarlock.agent.protocol.messages import Status
-from oarlock.agent.protocol.spec import Spec
-from oarlock.agent.record.run_record import Record
-from oarlock.agent.snapshots.transfer import Getting
-from oarlock.agent.zygote.handle import ZygoteProcess
-from oarlock.agent.zygote.orders import (
-    Exit,
-    Exited,
-    Launch,
-    Launched,
-    NotLaunched,
+from oarlock.agent.protocol.gates import MeetAt
+from oarlock.agent.protocol.spec import Seat, Spec
+from oarlock.agent.protocol.status import Status
+from oarlock.agent.protocol.wishes import (
+    Clear,
+    Fault,
+    Finish,
+    Halt,
     Order,
-    Ready,
-    Refused,
-    Signal,
-    Sweep,
-    Swept,
+    Part,
+    Run,
+    ShowStacks,
+    Stop,
+    ToGates,
+    Wish,
 )
-from oarlock.run.cluster import Task
-from oarlock.run.contract import PREEMPTED, Gang, environment
-from oarlock.system import free_ports, oom_kills, processes
+from oarlock.agent.zygote.orders import Exited, Launched, NotLaunched, Ready, Refused, Reply, Swept
 
-_LAST_WORDS = 5.0  # seconds for a task that reported its error to end by itself
-_SERVING = 3.0  # seconds for workers that may only serve to end by themselves
-_READS = 16  # of a task's line at one go: one that talks without end must not keep the loop to itself
-_LAST_READS = 256
-_AGAIN = 1.0  # seconds until a process that could not be made is tried again
-_NO_PROCESS = 71  # the exit code of one that never could be: EX_OSERR
-_DUMP = 2.0  # seconds for stacks to arrive in the log before the tasks are killed
-
-Wish = dict[str, Any]
-Event = dict[str, Any]
+ZYGOTE = "zygote"  # a deadline: until then it has to be ready
 
 
 class Host:
     def __init__(
         self,
-        loop: Loop,
+        loop: Deadlines,
         spec: Spec,
-        record: Record,
-        name: str,
-        slots: dict[str, int],
-        tell: Callable[[Event | None], None],
+        seat: Seat,
+        machine: Machine,
+        zygote: Zygote,
+        upstream: Upstream,
+        supply: CheckpointSupply | None = None,
     ) -> None:
         self.loop = loop
         self.spec = spec
-        self.record = record
-        self.name = name
-        self.slots = slots
-        self.tell = tell  # with an event, or with None when the status has changed
-        self.wish: Wish = {"do": "clear", "generation": 0}
-        self.generation = 0
-        self.cleared = 0  # nobody of this generation or an earlier one is left
-        self.is_ready = False
-        self.is_sweeping = False
-        self.is_leaving = False  # this machine was asked to go: it takes no more tasks
-        self.ending: str | None = None  # which end the members have been asked for
-        self.members: dict[str, Member] = {}
-        self.showing = Showing(loop)
-        self.faults = Faults(loop, lambda member, sig: self._signal([member], sig, ours=False), tell)
-        self.oddities = Oddities(loop, lambda text: tell({"kind": "note", "text": text}))
-        self.starved = oom_kills.kills()
-        self.offer = free_ports.free_ports(sum(slots.values()), spec.bind)
-        self.getting: Getting | None = None  # of checkpoints, where the folder is not the leader's
-        self.zygote = ZygoteProcess(spec)
+        self.name = seat.name
+        self.slots = seat.slots
+        self.machine = machine
+        self.zygote = zygote
+        self.upstream = upstream
+        self.supply = supply  # of checkpoints, where this machine does not see the leader's folder
+        self.hosted = Hosted()
+        self.ports = machine.free_ports(sum(self.slots.values()))
+        self.oddities = Oddities(loop, self._note)
+        shared = (loop, spec, self.hosted)
+        self.ending = EndingTasks(*shared, zygote, upstream, self._show_stacks, self._converge)
+        self.events = TaskEvents(loop, self.hosted, machine, upstream, self.ending, self.oddities)
+        self.launching = Launching(*shared, machine, zygote, upstream, self.events, self.ending)
+        self.faults = Faults(loop, lambda one, sig: self.ending.signal([one], sig, ours=False), upstream)
 
     def start(self) -> None:
-        self.zygote.start(import_env.import_time(self.spec, sum(self.slots.values())))
-        self._watch_zygote()
-        self.loop.after("zygote", self.spec.limits.rendezvous, self._on_never_ready)
+        self.zygote.start(sum(self.slots.values()), self.on_reply, self.on_zygote_lost)
+        self.loop.after(ZYGOTE, self.spec.limits.rendezvous, self._on_never_ready)
 
     def close(self) -> None:
         self.zygote.close()
-        for member in self.members.values():
-            member.close()
+        for process in self.hosted.tasks.values():
+            process.close()
 
-    def status(self) -> Status:
-        return Status(
-            generation=self.generation,
-            cleared=self.cleared,
-            ready=self.is_ready and not self.is_leaving,
-            leaving=self.is_leaving,
-            ports=tuple(self.offer),
-            slots=self.slots,
-            tasks=tuple(member.outcome() for member in self.members.values()),
-            gates={member.name: member.gate for member in self._alive() if member.gate},
-        )
-
-    def obey(self, wish: Wish) -> None:
-        if wish["do"] == "stacks":
-            self.dump_stacks()
-            return
-        if wish["do"] in MESSAGES:
-            self._pass_on(wish)
-            return
-        if wish["do"] == "fault":
-            self._inflict(wish)
-            return
-        if wish["generation"] < self.wish["generation"]:
-            return  # overtaken by a later one on its way here
-        self.wish = wish
-        if "want" in wish and self.spec.is_alone and wish["want"] != self.slots:
-            self.slots = dict(wish["want"])  # the only machine has room for everybody
-            self.offer = free_ports.free_ports(sum(self.slots.values()), self.spec.bind)
-            self.tell(None)
-        self._converge()
+    @property
+    def wish(self) -> Wish:
+        return self.hosted.wish
 
     @property
     def is_busy(self) -> bool:
-        return bool(self._alive())
+        return bool(self.hosted.alive())
+
+    @property
+    def is_cleared(self) -> bool:
+        """Whether nothing is left of the last generation that ran here."""
+        return self.hosted.cleared >= self.hosted.generation
+
+    @property
+    def is_leaving(self) -> bool:
+        return self.hosted.is_leaving
+
+    def status(self) -> Status:
+        hosted = self.hosted
+        return Status(
+            generation=hosted.generation,
+            cleared=hosted.cleared,
+            ready=hosted.is_ready and not hosted.is_leaving,
+            leaving=hosted.is_leaving,
+            ports=tuple(self.ports),
+            slots=self.slots,
+            tasks=tuple(process.outcome() for process in hosted.tasks.values()),
+            gates={process.name: process.gate for process in hosted.alive() if process.gate},
+        )
+
+    # Wishes and orders
+
+    def obey(self, wish: Wish | Order) -> None:
+        if isinstance(wish, ShowStacks):
+            self._show_stacks()
+        elif isinstance(wish, ToGates):
+            self._pass_on(wish)
+        elif isinstance(wish, Fault):
+            self._inflict(wish)
+        elif isinstance(wish, Part):
+            self.end_tasks()
+        elif wish.generation >= self.wish.generation:  # else a later one has overtaken it on its way here
+            self.hosted.wish = wish
+            self._make_room(wish)
+            self._converge()
+
+    def end_tasks(self) -> None:
+        """As a stop would, whatever the conductor wants."""
+        self.obey(self.wish if isinstance(self.wish, Stop) else Stop(self.wish.generation))
+
+    def leave(self) -> None:
+        """This machine was asked to leave: it takes no more tasks."""
+        self.hosted.is_leaving = True
+        self.upstream.on_status()
 
     def fence(self) -> None:
-        """No coordinator for too long: somebody else may be training in our place."""
-        self._clear(ours=False)
+        """No leading agent for too long: another machine may train in place of this one."""
+        self.ending.clear(ours=False)
 
-    def dump_stacks(self) -> None:
-        """Every task's Python stacks into its log; one that is stopped cannot, and is told apart."""
-        for member in self._alive():
-            self.showing.ask(member)
-
-    def _inflict(self, wish: Wish) -> None:
-        member = self.members.get(wish["task"])
-        if wish["generation"] == self.generation and member is not None and member.is_alive:
-            self.faults.inflict(wish, member)
+    def _make_room(self, wish: Wish) -> None:
+        """The only machine of a run has room for as many tasks as are wanted."""
+        want = wish.want if isinstance(wish, (Clear, Halt)) else None
+        if want is not None and self.spec.is_alone and want != self.slots:
+            self.slots = dict(want)
+            self.ports = self.machine.free_ports(sum(self.slots.values()))
+            self.upstream.on_status()
 
     def _converge(self) -> None:
-        do, generation = self.wish["do"], self.wish["generation"]
-        if do == "run":
-            self._run(generation)
-        elif generation > self.generation:
-            self._clear()  # never started here
-        elif do == "clear":
-            self._clear_after_stacks() if self.wish.get("stacks") else self._clear()
-        elif do in ("finish", "stop"):
-            self._wind_down(do)
+        """Move from what is there towards the wish."""
+        wish = self.wish
+        if isinstance(wish, Run):
+            self._run(wish)
+        elif wish.generation > self.hosted.generation:
+            self.ending.clear()  # that generation never started here
+        elif isinstance(wish, Clear):
+            self.ending.clear_after_stacks() if wish.stacks else self.ending.clear()
+        elif isinstance(wish, (Finish, Stop)):
+            self.ending.wind_down(wish)
 
-    def _pass_on(self, message: Wish) -> None:
-        """Without a decision the tasks would wait for one, so it comes again on every new connection."""
-        if message["generation"] != self.generation:
-            return
-        words = [message["do"], message["meeting"], message.get("purpose", ""), message.get("step", "")]
-        for member in self._alive():
-            if member.task.is_trainer and member.gate is not None:
-                member.is_halting |= message.get("purpose") == "halt"
-                member.ask(" ".join(map(str, words)).rstrip())
+    def _run(self, wish: Run) -> None:
+        hosted = self.hosted
+        if wish.generation == hosted.generation:
+            self.launching.relaunch(wish)
+        elif not self.is_cleared or hosted.alive() or hosted.is_sweeping:
+            self.ending.clear()
+        elif hosted.is_ready and self._is_supplied(wish):
+            self._form(wish)
 
-    def _run(self, generation: int) -> None:
-        if generation == self.generation:
-            for name, launch in self.wish["launches"].items():
-                member = self.members.get(name)
-                if member is not None and not member.is_alive and member.launch < launch:
-                    self._retire(member)
-                    self._launch(member.task, launch)
-        elif self.cleared < self.generation or self._alive() or self.is_sweeping:
-            self._clear()
-        elif self.is_ready and self._is_supplied():
-            self._form(generation)
+    def _form(self, wish: Run) -> None:
+        hosted = self.hosted
+        hosted.generation, hosted.ending, hosted.tasks = wish.generation, None, {}
+        mine = set(wish.places.get(self.name, []))
+        for task in wish.gang.tasks:
+            if task.name in mine:
+                self.launching.launch(wish, task, wish.launches.get(task.name, 1))
+        self.ports = self.machine.free_ports(sum(self.slots.values()))
+        if not mine:
+            hosted.cleared = wish.generation
+        self.upstream.on_status()
 
-    def _is_supplied(self) -> bool:
-        """Whether this machine has the checkpoint that its tasks go on from; if not, it is fetched now."""
-        names = self.wish.get("checkpoints", [])
-        if self.getting is None or not self.wish["places"].get(self.name) or self.getting.has(names):
+    def _is_supplied(self, wish: Run) -> bool:
+        """Whether this machine has the checkpoint that its tasks resume from; if not, it is fetched now."""
+        names = wish.gang.checkpoints
+        if self.supply is None or not wish.places.get(self.name) or self.supply.has(names):
             return True
-        self.getting.get(names, self._on_supplied)
+        self.supply.get(names, self._on_supplied)
         return False
 
     def _on_supplied(self, trouble: str | None) -> None:
         if trouble is not None:
-            self.tell({"kind": "never_ready", "text": f"{self.name}: {trouble}"})
-        elif self.wish["do"] == "run":
+            self._give_notice(f"{self.name}: {trouble}")
+        elif isinstance(self.wish, Run):
             self._converge()
 
-    def _form(self, generation: int) -> None:
-        self.generation = generation
-        self.ending = None
-        self.members = {}
-        mine = set(self.wish["places"].get(self.name, []))
-        for task in _tasks(self.wish):
-            if task.name in mine:
-                self._launch(task, self.wish["launches"].get(task.name, 1))
-        self.offer = free_ports.free_ports(sum(self.slots.values()), self.spec.bind)
-        if not mine:
-            self.cleared = generation
-        self.tell(None)
+    def _pass_on(self, order: ToGates) -> None:
+        """Without a decision the tasks would wait for one, so it comes again on every new connection."""
+        if order.generation != self.hosted.generation:
+            return
+        halts = isinstance(order.message, MeetAt) and order.message.purpose == "halt"
+        for process in self.hosted.alive():
+            if process.task.is_trainer and process.gate is not None:
+                process.is_halting |= halts
+                process.send(order.message.line)
 
-    def _launch(self, task: Task, launch: int) -> None:
-        member = Member(task, self.record.log(self.generation, task.name), launch)
-        self.members[task.name] = member
-        order = Launch(
-            task=task.name,
-            parent=self.zygote.pid,
-            cwd=self.spec.cwd,
-            program=self.spec.program,
-            seed=self.wish["seed"],
-            identity=f"{task.name} rank {task.rank} generation {self.generation} launch {launch}",
-            env={**self.spec.env, **environment(_gang(self.wish), task, self._folders(task))},
-        )
-        self._ask_zygote(order, member.ends)
-        member.handed_over()
-        self.loop.watch(member.output, lambda: self._on_output(member))
-        self.loop.watch(member.line, lambda: self._on_events(member))
+    def _inflict(self, fault: Fault) -> None:
+        process = self.hosted.tasks.get(fault.task)
+        if fault.generation == self.hosted.generation and process is not None and process.is_alive:
+            self.faults.inflict(fault, process)
 
-    def _folders(self, task: Task) -> dict[str, str]:
-        """Every task must be able to "save", as collectives demand; only the leader's is kept."""
-        if task.is_leader:
-            return self.spec.folders
-        model = self.record.scratch(task.name) / "model"
-        model.mkdir(exist_ok=True)
-        return {**self.spec.folders, "model": str(model)}
+    def _show_stacks(self) -> None:
+        """Into every task's log; a task that is stopped cannot, and the log says so."""
+        for process in self.hosted.alive():
+            self.machine.show_stacks(process)
 
     # The zygote
 
-    def _ask_zygote(self, order: Order, fds: tuple[int, ...] = ()) -> None:
-        self.zygote.send(order, fds)
-        self._watch_zygote()
+    def on_reply(self, reply: Reply) -> None:
+        if isinstance(reply, Ready):
+            self._on_ready(reply)
+        elif isinstance(reply, Launched):
+            self.launching.on_launched(reply.task, reply.pid)
+        elif isinstance(reply, NotLaunched):
+            self.launching.on_not_launched(reply.task, reply.errno)
+        elif isinstance(reply, Exited):
+            self.events.on_exits(reply.exits)
+        elif isinstance(reply, Refused):
+            self._give_notice(reply.text)
+        elif isinstance(reply, Swept):
+            self.ending.on_swept()
 
-    def _watch_zygote(self) -> None:
-        self.loop.watch(self.zygote.sock, self._on_zygote, self._on_room if self.zygote.is_behind else None)
-
-    def _on_room(self) -> None:
-        self.zygote.flush()
-        self._watch_zygote()
-
-    def _on_zygote(self) -> None:
-        replies, is_there = self.zygote.receive()
-        for reply in replies:
-            if isinstance(reply, Ready):
-                self._on_ready(reply)
-            elif isinstance(reply, Launched):
-                self._on_launched(reply.task, reply.pid)
-            elif isinstance(reply, NotLaunched):
-                self._on_no_process(reply.task, reply.errno)
-            elif isinstance(reply, Exited):
-                self._on_exits(reply.exits)
-            elif isinstance(reply, Refused):
-                self.tell({"kind": "never_ready", "text": reply.text})
-            elif isinstance(reply, Swept):
-                self._on_swept()
-        if not is_there:
-            self._on_zygote_lost()
-
-    def _on_ready(self, ready: Ready) -> None:
-        self.loop.cancel("zygote")
-        self.is_ready = True
-        told = {**asdict(ready), "keeper": self.zygote.keeper, "keep": self.zygote.keep}
-        self.tell({"kind": "ready", **{key: value for key, value in told.items() if value}})
-        if not ready.warm and self.spec.warm:
-            self.tell({"kind": "note", "text": f"tasks are spawned, not forked: {ready.why}"})
-        self._converge()
-        self.tell(None)
-
-    def _on_never_ready(self) -> None:
-        what = ", ".join(self.spec.modules) or "the interpreter"
-        limit = self.spec.limits.rendezvous
-        text = f"importing {what} took longer than limits.rendezvous ({limit:g} s)"
-        self.tell({"kind": "never_ready", "text": text})
-
-    def _on_zygote_lost(self) -> None:
-        """Its tasks die with it (the kernel sees to that); what they leave is ours to end."""
-        self.loop.forget(self.zygote.sock)
+    def on_zygote_lost(self) -> None:
+        """Its tasks died with it; what they left behind is killed, and another zygote starts."""
         how = self.zygote.bury()
-        if not self.is_ready and self.zygote.warm and not self.zygote.is_adopted:
-            text = f"importing {', '.join(self.spec.modules)} ended the process{how}"
-            self.tell({"kind": "note", "text": text})
+        if not self.hosted.is_ready and self.zygote.warm and not self.zygote.is_adopted:
+            self._note(f"importing {', '.join(self.spec.modules)} ended the process{how}")
             self.zygote.warm = False  # let the program's own import say why
         else:
-            self.tell({"kind": "note", "text": f"the parent of the tasks died{how}"})
-        self.is_ready = self.is_sweeping = False
-        for member in self._alive():
-            member.status = signal.SIGKILL
-            self._tell_exit(member)
-        self.tell(None)
+            self._note(f"the parent of the tasks died{how}")
+        self.hosted.is_ready = self.hosted.is_sweeping = False
+        self.events.on_zygote_lost()
+        self.upstream.on_status()
         self.start()
-        self._finish_clearing()
+        self.ending.sweep_if_ended()
 
-    # Watching the members
+    def _on_ready(self, ready: Ready) -> None:
+        self.loop.cancel(ZYGOTE)
+        self.hosted.is_ready = True
+        fields = {**asdict(ready), "keeper": self.zygote.keeper, "keep": self.zygote.keep}
+        self.upstream.on_event({"kind": "ready", **{name: value for name, value in fields.items() if value}})
+        if not ready.warm and self.spec.warm:
+            self._note(f"tasks are spawned, not forked: {ready.why}")
+        self._converge()
+        self.upstream.on_status()
 
-    def _on_launched(self, name: str, pid: int) -> None:
-        member = self.members[name]
-        member.pid = pid
-        self.tell({"kind": "task", "task": name, "state": "started", "pid": pid})
-        # What was decided while it was being forked could not reach it.
-        if self.ending in ("clear", "stop"):
-            self._signal([member], signal.SIGKILL)
-        elif self.ending == "finish" and member.task.role == "ps":
-            self._signal([member], signal.SIGTERM)
+    def _on_never_ready(self) -> None:
+        modules, limit = ", ".join(self.spec.modules) or "the interpreter", self.spec.limits.rendezvous
+        self._give_notice(f"importing {modules} took longer than limits.rendezvous ({limit:g} s)")
 
-    def _on_no_process(self, name: str, errno: int) -> None:
-        """The system refuses another process. That passes when others end, so it tries again, for as
-        long as a gang may take to come together."""
-        member = self.members[name]
-        why = f"{name} cannot start: {processes.why_no_fork(errno)}"
-        if member.began + self.spec.limits.rendezvous < time.time():
-            member.error = {"type": "OSError", "message": why, "where": None, "t": time.time()}
-            self.tell({"kind": "error", **member.error, "task": name})
-            self._never_started(member)
-            return
-        if not self.loop.expects("silence about forks"):
-            self.tell({"kind": "note", "text": f"{why}; trying again"})
-            self.loop.after("silence about forks", self.spec.limits.rendezvous, lambda: None)
-        self.loop.after(f"start of {name}", _AGAIN, lambda: self._start_again(member))
+    def _give_notice(self, why: str) -> None:
+        """This machine can run no tasks."""
+        self.upstream.on_event({"kind": "never_ready", "text": why})
 
-    def _start_again(self, member: Member) -> None:
-        if self.members.get(member.name) is not member or not member.is_alive:
-            return
-        if self.ending or (self.wish["do"], self.wish["generation"]) != ("run", self.generation):
-            member.ours = True
-            self._never_started(member)
-            return
-        self._retire(member)
-        self._launch(member.task, member.launch)
-        self.members[member.name].began = member.began
-
-    def _never_started(self, member: Member) -> None:
-        member.status = _NO_PROCESS << 8
-        self._tell_exit(member)
-        self.tell(None)
-        self._finish_clearing()
-
-    def _on_output(self, member: Member) -> None:
-        if not member.read_output():
-            self.loop.forget(member.output)
-
-    def _on_events(self, member: Member, most: int = _READS) -> None:
-        lines, is_open = member.read_lines(most)
-        for line in lines:
-            try:
-                self._on_event(member, messages.task_event(line, member.name, time.time()))
-            except Exception as error:  # a task may write anything: it costs that line
-                self.oddities.add(member.name, error)
-        if not is_open:
-            self.loop.forget(member.line)
-
-    def _on_event(self, member: Member, event: Event) -> None:
-        if event["kind"] == "report":
-            self._on_report(member, event)
-        elif event["kind"] == "error":
-            self._on_error(member, event)
-        elif event["kind"] in GATE_EVENTS:
-            self._on_gate(member, event)
-        elif event["kind"] == "note":
-            self.tell({"kind": "note", "text": f"{member.name}: {event['text']}"})
-        else:
-            self.tell(event)
-
-    def _on_report(self, member: Member, event: Event) -> None:
-        now = time.monotonic()
-        if member.metrics.add(event, now):
-            self.oddities.add(member.name, f"more than {metrics.MOST} names of metrics")
-        if now - member.told_at >= _REPORT_INTERVAL:
-            member.told_at = now
-            self.tell(member.metrics.newest(now))
-
-    def _on_error(self, member: Member, event: Event) -> None:
-        member.error = {name: event.get(name) for name in ("type", "message", "where")}
-        member.failed_at = event["t"]
-        self.tell(event)
-        if member.is_alive and not self.ending:
-            self.loop.after(
-                f"last words of {member.name}",
-                _LAST_WORDS,
-                lambda: self._signal([member], signal.SIGKILL, False),
-            )
-
-    def _on_gate(self, member: Member, event: Event) -> None:
-        """Part of the status, which is repeated after a cut; nobody needs it in the record."""
-        before = member.gate
-        if before is not None or event["kind"] == "gate":
-            member.gate = (before or Whereabouts(loop=0)).after(event)
-            self.tell(None)
-
-    def _on_exits(self, exits: Sequence[Exit]) -> None:
-        ended = []
-        for exit in exits:
-            for member in self._alive():
-                if member.pid == exit.pid:
-                    if self.loop.watches(member.line):
-                        self._on_events(member, _LAST_READS)  # its last words may still be on the line
-                    member.status, member.ours = exit.status, exit.ours
-                    member.ours |= member.is_halting and member.code == PREEMPTED
-                    ended.append(member)
-        self._notice_memory(ended)
-        for member in ended:
-            self._tell_exit(member)
-        self.tell(None)  # of all at once: who died together is judged together
-        self._finish_clearing()
-
-    def _notice_memory(self, ended: Sequence[Member]) -> None:
-        killed = [member for member in ended if member.signal == signal.SIGKILL and not member.ours]
-        if killed and (count := oom_kills.kills()) > self.starved:
-            self.starved = count
-            for member in killed:
-                member.starved = True
-
-    def _tell_exit(self, member: Member) -> None:
-        if member.metrics:  # its last one is never thinned out
-            self.tell({**member.metrics.all(), "last": True})
-        self.loop.cancel(f"last words of {member.name}")
-        if member.code != 0 and not member.ours:
-            member.failed_at = member.failed_at or time.time()
-        ended = {
-            "kind": "task",
-            "task": member.name,
-            "state": "ended",
-            "code": member.code,
-            "ours": member.ours,
-        }
-        self.tell(ended)
-
-    # Ends
-
-    def _clear_after_stacks(self) -> None:
-        if self.ending is None:
-            self.ending = "stacks"
-            self.dump_stacks()
-            self.loop.after("stacks", _DUMP, self._clear)
-
-    def _clear(self, ours: bool = True) -> None:
-        self.loop.cancel("grace")
-        self.loop.cancel("stacks")
-        self.ending = "clear"
-        self._signal(self._alive(), signal.SIGKILL, ours)
-        self._finish_clearing()
-
-    def _wind_down(self, how: str) -> None:
-        if self.wish.get("now") and self.ending != "clear":
-            self._clear()
-            return
-        if self.ending in (how, "stop", "clear"):
-            return
-        self.ending = how
-        for member in self._alive():
-            member.ask("stop")
-        if how == "stop":
-            self._terminate()
-        else:
-            self._signal([one for one in self._alive() if one.task.role == "ps"], signal.SIGTERM)
-            # Beside parameter servers, workers may be servers as well, and wait for a chief that is done.
-            grace = (
-                min(self.spec.limits.grace, _SERVING) if "ps" in self.spec.sizes else self.spec.limits.grace
-            )
-            self.loop.after("grace", grace, self._terminate)
-        self._finish_clearing()
-
-    def _terminate(self) -> None:
-        self.ending = "stop"  # for those as well who are being forked
-        self._signal(self._alive(), signal.SIGTERM)
-        grace = self.wish.get("grace", self.spec.limits.grace)
-        self.loop.after("grace", grace, lambda: self._signal(self._alive(), signal.SIGKILL))
-
-    def _signal(self, members: Sequence[Member], sig: int, ours: bool = True) -> None:
-        pids = [member.pid for member in members if member.pid is not None]
-        if pids:
-            self._ask_zygote(Signal(int(sig), tuple(pids), ours))
-
-    def _finish_clearing(self) -> None:
-        """Once nobody asked to end is left alive: sweep what they left behind."""
-        if not self.ending or self._alive() or self.is_sweeping:
-            return
-        self.loop.cancel("grace")
-        self.loop.cancel("stacks")
-        if self.cleared < self.generation and self.is_ready:
-            self.is_sweeping = True
-            self._ask_zygote(Sweep())
-        else:
-            self._on_swept()
-
-    def _on_swept(self) -> None:
-        self.is_sweeping = False
-        for member in self.members.values():
-            self._retire(member)
-        if self.wish["do"] == "run":
-            self.cleared = self.generation
-        else:
-            self.cleared = self.generation = max(self.generation, self.wish["generation"])
-        self.tell(None)
-        if self.wish["do"] == "run" and self.wish["generation"] > self.generation:
-            self._converge()
-
-    def _retire(self, member: Member) -> None:
-        if not member.is_closed:
-            self.loop.forget(member.output)
-            self.loop.forget(member.line)
-            member.close()
-
-    def _alive(self) -> list[Member]:
-        return [member for member in self.members.values() if member.is_alive]
-
-
-_REPORT_INTERVAL = 0.1
-
-
-def _tasks(wish: Wish) -> list[Task]:
-    return [Task(*fields) for fields in wish["tasks"]]
-
-
-def _gang(wish: Wish) -> Gang:
-    return Gang(
-        run=wish["run"],
-        generation=wish["generation"],
-        tasks=tuple(_tasks(wish)),
-        addresses=wish["addresses"],
-        restarts=wish["restarts"],
-        max_restarts=wish["max_restarts"],
-        seed=wish["seed"],
-        machines=[names for names in wish["places"].values() if names],
-        checkpoints=wish.get("checkpoints", []),
-    )
+    def _note(self, text: str) -> None:
+        self.upstream.on_event({"kind": "note", "text": text})

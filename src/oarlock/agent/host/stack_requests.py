@@ -2,47 +2,47 @@
 
 from __future__ import annotations
 
-import time
-
-from oarlock.agent.host.task_process import Member
-from oarlock.agent.net.loop import Loop
+from oarlock.agent.host.task_process import TaskProcess
+from oarlock.agent.net.deadlines import Deadlines
 from oarlock.system import stack_dump
 
-_LOOK = 0.05  # seconds between two looks at a task that is writing
-_PATIENCE = 30.0  # seconds until one that sits in the kernel is given up
+_POLL = 0.05  # seconds between two looks at whether a task has finished writing
+_PATIENCE = 30.0  # seconds until a task that sits in the kernel is given up
 
 
-class Showing:
-    def __init__(self, loop: Loop) -> None:
-        self.loop = loop
-        self.asked_again: set[str] = set()
+class StackRequests:
+    """A request that comes while an answer is written gets the next one, complete."""
 
-    def ask(self, member: Member) -> None:
-        """Whoever asks while an answer is being written gets the next one, complete."""
-        if self.loop.expects(_look_at(member)):
-            self.asked_again.add(member.name)
-        elif member.is_alive and member.pid is not None:
-            question = stack_dump.ask(member.pid)
-            member.log.say(f"oarlock: {member.name} {question.said}")
+    def __init__(self, loop: Deadlines) -> None:
+        self._loop = loop
+        self._requested_again: set[str] = set()
+
+    def request(self, process: TaskProcess) -> None:
+        if self._loop.expects(_answer_of(process)):
+            self._requested_again.add(process.name)
+        elif process.is_alive and process.pid is not None and process.line is not None:
+            question = stack_dump.ask(process.pid)
+            process.line.say(f"oarlock: {process.name} {question.said}")
             if question.said == stack_dump.SHOWS:
-                self._look_later(member, question, time.monotonic() + _PATIENCE)
+                self._check_later(process, question, self._loop.now() + _PATIENCE)
 
-    def _look_later(self, member: Member, question: stack_dump.Question, deadline: float) -> None:
-        self.loop.after(_look_at(member), _LOOK, lambda: self._look(member, question, deadline))
+    def _check_later(self, process: TaskProcess, question: stack_dump.Question, deadline: float) -> None:
+        self._loop.after(_answer_of(process), _POLL, lambda: self._check(process, question, deadline))
 
-    def _look(self, member: Member, question: stack_dump.Question, deadline: float) -> None:
-        if member.is_closed or not member.is_alive:
+    def _check(self, process: TaskProcess, question: stack_dump.Question, deadline: float) -> None:
+        if process.line is None or not process.is_alive:
             return
-        if question.is_open and time.monotonic() < deadline:
-            self._look_later(member, question, deadline)
+        if question.is_open and self._loop.now() < deadline:
+            self._check_later(process, question, deadline)
             return
         if not question.is_open:
-            member.read_output()  # what it wrote is in the pipe by now
-            member.log.say(f"oarlock: {member.name} {stack_dump.SHOWN}")
-        if member.name in self.asked_again:
-            self.asked_again.discard(member.name)
-            self.ask(member)
+            process.line.read_output()  # what it wrote is in the pipe by now
+            process.line.say(f"oarlock: {process.name} {stack_dump.SHOWN}")
+        if process.name in self._requested_again:
+            self._requested_again.discard(process.name)
+            self.request(process)
 
 
-def _look_at(member: Member) -> str:
-    return f"look at the stacks of {member.name}"
+def _answer_of(process: TaskProcess) -> str:
+    """The deadline at which a host looks again whether the task has answered."""
+    return f"stacks of {process.name}"

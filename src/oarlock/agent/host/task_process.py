@@ -1,55 +1,62 @@
-"""One task as its agent sees it: its process, its output, its line for events, how it ended."""
+"""One task as its agent sees it: its process, how it speaks, how it ended."""
 
 from __future__ import annotations
 
 import os
-import socket
-import time
-from typing import Any
+from typing import Any, Protocol
 
 from oarlock.agent.host.metrics import Metrics
 from oarlock.agent.protocol.gates import Whereabouts
 from oarlock.agent.protocol.outcome import Outcome
-from oarlock.agent.record.run_record import Log
 from oarlock.run.cluster import Task
 from oarlock.system import processes
 
-_CHUNK = 1 << 16
-_EVENT_LIMIT = 1 << 20  # a task that sends more without a newline is not speaking our language
+
+class TaskLine(Protocol):
+    """One task's standard output and its line for events."""
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The descriptors that the task's process gets."""
+
+    def handed_over(self) -> None:
+        """The process has its ends: close them here."""
+
+    def send(self, text: str) -> None:
+        """One line to the task."""
+
+    def last_lines(self) -> list[bytes]:
+        """What the task wrote before it ended and nobody has read."""
+
+    def say(self, text: str) -> None:
+        """One line into the task's log."""
+
+    def read_output(self) -> bool:
+        """Pass on the output that has come; False at its end."""
+
+    def close(self) -> None:
+        """Pass on all output that is left."""
 
 
-class Member:
-    def __init__(self, task: Task, log: Log, launch: int) -> None:
+class TaskProcess:
+    """`pid` is None until the zygote has forked it, `status` until it has ended."""
+
+    def __init__(self, task: Task, launch: int, began: float) -> None:
         self.task = task
         self.name = task.name
         self.launch = launch
-        self.began = time.time()
+        self.began = began
+        self.line: TaskLine | None = None  # None once it is closed
         self.pid: int | None = None
         self.status: int | None = None
-        self.ours = False  # we signalled it: however it ended, that was not a failure
+        self.ours = False  # the host signalled it: however it ended, that was not a failure
         self.error: dict[str, Any] | None = None  # the exception it reported
         self.failed_at: float | None = None
         self.starved = False  # killed for memory
         self.metrics = Metrics()
-        self.told_at = float("-inf")
+        self.reported_at = float("-inf")  # when the leading agent last got a report of it
         self.gate: Whereabouts | None = None  # once it has announced one
-        self.is_halting = False  # it was told the step at which it is to leave
-        self.log = log
-        self.output, self._output_end = os.pipe()
-        self.line, self._line_end = socket.socketpair()
-        os.set_blocking(self.output, False)
-        self.line.setblocking(False)
-        self._partial = b""
-        self.is_closed = False
-
-    @property
-    def ends(self) -> tuple[int, int]:
-        """What the task's process gets: standard output and its line to us."""
-        return self._output_end, self._line_end.fileno()
-
-    def handed_over(self) -> None:
-        os.close(self._output_end)
-        self._line_end.close()
+        self.is_halting = False  # it knows the step at which it is to leave
 
     @property
     def is_alive(self) -> bool:
@@ -79,46 +86,11 @@ class Member:
             starved=self.starved,
         )
 
-    def read_output(self, most: int = 64) -> bool:
-        """Pass on what is there, at most `most` chunks; False at its end."""
-        for _ in range(most):
-            try:
-                data = os.read(self.output, _CHUNK)
-            except BlockingIOError:
-                return True
-            if not data:
-                return False
-            self.log.feed(data)
-        return True
-
-    def read_lines(self, most: int) -> tuple[list[bytes], bool]:
-        """(lines for events that have come, whether more may come)."""
-        is_open = True
-        try:
-            for _ in range(most):
-                data = self.line.recv(_CHUNK)
-                if not data:
-                    is_open = False
-                    break
-                self._partial += data
-        except BlockingIOError:
-            pass
-        except OSError:
-            is_open = False
-        *lines, self._partial = self._partial.split(b"\n")
-        self._partial = b"" if len(self._partial) > _EVENT_LIMIT else self._partial
-        return [line for line in lines if line], is_open
-
-    def ask(self, what: str) -> None:
-        try:
-            self.line.send(what.encode() + b"\n")
-        except OSError:
-            pass  # gone, or not listening: the signal that follows is for it
+    def send(self, text: str) -> None:
+        if self.line is not None:
+            self.line.send(text)
 
     def close(self) -> None:
-        if not self.is_closed:
-            self.is_closed = True
-            self.read_output(most=1 << 20)
-            self.log.close()
-            os.close(self.output)
-            self.line.close()
+        line, self.line = self.line, None
+        if line is not None:
+            line.close()

@@ -10,13 +10,14 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
+from oarlock.agent.lead.agents.placement import Agent
 from oarlock.agent.lead.conductor import Conductor
-from oarlock.agent.lead.placement import Agent
 from oarlock.agent.net.connection import HEARTBEAT, SILENCE, Connection
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.protocol import messages, wire
 from oarlock.agent.protocol.messages import Hello, Question
 from oarlock.agent.protocol.wire import VERSION, Message
+from oarlock.agent.protocol.wishes import Order, Wish
 from oarlock.agent.snapshots.transfer import Giving
 
 HANDSHAKE = 5.0
@@ -42,7 +43,7 @@ class Coordinator:
         self.listener.setblocking(False)
         self.port: int = self.listener.getsockname()[1]
         self._is_full = False  # and that was said
-        self._packed: tuple[Message, bytes] | None = None
+        self._packed: tuple[Wish | Order, bytes] | None = None
         loop.watch(self.listener, self._accept)
         loop.after("heartbeat", HEARTBEAT, self._beat)
 
@@ -89,7 +90,7 @@ class Coordinator:
         self.loop.after(
             f"handshake of {stranger.name}", HANDSHAKE, lambda: stranger.close("no proof in time")
         )
-        stranger.on_nonsense = lambda error: self.conductor.oddities.add("strangers", error)
+        stranger.on_nonsense = lambda error: self.conductor.machine.oddities.add("strangers", error)
         challenge = self.strangers[stranger] = wire.nonce()
         stranger.send({"version": VERSION, "challenge": challenge})
         stranger.expect(wire.greeting_key(self.token, challenge))
@@ -112,7 +113,7 @@ class Coordinator:
             self._seat(stranger, greeting.hello)
 
     def _serve(self, connection: Connection) -> None:
-        connection.on_nonsense = lambda error: self.conductor.oddities.add("a client", error)
+        connection.on_nonsense = lambda error: self.conductor.machine.oddities.add("a client", error)
         connection.on_message = lambda told: self._answer(connection, messages.question(told))
 
     def _answer(self, connection: Connection, question: Question) -> None:
@@ -123,10 +124,10 @@ class Coordinator:
 
     def _seat(self, connection: Connection, hello: Hello) -> None:
         agent = Agent(
-            hello.name, hello.uid, hello.machine, hello.host, lambda wish: self._wish(connection, wish)
+            hello.name, hello.uid, hello.machine, hello.host, lambda wish: self._send(connection, wish)
         )
         connection.silence = SILENCE
-        connection.on_nonsense = lambda error: self.conductor.oddities.add(agent.name, error)
+        connection.on_nonsense = lambda error: self.conductor.machine.oddities.add(agent.name, error)
         connection.on_message = lambda message: self._hear(agent, message)
         connection.on_close = lambda why: self._part(connection, agent, why)
         self.members.add(connection)
@@ -150,10 +151,10 @@ class Coordinator:
         if said.bye is not None:
             self.conductor.leave(agent, said.bye, for_good=True)
 
-    def _wish(self, connection: Connection, wish: Message) -> None:
+    def _send(self, connection: Connection, wish: Wish | Order) -> None:
         """Packed once for all: a thousand agents get the same thousand addresses."""
         if self._packed is None or self._packed[0] is not wish:
-            self._packed = (wish, wire.pack({"wish": wish}))
+            self._packed = (wish, wire.pack({"wish": wish.to_data()}))
         connection.send_packed(self._packed[1])
 
     def _beat(self) -> None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from oarlock.agent.net.loop import Loop
-from oarlock.agent.protocol.gates import Whereabouts
-from oarlock.agent.protocol.wire import Message
+from oarlock.agent.net.deadlines import Deadlines
+from oarlock.agent.protocol.gates import CarryOn, GateMessage, MeetAt, Purpose, Whereabouts, WhereAreYou
 
 _PATIENCE = 10.0  # seconds for all to answer when it is only about saving
 _AGAIN = 0.1  # seconds before those who are to halt are asked again
@@ -20,7 +19,7 @@ _AGAIN = 0.1  # seconds before those who are to halt are asked again
 class Meeting:
     """Who was asked, who has answered, and what came of it."""
 
-    def __init__(self, number: int, purpose: str, tasks: Iterable[str]) -> None:
+    def __init__(self, number: int, purpose: Purpose, tasks: Iterable[str]) -> None:
         self.number = number
         self.purpose = purpose
         self.awaited = set(tasks)
@@ -57,18 +56,16 @@ class Meeting:
         """All have answered that they are in no loop."""
         return not self.awaited and all(told.step is None for told in self.answers.values())
 
-    def message(self) -> Message:
+    def message(self) -> GateMessage:
         if self.is_open:
-            return {"do": "where", "meeting": self.number}
-        if self.step is None:
-            return {"do": "carry-on", "meeting": self.number}
-        return {"do": "meet", "meeting": self.number, "purpose": self.purpose, "step": self.step}
+            return WhereAreYou(self.number)
+        return CarryOn(self.number) if self.step is None else MeetAt(self.number, self.purpose, self.step)
 
 
 class Meetings:
     """Those of one generation, one after the other. `tell` reaches all hosts."""
 
-    def __init__(self, loop: Loop, tell: Callable[[Message], None]) -> None:
+    def __init__(self, loop: Deadlines, tell: Callable[[GateMessage], None]) -> None:
         self.loop = loop
         self.tell = tell
         self.number = 0
@@ -131,7 +128,7 @@ class Meetings:
         if self.current is not None and self.current.is_open:
             self._conclude(self.current)
 
-    def _open(self, purpose: str) -> None:
+    def _open(self, purpose: Purpose) -> None:
         self.number += 1
         self.current = Meeting(self.number, purpose, self.trainers)
         if purpose == "save":

@@ -13,24 +13,33 @@ import time
 from collections.abc import Callable
 
 from oarlock.agent.net.connection import HEARTBEAT, Connection
+from oarlock.agent.net.deadlines import Action
 from oarlock.agent.net.loop import Loop
-from oarlock.agent.protocol import messages, wire
+from oarlock.agent.protocol import messages, wire, wishes
+from oarlock.agent.protocol.messages import Hello
 from oarlock.agent.protocol.timing import FENCE
 from oarlock.agent.protocol.wire import Message, OtherVersionError
+from oarlock.agent.protocol.wishes import Order, Wish
 
 _CONNECT = 1.0
 _RETRY = (0.05, 0.15)
 _COMPLAINTS = 20
 
 
+# Deadlines
+CONNECT, BEAT, LEADER = "connect", "beat", "leader"
+
+
 class Link:
+    """Calls `on_fence` once the leading agent has not been heard of for FENCE seconds."""
+
     def __init__(
         self,
         loop: Loop,
         address: tuple[str, int],
         token: str,
-        hello: Message,
-        on_wish: Callable[[Message], None],
+        hello: Hello,
+        on_wish: Callable[[Wish | Order], None],
         on_joined: Callable[[], None],
         on_fence: Callable[[], None],
         on_refused: Callable[[str], None],
@@ -54,15 +63,19 @@ class Link:
         self._connect()
         self._beat()
 
+    def wait_for_leader(self, seconds: float, on_silence: Action) -> None:
+        """Wait until the leading agent is next heard of: that replaces this deadline by the fence's."""
+        self.loop.after(LEADER, seconds, on_silence)
+
     def send(self, message: Message) -> None:
         """Lost while there is no connection: the status that follows the next one tells it all again."""
         if self.is_joined and self.connection is not None:
             self.connection.send(message)
 
     def close(self) -> None:
-        self.loop.cancel("connect")
-        self.loop.cancel("beat")
-        self.loop.cancel("fence")
+        self.loop.cancel(CONNECT)
+        self.loop.cancel(BEAT)
+        self.loop.cancel(LEADER)
         if self.connection is not None:
             self.connection.on_close = lambda _: None
             self.connection.close("leaving")
@@ -77,11 +90,11 @@ class Link:
             self._retry()
             return
         self.loop.watch(sock, None, lambda: self._connected(sock))
-        self.loop.after("connect", _CONNECT, lambda: self._give_up(sock))
+        self.loop.after(CONNECT, _CONNECT, lambda: self._give_up(sock))
 
     def _connected(self, sock: socket.socket) -> None:
         self.loop.forget(sock)
-        self.loop.cancel("connect")
+        self.loop.cancel(CONNECT)
         if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             sock.close()
             self._retry()
@@ -97,7 +110,7 @@ class Link:
     def _retry(self) -> None:
         self.is_joined = False
         self.connection = None
-        self.loop.after("connect", random.uniform(*_RETRY), self._connect)
+        self.loop.after(CONNECT, random.uniform(*_RETRY), self._connect)
 
     def _greet(self, message: Message) -> None:
         """A false coordinator gets nothing that it could use, and its welcome has not the right seal."""
@@ -106,10 +119,10 @@ class Link:
         try:
             challenge = messages.challenge(message)
         except OtherVersionError:
-            self.connection.send(wire.greeting(self.hello, nonce))  # so that it can say so as well
+            self.connection.send(wire.greeting(self.hello.to_data(), nonce))  # so that it can say so as well
             raise
         self.connection.speak(wire.greeting_key(self.token, challenge))
-        self.connection.send(wire.greeting(self.hello, nonce))
+        self.connection.send(wire.greeting(self.hello.to_data(), nonce))
         session = wire.session(self.token, challenge, nonce)
         self.connection.speak(session.agent)
         self.connection.expect(session.coordinator)
@@ -126,7 +139,7 @@ class Link:
     def _hear(self, message: Message) -> None:
         self._heard()
         if "wish" in message:
-            wish = messages.wish(message["wish"])
+            wish = wishes.from_data(message["wish"])
             self.loop.soon(lambda: self.on_wish(wish))  # what we fail at ourselves is not the wire's fault
         elif "refused" in message:
             self.on_refused(str(message["refused"]))
@@ -140,8 +153,8 @@ class Link:
 
     def _heard(self) -> None:
         self.heard_at = time.monotonic()
-        self.loop.after("fence", FENCE, self.on_fence)
+        self.loop.after(LEADER, FENCE, self.on_fence)
 
     def _beat(self) -> None:
         self.send({"beat": 1})
-        self.loop.after("beat", HEARTBEAT, self._beat)
+        self.loop.after(BEAT, HEARTBEAT, self._beat)

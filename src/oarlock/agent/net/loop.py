@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Union
 
-Action = Callable[[], None]
+from oarlock.agent.net.deadlines import Action
+
 File = Union[int, socket.socket]
 
 
@@ -25,8 +26,14 @@ class Loop:
         self._wakers: list[socket.socket] = []
         self._soon: list[Action] = []
 
+    def now(self) -> float:
+        return time.monotonic()
+
+    def time(self) -> float:
+        return time.time()
+
     def turn(self) -> None:
-        """Wait for the next thing and deal with it."""
+        """Wait for the next event, and handle all that have come."""
         while self._soon:
             now, self._soon = self._soon, []
             for action in now:

@@ -6,7 +6,7 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from oarlock.agent.net.loop import Loop
+from oarlock.agent.net.deadlines import Deadlines
 from oarlock.agent.protocol.wire import WireError
 
 _DELAY = 1.0  # seconds until it is said, so that a count can be
@@ -18,7 +18,7 @@ _MORE = "other things that make no sense"
 class Oddities:
     """`say` is given one line."""
 
-    def __init__(self, loop: Loop, say: Callable[[str], None]) -> None:
+    def __init__(self, loop: Deadlines, say: Callable[[str], None]) -> None:
         self._loop = loop
         self._say = say
         self._counts: dict[tuple[str, str], int] = {}

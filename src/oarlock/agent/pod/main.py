@@ -28,14 +28,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from oarlock.agent import life
+from oarlock.agent.follower import Follower
+from oarlock.agent.leader import lead
 from oarlock.agent.net.link import Link
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.pod import pip_install
 from oarlock.agent.protocol import pod_paths
+from oarlock.agent.protocol.messages import Hello
 from oarlock.agent.protocol.spec import Seat, Spec
+from oarlock.agent.protocol.wishes import Order, Over, Wish
 from oarlock.agent.record.leadership import Tenure
 from oarlock.agent.record.run_record import Echo, Record
+from oarlock.agent.spec_files import make_folders, read_token
 from oarlock.run import events
 from oarlock.run.cluster import form
 from oarlock.run.contract import PREEMPTED
@@ -46,7 +50,6 @@ from oarlock.system.safe_names import leads_out, stays_inside
 
 CODE = Path(pod_paths.CODE)
 WORK = Path(pod_paths.WORK)
-PORT = 7077  # the coordinator's
 _LAST_WORDS = Path("/dev/termination-log")
 _LAST_WORDS_LIMIT = 4000  # bytes; Kubernetes keeps 4,096
 
@@ -56,7 +59,7 @@ def main() -> int:
     spec = Spec.from_json((CODE / "spec.json").read_text())
     spec = replace(spec, bind=os.environ.pop("OARLOCK_POD_IP"))
     role = os.environ.pop("OARLOCK_SEAT_ROLE")
-    index = int(os.environ.pop("OARLOCK_SEAT_OFFSET", "0")) + int(os.environ.get("JOB_COMPLETION_INDEX", "0"))
+    index = int(os.environ.pop(pod_paths.SEAT_OFFSET, "0")) + int(os.environ.get("JOB_COMPLETION_INDEX", "0"))
     address = os.environ.pop("OARLOCK_COORDINATOR", "")
     print(
         f"oarlock: {role}-{index} of run {spec.run}; lines with ::oarlock are for `oarlock attach`",
@@ -67,7 +70,7 @@ def main() -> int:
     try:
         if not address:
             _claim_folder(spec)
-        life.make_folders(spec)
+        make_folders(spec)
         _make_home()
         _unpack(spec)
     except OSError as problem:
@@ -105,7 +108,7 @@ def _lead(spec: Spec, role: str, index: int) -> int:
         host = os.environ.get("HOSTNAME") or socket.gethostname()
         record.emit("agent", pid=os.getpid(), host=host, version=VERSION)
     failed = None if is_over else pip_install.install(spec, WORK)
-    code = life.lead(spec, record, spec.seat_of(role, index), failed, tenure)
+    code = lead(spec, record, spec.seat_of(role, index), failed, tenure)
     if tenure.is_over:
         return _stand_aside(tenure)
     if not record.state.is_final:
@@ -130,7 +133,7 @@ def _follow(spec: Spec, role: str, index: int, address: str) -> int:
     if failed is not None:
         return _give_notice(spec, seat, (host, int(port)), failed)
     record = Record(Path(spec.folder), RunState(spec.run), Echo(leads=False))
-    departure = life.follow(spec, record, seat, (host, int(port)), spec.bind, _machine())
+    departure = Follower(spec, record, seat, (host, int(port)), spec.bind, _machine()).run()
     return 0 if departure.is_over else departure.code
 
 
@@ -154,18 +157,18 @@ def _give_notice(spec: Spec, seat: Seat, leader: tuple[str, int], why: str) -> i
         text = f"{seat.name}: {why}"
         link.send({"events": [{"t": time.time(), "kind": "never_ready", "text": text}]})
 
-    def on_wish(wish: dict[str, Any]) -> None:
-        if wish["do"] == "over":
-            codes.append(PREEMPTED if wish.get("replaced") else 0)
+    def on_wish(wish: Wish | Order) -> None:
+        if isinstance(wish, Over):
+            codes.append(PREEMPTED if wish.replaced else 0)
 
     def leave(*_: Any) -> None:
         codes.append(PREEMPTED)
 
-    hello = {"name": seat.name, "uid": secrets.token_hex(8), "machine": _machine(), "host": spec.bind}
-    link = Link(loop, leader, life.read_token(spec), hello, on_wish, on_joined, leave, leave, _complain)
+    hello = Hello(seat.name, uid=secrets.token_hex(8), machine=_machine(), host=spec.bind)
+    link = Link(loop, leader, read_token(spec), hello, on_wish, on_joined, leave, leave, _complain)
     loop.on_signals([signal.SIGTERM, signal.SIGINT], leave)
-    loop.after("fence", spec.limits.rendezvous, leave)  # until the leader first answers
     link.start()
+    link.wait_for_leader(spec.limits.rendezvous, leave)
     while not codes:
         loop.turn()
     link.close()

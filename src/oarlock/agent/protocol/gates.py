@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, Union
+
+from oarlock.agent.protocol import checked_fields as checked
+from oarlock.agent.protocol.wire import Message, WireError
 
 GATE_EVENTS = ("gate", "ask", "at")  # what a task says about its gate; never in the record
-MESSAGES = ("where", "meet", "carry-on")  # what its agent says to it
+Purpose = Literal["save", "halt"]
 
 
 @dataclass(frozen=True)
 class Whereabouts:
-    """Where a task with a gate is, as it last told."""
+    """Where a task with a gate is, according to its last message."""
 
     loop: int  # counts the loops of this process
     asks: int = 0  # how often it has asked for a save
@@ -20,9 +23,84 @@ class Whereabouts:
     step: int | None = None  # the last that it had let in then; None: it was in no loop
 
     def after(self, event: Mapping[str, Any]) -> Whereabouts:
-        """What it said, as `messages.task_event` gives it."""
+        """The same, updated with an event as `messages.task_event` returns it."""
         if event["kind"] == "ask":
             return replace(self, asks=self.asks + (event["purpose"] == "save"))
         if event["kind"] == "gate":
             return replace(self, loop=event["loop"])
         return replace(self, loop=event["loop"], meeting=event["meeting"], step=event["step"])
+
+    def to_data(self) -> Message:
+        return asdict(self)
+
+    @classmethod
+    def from_data(cls, data: Any) -> Whereabouts:
+        message = checked.json_object(data, "gate")
+        return cls(
+            loop=checked.whole(message, "loop"),
+            asks=checked.whole(message, "asks"),
+            meeting=checked.whole(message, "meeting"),
+            step=checked.step(message),
+        )
+
+
+@dataclass(frozen=True)
+class WhereAreYou:
+    """Ask every trainer which step it is at."""
+
+    meeting: int
+
+    @property
+    def line(self) -> str:
+        """The line that a host writes to the task."""
+        return f"where {self.meeting}"
+
+    def to_data(self) -> Message:
+        return {"do": "where", "meeting": self.meeting}
+
+
+@dataclass(frozen=True)
+class MeetAt:
+    """Have every trainer save, or halt, before this step."""
+
+    meeting: int
+    purpose: Purpose
+    step: int
+
+    @property
+    def line(self) -> str:
+        return f"meet {self.meeting} {self.purpose} {self.step}"
+
+    def to_data(self) -> Message:
+        return {"do": "meet", "meeting": self.meeting, "purpose": self.purpose, "step": self.step}
+
+
+@dataclass(frozen=True)
+class CarryOn:
+    """Release every trainer: nothing was agreed on."""
+
+    meeting: int
+
+    @property
+    def line(self) -> str:
+        return f"carry-on {self.meeting}"
+
+    def to_data(self) -> Message:
+        return {"do": "carry-on", "meeting": self.meeting}
+
+
+GateMessage = Union[WhereAreYou, MeetAt, CarryOn]
+GATE_MESSAGES = ("where", "meet", "carry-on")
+
+
+def gate_message(data: Message) -> GateMessage:
+    """Read one of GATE_MESSAGES, the leading agent's word to all gates."""
+    meeting = checked.whole(data, "meeting")
+    if data["do"] == "where":
+        return WhereAreYou(meeting)
+    if data["do"] == "carry-on":
+        return CarryOn(meeting)
+    step, purpose = checked.step(data), data.get("purpose")
+    if step is None or purpose not in ("save", "halt"):
+        raise WireError("a meeting without a step or a purpose")
+    return MeetAt(meeting, purpose, step)

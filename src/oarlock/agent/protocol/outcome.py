@@ -1,9 +1,14 @@
-"""What is known of one task of a generation, as its host tells it to the conductor."""
+"""How one task of a generation runs or ended, as its host reports it to the conductor. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
+
+from oarlock.agent.protocol import checked_fields as checked
+from oarlock.agent.protocol.wire import Message, WireError
+
+_SIGNALS = 64
 
 
 @dataclass(frozen=True)
@@ -13,7 +18,7 @@ class Outcome:
     began: float = 0.0
     code: int | None = None  # None: it runs
     signal: int | None = None
-    ours: bool = False  # we ended it: not a failure
+    ours: bool = False  # the host ended it: not a failure
     error: dict[str, Any] | None = None  # the exception it reported
     failed_at: float | None = None
     starved: bool = False  # the kernel killed it for memory
@@ -21,3 +26,29 @@ class Outcome:
     @property
     def is_alive(self) -> bool:
         return self.code is None
+
+    def to_data(self) -> Message:
+        return asdict(self)
+
+    @classmethod
+    def from_data(cls, data: Any) -> Outcome:
+        message = checked.json_object(data, "task")
+        signal = checked.optional(message, "signal", checked.whole)
+        if signal is not None and not 0 < signal <= _SIGNALS:
+            raise WireError("a task with a signal that is none")
+        error = message.get("error")
+        return cls(
+            name=checked.text(message, "name"),
+            launch=checked.whole(message, "launch"),
+            began=checked.number(message, "began"),
+            code=checked.optional(message, "code", checked.exit_code),
+            signal=signal,
+            ours=checked.flag(message, "ours"),
+            error=None if error is None else _error(checked.json_object(error, "error")),
+            failed_at=checked.optional(message, "failed_at", checked.number),
+            starved=checked.flag(message, "starved") if "starved" in message else False,
+        )
+
+
+def _error(data: Message) -> dict[str, str | None]:
+    return {name: checked.free_text(data.get(name)) for name in ("type", "message", "where")}

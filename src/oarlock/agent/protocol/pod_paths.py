@@ -9,3 +9,5 @@ WORK = f"{ROOT}/work"  # the pod's own
 STORE = f"{ROOT}/store"  # the claim
 AGENT = f"{WORK}/agent"  # what travels of Oarlock, unpacked
 PROGRAM = f"{WORK}/program"
+PORT = 7077  # the coordinator's
+SEAT_OFFSET = "OARLOCK_SEAT_OFFSET"  # a variable: the index of a Job's first task in its role

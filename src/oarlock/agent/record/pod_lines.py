@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from oarlock.run import events
 from oarlock.run.typed import number, whole
 
-_MARK = "::oarlock "
+MARK = "::oarlock "
 _LINE = re.compile(r"([a-z]+-\d+)/(\d+) \| ", re.ASCII)
 
 
@@ -38,7 +38,7 @@ class TaskLine(NamedTuple):
 
 def event(number: int, record: float, fields: dict[str, Any]) -> bytes:
     """The line of the record's `number`-th event."""
-    return (_MARK + events.encode({"n": number, "of": record, **fields}) + "\n").encode()
+    return (MARK + events.encode({"n": number, "of": record, **fields}) + "\n").encode()
 
 
 def prefix(task: str, generation: int) -> bytes:
@@ -48,8 +48,8 @@ def prefix(task: str, generation: int) -> bytes:
 
 def parse(line: str) -> EventLine | TaskLine | None:
     """What is on a line; None for one of the agent's own."""
-    if line.startswith(_MARK):
-        return _event(line[len(_MARK) :])
+    if line.startswith(MARK):
+        return _event(line[len(MARK) :])
     matched = _LINE.match(line)
     return TaskLine(matched[1], int(matched[2]), line[matched.end() :]) if matched else None
 

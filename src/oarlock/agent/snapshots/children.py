@@ -17,7 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from oarlock.agent.net.loop import Action, Loop
+from oarlock.agent.net.deadlines import Action
+from oarlock.agent.net.loop import Loop
 from oarlock.agent.protocol.spec import Spec
 from oarlock.agent.record.run_record import Record
 from oarlock.agent.snapshots.snapshot_messages import (

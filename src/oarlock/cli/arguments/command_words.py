@@ -1,4 +1,4 @@
-"""Verbs that end in `-- COMMAND...`, which may have options of its own."""
+"""Verbs that end in `-- COMMAND...`, where COMMAND may have options of its own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 
 
 class WithCommand(click.Command):
-    """All behind the first `--` is the command, in the parameter `words`."""
+    """A command whose words after the first `--` are in the parameter `words`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         at = args.index("--") if "--" in args else len(args)

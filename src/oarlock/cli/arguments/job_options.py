@@ -1,4 +1,4 @@
-"""What `run`, `render` and `plan` have in common: TARGET, its arguments, and the flags over its job file."""
+"""The arguments of `run`, `render` and `plan`: TARGET, its arguments, and flags over its job file."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from oarlock.records import runs
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Options of ours come before TARGET: no word behind it is looked at.
+# Our options come before TARGET: no word after it is parsed.
 SETTINGS: dict[str, Any] = {"allow_interspersed_args": False}
 
 
 class JobCommand(click.Command):
-    """Options of ours come before TARGET; all that follows it, or `--`, is the program's."""
+    """A command whose options come before TARGET; all words after TARGET, or `--`, are the program's."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         at = args.index("--") if "--" in args else len(args)
         rest = super().parse_args(ctx, args[:at])
         if at < len(args):
-            # `train.py a -- b`: what is behind the first argument is the program's, dashes included.
+            # `train.py a -- b`: everything after the first argument is the program's, including the dashes.
             own = ctx.params["args"]
             ctx.params["args"] = (*own, *args[at if own else at + 1 :])
         return rest
 
 
 def job_options(verb: F) -> F:
-    """[TARGET] [ARGS]... and what changes the job. The verb gets them by name, to hand to `load`."""
+    """Add [TARGET] [ARGS]... and the flags that change the job; the verb passes them to `load`."""
     for option in reversed(_OPTIONS):
         verb = option(verb)
     return verb
 
 
 def cluster_options(verb: F) -> F:
-    """Where on which cluster; both are fields of the job too, and win over it."""
+    """Add --namespace and --context, which override the fields of the job."""
     for option in reversed(_CLUSTER):
         verb = option(verb)
     return verb
 
 
 def load(given: Mapping[str, Any], *, is_here: bool = True) -> job_file.JobFile:
-    """The job that the options describe. `is_here`: what it starts must be on this machine."""
+    """Return the job that the options describe. `is_here`: its program must exist on this machine."""
     target, args = given["target"], given["args"]
     if given["module"] is not None and target is not None:
         target, args = None, (target, *args)
@@ -67,8 +67,10 @@ def load(given: Mapping[str, Any], *, is_here: bool = True) -> job_file.JobFile:
 
 
 def misplaced(command: click.Command, given: Mapping[str, Any], program: Path) -> str | None:
-    """What to say where an option of ours went to the program, unless the program's text names it too. Only
-    of the first one: it tells the rule."""
+    """Return a warning about the first of our options that went to the program.
+
+    None if there is none, or if the program's text names the option too.
+    """
     ours = {
         name: option for option in command.params if isinstance(option, click.Option) for name in option.opts
     }
@@ -82,16 +84,16 @@ def misplaced(command: click.Command, given: Mapping[str, Any], program: Path) -
         takes_next = not ours[name].is_flag and not equals
         written = " ".join(words[number : number + 1 + takes_next])
         target = given["target"]
-        return f"{written} goes to {target}; for Oarlock write it before: oarlock run {written} {target}"
+        return f"{written} goes to {target}; for Oarlock, put it first: oarlock run {written} {target}"
     return None
 
 
 def _names(program: Path, option: str) -> bool:
-    """Whether its text has the option, or a field from which a parser makes it."""
+    """Whether the program's text has the option, or a field from which a parser derives it."""
     try:
         text = program.read_text(errors="replace")
     except OSError:
-        return True  # nothing can be said of it
+        return True  # the program cannot be read
     field = re.escape(option.lstrip("-").replace("-", "_"))
     if option.startswith("--"):
         return (
@@ -102,7 +104,7 @@ def _names(program: Path, option: str) -> bool:
 
 
 def run_name(job: str, name: str | None) -> str:
-    """The name as it was given, if it can be one, else a new one. Nothing is created."""
+    """Return the given name, or a new one. Raises JobError if the given name is invalid."""
     return runs.new_name(job) if name is None else runs.check_name(name)
 
 
@@ -116,26 +118,36 @@ def _variable(written: str) -> tuple[str, str]:
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.argument("target", required=False, type=click.Path()),
     click.argument("args", nargs=-1, type=click.UNPROCESSED),
-    click.option("-n", "--workers", metavar="N", help="How many workers: a number, or min..max."),
-    click.option("--ps", metavar="N", help="How many parameter servers."),
+    click.option("-n", "--workers", metavar="N", help="The number of workers, or min..max."),
+    click.option("--ps", metavar="N", help="The number of parameter servers."),
     click.option("--evaluator", is_flag=True, help="Add an evaluator."),
-    click.option("--name", help="The run's name. Default: the job's, and four letters."),
+    click.option("--name", help="The run's name. Default: the job's name and four letters."),
     click.option("--framework", help="auto, tensorflow, torch, jax or none."),
     click.option(
-        "--set", "sets", multiple=True, metavar="FIELD=VALUE", help="Any field: --set limits.restarts=5."
+        "--set",
+        "sets",
+        multiple=True,
+        metavar="FIELD=VALUE",
+        help="Set any field: --set limits.restarts=5; repeatable.",
     ),
     click.option(
-        "--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable for every task."
+        "--env",
+        "variables",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Set a variable for every task; repeatable.",
     ),
     click.option(
         "-m", "--module", metavar="NAME", help="Run a module, as python -m does, instead of TARGET."
     ),
     click.option(
-        "--warm", metavar="TIME", help="Keep what was imported for the next run, so long (warm: 10m)."
+        "--warm", metavar="TIME", help="Keep imported modules for the next run for TIME (warm: 10m)."
     ),
-    click.option("--cold", is_flag=True, help="Start each task afresh instead of forking it (warm: false)."),
+    click.option(
+        "--cold", is_flag=True, help="Start each task as a new process instead of forking it (warm: false)."
+    ),
 )
 _CLUSTER: tuple[Callable[[Any], Any], ...] = (
-    click.option("--namespace", metavar="NAME", help="Where on the cluster. Default: the context's."),
+    click.option("--namespace", metavar="NAME", help="The namespace on the cluster. Default: the context's."),
     click.option("--context", metavar="NAME", help="The kubeconfig's context. Default: the current one."),
 )

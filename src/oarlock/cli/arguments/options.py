@@ -1,4 +1,4 @@
-"""The arguments that several verbs share."""
+"""Arguments and options that several verbs share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def run_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """For the shell's completion."""
+    """Complete names of runs in the shell."""
     from click.shell_completion import CompletionItem
 
     from oarlock.records import runs
@@ -25,9 +25,10 @@ def run_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 
 
 def run_argument(verb: F) -> F:
-    """[RUN]: a name or the beginning of one; the latest run if there is none."""
+    """Add [RUN]: a name or the beginning of one; by default the newest run."""
     return click.argument("name", metavar="[RUN]", required=False, shell_complete=run_names)(verb)
 
 
 def json_option(what: str) -> Callable[[F], F]:
+    """Add --json; `what` says what it prints."""
     return click.option("--json", "as_json", is_flag=True, help=f"Print {what}.")

@@ -1,4 +1,4 @@
-"""What `oarlock chaos` prints: a line per fault as it happens, and what came of all of them. Pure."""
+"""What `oarlock chaos` prints: a line per fault as it happens, and a summary. Pure."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from oarlock.screens.units import plural
 
 
 def beginning(elapsed: float, fault: Fault) -> str:
-    """The first half of a fault's line."""
+    """Return the first half of a fault's line."""
     pause = f" for {fault.pause:g}s" if fault.kind == "pause" else ""
     return f"{elapsed:6.1f}s  {fault.kind} {fault.target}{pause}"
 
 
 def outcome(fault: Fault) -> str:
-    """The second half: only now the last step before it is known."""
-    same = fault.formed is None and fault.kind == "pause"  # nobody's work was lost
+    """Return the second half: the last step before the fault is known only now."""
+    same = fault.formed is None and fault.kind == "pause"  # no work was lost
     at = f" at step {fault.step}" if fault.step is not None and not same else ""
     return f"{at}: {_outcome(fault)}"
 
@@ -25,17 +25,18 @@ def _outcome(fault: Fault) -> str:
     if fault.seconds is None:
         return "the run ended before it could recover"
     step = f" at step {fault.resumed}" if fault.resumed is not None else ""
-    told = f"going on{step} after {fault.seconds:.2f}s"
+    text = f"resumed{step} after {fault.seconds:.2f}s"
     if fault.formed is not None and fault.resumed is not None:
-        told += f", {_steps(fault.repeated, fault.is_about)} again"
-    return told
+        text += f", repeated {_steps(fault.repeated, fault.is_about)}"
+    return text
 
 
 def summary(report: Report) -> list[str]:
+    """Return the results of a session."""
     recovery = report.recovery
     times = [f"{name} {value:.2f}s" for name, value in recovery.items() if value is not None]
     is_about = any(fault.is_about for fault in report.recovered)
-    told = [
+    facts = [
         ("faults", f"{len(report.faults)}, {len(report.recovered)} recovered"),
         ("refused", str(report.refused) if report.refused else ""),
         ("time to recover", ", ".join(times)),
@@ -43,10 +44,10 @@ def summary(report: Report) -> list[str]:
         ("goodput", f"{report.goodput:.0%}" if report.goodput is not None else ""),
         ("generations", str(report.generations)),
         ("seed", str(report.seed)),
-        ("the run", report.state),
+        ("run", report.state),
         ("ended early", report.problem or ""),
     ]
-    return [f"{name:<16} {value}" for name, value in told if value]
+    return [f"{name:<16} {value}" for name, value in facts if value]
 
 
 def _steps(count: int, is_about: bool) -> str:

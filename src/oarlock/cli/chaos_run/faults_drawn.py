@@ -1,8 +1,8 @@
-"""What `oarlock chaos` draws, and what the events of a run say about it. Pure.
+"""The faults that `oarlock chaos` draws, and what the events of a run say about them. Pure.
 
 A fault begins with the note that the leading agent writes about it. The run has recovered with the first step
-that the leader reports in the next generation; from a pause, with the next step of the task that was paused.
-Programs that do not report have recovered when all tasks of the next generation run, or go on.
+that the leader reports in the next generation; from a pause, with the next step of the paused task. A program
+that does not report has recovered when all tasks of the next generation run, or the paused task continues.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _THINNED = 10.0  # reports a second; of what makes more steps than that the very
 
 @dataclass(frozen=True)
 class Draw:
-    """One fault, before it is known whom it can hit: the same seed gives the same ones."""
+    """One fault before its target is chosen: the same seed gives the same faults."""
 
     kind: str
-    wait: float  # seconds for which the run is left alone before
-    where: float  # 0 to 1: whom of those that are there
+    wait: float  # seconds without a fault before this one
+    where: float  # 0 to 1: which of the possible targets
 
     def of(self, names: Sequence[str]) -> str:
         return names[int(self.where * len(names))]
 
 
 def draws(seed: int, kinds: Sequence[str], every: float) -> Iterator[Draw]:
-    """Three numbers for each, whatever its kind: one more task changes only who is hit."""
+    """Yield faults. Each takes three random numbers: one more task changes only the targets."""
     chance = random.Random(seed)
     while True:
         kind = kinds[int(chance.random() * len(kinds))]
@@ -46,7 +46,7 @@ def draws(seed: int, kinds: Sequence[str], every: float) -> Iterator[Draw]:
 
 
 class View:
-    """A run as its events tell it, and whether it is in the middle of its work."""
+    """The state of a run from its events, and whether it is training steadily."""
 
     def __init__(self, run: str) -> None:
         self.state = RunState(run)
@@ -65,7 +65,7 @@ class View:
 
     @property
     def is_steady(self) -> bool:
-        """All that are to run do, and the program steps, if it is one that tells."""
+        """Whether all tasks run and, if the program reports, the leader makes steps."""
         states = {task.state for task in self.state.tasks.values()}
         all_run = self.state.state == "running" and "running" in states and "pending" not in states
         return all_run and (self.stepping or not self.reports)
@@ -77,6 +77,8 @@ class View:
 
 @dataclass
 class Fault:
+    """A fault that was inflicted, and how the run recovered from it."""
+
     kind: str
     target: str  # a task, a pod, or the gang
     generation: int  # in which it happened
@@ -118,7 +120,7 @@ class Fault:
 
     @property
     def repeated(self) -> int:
-        """Steps that were made again. The leader reports a step when it has made it."""
+        """The number of steps that were repeated. The leader reports a step when it has made it."""
         if self.formed is None or self.step is None or self.resumed is None:
             return 0
         return max(0, self.step - self.resumed + 1)
@@ -137,7 +139,7 @@ class Fault:
             change(event, self.at)
 
     def _before(self, event: Event) -> None:
-        """What was told before but comes later: the last step of who is dead by now."""
+        """Take in a late report from before the fault: the last step of a task that is dead by now."""
         step = step_of(event) if event["kind"] == "report" and event["task"] == self.leader else None
         if step is not None:
             self.step = step if self.step is None else max(self.step, step)
@@ -192,7 +194,7 @@ class Fault:
 
 @dataclass
 class Report:
-    """What came of it."""
+    """The result of a session."""
 
     run: str
     seed: int
@@ -241,7 +243,7 @@ class Report:
 
 
 def spread(seconds: Sequence[float]) -> dict[str, float | None]:
-    """Median, 99th percentile (of few: the greatest) and maximum."""
+    """Return the median, the 99th percentile (the maximum if there are few) and the maximum."""
     if not seconds:
         return {"median": None, "p99": None, "max": None}
     ordered = sorted(seconds)
@@ -253,8 +255,10 @@ def spread(seconds: Sequence[float]) -> dict[str, float | None]:
 
 
 def goodput(before: Mapping[str, int], accounts: Accounts) -> float | None:
-    """The share of the time since then that went into steps whose work was kept; what was lost of earlier
-    steps is taken off it. None of a program that does not report."""
+    """Return the share of the time since `before` that went into steps whose work was kept.
+
+    Lost work of earlier steps is subtracted. None if the program does not report.
+    """
     now = accounts.at()
     passed = sum(now.values()) - sum(before.values())
     if not accounts.reports or passed <= 0:

@@ -1,5 +1,8 @@
-"""Doing to a run what was drawn, and watching it recover. What happens to tasks goes through the leading
-agent, what happens to pods through the cluster's API; the rest is read from the run's events."""
+"""Inflict faults on a run and watch it recover.
+
+Faults of tasks go through the leading agent, faults of pods through the engine; everything else is read from
+the run's events.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,22 @@ from itertools import islice
 
 from oarlock.cli.chaos_run.faults_drawn import POD_KINDS, Draw, Fault, Report, View, draws, goodput
 from oarlock.cli.session.ask_agent import Refused, ask
+from oarlock.engines.engine import engine_of
 from oarlock.errors import OarlockError
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import Tail
 from oarlock.run.events import decode
 from oarlock.run.run_state import RunState
+from oarlock.system.polling import wait_for
 
 GANG = "the gang"
 _POLL = 0.02
-_PATIENCE = 120.0  # seconds for a run to recover
-_PATIENCE_REMOTE = 300.0  # where pods have to be started for that
 
 
 @dataclass(frozen=True)
 class Plan:
+    """The faults to inflict."""
+
     kinds: tuple[str, ...]
     faults: int
     every: float
@@ -33,27 +38,31 @@ class Plan:
 
 
 class Chaos:
-    """`goes_on` says whether the run does; `begin`, `end` and `refuse` show what happens meanwhile."""
+    """One session of faults on a run.
 
-    def __init__(self, run: RunFolder, plan: Plan, goes_on: Callable[[], bool]) -> None:
+    `is_live` returns whether the run is running; `begin`, `end` and `refuse` show what happens.
+    """
+
+    def __init__(self, run: RunFolder, plan: Plan, is_live: Callable[[], bool]) -> None:
         self.run = run
+        self.engine = engine_of(run)
         self.plan = plan
-        self.goes_on = goes_on
+        self.is_live = is_live
         self.view = View(run.name)
         self.report = Report(run.name, plan.seed, plan.kinds)
         self.begin: Callable[[float, Fault], None] = lambda elapsed, fault: None
         self.end: Callable[[Fault], None] = lambda fault: None
         self.refuse: Callable[[str], None] = lambda why: None
-        self.patience = _PATIENCE_REMOTE if run.is_remote else _PATIENCE
+        self.patience = self.engine.traits.recovery_seconds
         self.fault: Fault | None = None  # the one under way
         self._events = Tail(run.events_file)
-        self._look()
+        self._read_events()
         self._begin_counting()
 
     def go(self) -> None:
-        """All that was planned, or until the run ends or does not recover. Raises OarlockError."""
+        """Inflict all planned faults, or until the run ends or does not recover. Raises OarlockError."""
         try:
-            self._until(lambda: self.view.is_steady, "a gang that runs")
+            self._until(lambda: self.view.is_steady, "running gang")
             self._begin_counting()
             for draw in islice(draws(self.plan.seed, self.plan.kinds, self.plan.every), self.plan.faults):
                 self._leave_alone(draw.wait)
@@ -63,8 +72,7 @@ class Chaos:
             self._conclude()
 
     def abandon(self, why: str) -> None:
-        """The fault under way is not waited for, and what is paused goes on now: its host would see to that,
-        too, but later."""
+        """End the session now, and continue a paused task: its host would do that too, but later."""
         self.report.problem = why
         fault = self.fault
         if fault is None or fault.is_recovered:
@@ -78,7 +86,7 @@ class Chaos:
             self.end(fault)
 
     def _inflict(self, draw: Draw) -> bool:
-        """False if there is nothing more to be done."""
+        """Inflict one fault; return whether the session continues."""
         fault = self._begin(draw)
         if fault is None:
             return not self._is_over
@@ -93,10 +101,10 @@ class Chaos:
         return fault.is_recovered
 
     def _begin(self, draw: Draw) -> Fault | None:
-        """None if it was refused for good, or the run has ended. A gang may end between look and deed."""
+        """Begin a fault; None if it was refused or the run has ended. A gang may end just before it."""
         deadline = time.monotonic() + self.patience
         while True:
-            self._until(lambda: self.view.is_steady, "a gang that runs")
+            self._until(lambda: self.view.is_steady, "running gang")
             if self._is_over:
                 return None
             try:
@@ -114,16 +122,14 @@ class Chaos:
         return fault
 
     def _pod_fault(self, draw: Draw) -> Fault | None:
-        """Noted before: the leader's own pod may be the one."""
-        from oarlock.engines.kubernetes import remove_pods
-
-        names = remove_pods.pods(self.run)
+        """The leading agent writes its note first: the fault may hit the leader's own pod."""
+        names = self.engine.pods(self.run)
         if not names:
             raise Refused(f"no pod of {self.run.name} is running")
         target = draw.of(names)
         fault = Fault.upon(self.view, draw.kind, target, 0)
         fault.note = ask(self.run, {"ask": "fault", "do": draw.kind, "pod": target})["note"]
-        refusal = remove_pods.disturb(self.run, draw.kind, target)
+        refusal = self.engine.remove_pod(self.run, draw.kind, target)
         if refusal is None:
             self.fault = fault
             return fault
@@ -139,10 +145,10 @@ class Chaos:
 
     @property
     def _is_over(self) -> bool:
-        return not self._goes_on
+        return not self._is_live
 
-    def _look(self) -> None:
-        self._goes_on = self.goes_on()  # before the look: what was written by then is seen
+    def _read_events(self) -> None:
+        self._is_live = self.is_live()  # before events are read: what was written by then is seen
         for line in self._events.lines():
             event = decode(line.decode(errors="replace"))
             if event is not None:
@@ -151,23 +157,25 @@ class Chaos:
                     self.fault.hear(event)
 
     def _until(self, done: Callable[[], bool], what: str) -> None:
-        """Or until the run is over."""
-        deadline = time.monotonic() + self.patience
-        self._look()
-        while not done() and self._goes_on:
-            if time.monotonic() > deadline:
-                raise _Late(f"{self.run.name}: no {what} within {self.patience:g} s")
-            time.sleep(_POLL)
-            self._look()
+        """Wait until it is done or the run has ended."""
+
+        def is_done() -> bool:
+            self._read_events()
+            return done() or not self._is_live
+
+        try:
+            wait_for(is_done, what, self.patience, every=_POLL)
+        except TimeoutError as late:
+            raise _Late(f"{self.run.name}: {late}") from None
 
     def _leave_alone(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        while self._goes_on and (left := until - time.monotonic()) > 0:
+        while self._is_live and (left := until - time.monotonic()) > 0:
             time.sleep(min(_POLL, left))
-            self._look()
+            self._read_events()
 
     def _why(self) -> str | None:
-        """None if the run came to a good end meanwhile."""
+        """Why the run has not recovered; None if it has succeeded meanwhile."""
         state = self._state()
         if not self._is_over:
             return f"not recovered after {self.patience:g} s"

@@ -1,11 +1,8 @@
-"""Deleting checkpoints: which, not what a run that is under way would go on from, and only after a yes."""
+"""Delete checkpoints after confirmation, but not the one that a running run would resume from."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-
-import click
 
 from oarlock.cli.checkpoint_views.sources import BROKEN, Found
 from oarlock.engines.shared.checkpoint_folder import FOLDER, Entry
@@ -15,7 +12,10 @@ from oarlock.screens.units import plural, size
 
 
 def delete(found: Found, doomed: Sequence[str], *, snapshots: bool, yes: bool, force: bool) -> bool:
-    """Steps, or `broken`. False if somebody was asked and said no."""
+    """Delete the checkpoints of these steps, or those that are `broken`; return False if the user says no.
+
+    Raises OarlockError if a checkpoint does not exist or is protected.
+    """
     if found.problems and (snapshots or FOLDER not in found.places):
         raise OarlockError(f"{found.problems[0]}; nothing was deleted")
     within = [
@@ -29,7 +29,7 @@ def delete(found: Found, doomed: Sequence[str], *, snapshots: bool, yes: bool, f
         return True
     if not force and found.is_alive:
         _protect(found, chosen)
-    if not yes and not _agrees(f"delete {listed(chosen)} of {found.name}?"):
+    if not yes and not confirm(f"delete {listed(chosen)} of {found.name}?"):
         return False
     for where, place in found.places.items():
         found.freed += place.delete([one["name"] for one in chosen if one["where"] == where])
@@ -39,7 +39,7 @@ def delete(found: Found, doomed: Sequence[str], *, snapshots: bool, yes: bool, f
 
 
 def listed(chosen: Sequence[Entry]) -> str:
-    """`step 5 and step 10 (1.2 MB)`, with their generations where a step has several."""
+    """Return the steps and the total size of checkpoints."""
     if not chosen:
         return "nothing"
     names = list(dict.fromkeys(f"step {one['step']} of generation {one['generation']}" for one in chosen))
@@ -53,8 +53,8 @@ def _of_step(found: Found, within: Sequence[Entry], step: int) -> list[Entry]:
     matching = [one for one in within if one["step"] == step]
     if not matching:
         is_kept = any(one["step"] == step for one in found.checkpoints)
-        more = "only a snapshot, which --snapshots deletes" if is_kept else "none"
-        raise OarlockError(f"no checkpoint of step {step} is in {found.folder}: there is {more}")
+        more = ", only a snapshot, which --snapshots deletes" if is_kept else ""
+        raise OarlockError(f"there is no checkpoint of step {step} in {found.folder}{more}")
     return matching
 
 
@@ -62,13 +62,7 @@ def _protect(found: Found, chosen: Sequence[Entry]) -> None:
     for where, place in found.places.items():
         newest = place.newest()
         if any(one["name"] == newest and one["where"] == where for one in chosen):
-            why = "is the newest whole one there, and somebody who is running may go on from it"
+            why = "is the newest whole checkpoint, and a run that is running may resume from it"
             raise OarlockError(
                 f"{newest} in {found.folder if where == FOLDER else where} {why}; --force deletes it"
             )
-
-
-def _agrees(question: str) -> bool:
-    if not sys.stdin.isatty():
-        raise click.UsageError("there is nobody to ask: --yes deletes without asking")
-    return confirm(question)

@@ -1,15 +1,14 @@
-"""Where the checkpoints of a run are, or those of a folder, and what is there."""
+"""Find the checkpoints of a run, or of a folder, wherever they are."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from oarlock.agent.protocol.spec import Spec
 from oarlock.cli.session import find_run
+from oarlock.engines.engine import CheckpointFolder, CheckpointPlace, engine_of
 from oarlock.engines.shared.checkpoint_folder import FOLDER, Entry, Folder
 from oarlock.errors import OarlockError, UnknownRun
 from oarlock.records import runs
@@ -17,25 +16,17 @@ from oarlock.records import runs
 BROKEN = "broken"
 
 
-class Place(Protocol):
-    def look(self, verifies: bool) -> list[Entry]: ...
-    def newest(self) -> str | None: ...
-    def delete(self, names: Sequence[str]) -> int: ...
-
-
-class Fenced(Place, Protocol):
-    def fence(self) -> tuple[str, int] | None: ...
-
-
 @dataclass
 class Found:
+    """The checkpoints of a run or a folder."""
+
     name: str  # the run's, or the folder's
     folder: str
     run: runs.RunFolder | None = None
     spec: Spec | None = None
-    fence: tuple[str, int] | None = None  # who may add to the folder: a run and its generation
+    fence: tuple[str, int] | None = None  # the run, and its generation, that may add to the folder
     checkpoints: list[Entry] = field(default_factory=list)  # newest first
-    places: dict[str, Place] = field(default_factory=dict)  # by what their entries have as `where`
+    places: dict[str, CheckpointPlace] = field(default_factory=dict)  # by what their entries have as `where`
     problems: list[str] = field(default_factory=list)  # why some are not here
     deleted: list[Entry] = field(default_factory=list)
     freed: int = 0
@@ -46,19 +37,19 @@ class Found:
 
     @property
     def is_alive(self) -> bool:
-        """Whether somebody may have to go on from there: it, or whoever shares its folder."""
+        """Whether a running run may resume from there: this one, or one that shares its folder."""
         others = [run for run in runs.all_runs() if self.fence is not None and run.name == self.fence[0]]
         return any(run.is_running() for run in ([self.run] if self.run else []) + others)
 
     @property
     def wrong(self) -> list[Entry]:
-        """Those that are not whole; but what a run is still uploading may become so."""
+        """The checkpoints that are not whole, except snapshots that a run may still be uploading."""
         states = (BROKEN,) if self.is_alive else (BROKEN, "incomplete")
         return [one for one in self.checkpoints if one["state"] in states]
 
 
 def subject(name: str | None) -> Found:
-    """A run where there is one of that name; else a folder."""
+    """Return what `name` means: a run if there is one of that name, otherwise a folder. Raises UnknownRun."""
     is_path = name is not None and ("/" in name or name in (".", ".."))
     if name is not None and Path(name).is_dir() and (is_path or not _is_run(name)):
         return Found(name, str(Path(name).absolute()))
@@ -70,8 +61,11 @@ def subject(name: str | None) -> Found:
 
 
 def look(found: Found, opened: ExitStack, *, verifies: bool, reads_snapshots: bool, writes: bool) -> None:
-    """Everywhere. What keeps us from the folder is an error only if there are no snapshots; what keeps us
-    from those is told, and no more."""
+    """List the checkpoints in the folder and among the snapshots.
+
+    A folder that cannot be read is an error only if there are no snapshots; snapshots that cannot be read
+    are only reported.
+    """
     try:
         _look_in_folder(found, opened, verifies, writes)
     except OarlockError as problem:
@@ -87,21 +81,11 @@ def look(found: Found, opened: ExitStack, *, verifies: bool, reads_snapshots: bo
 def _look_in_folder(found: Found, opened: ExitStack, verifies: bool, writes: bool) -> None:
     if "://" in found.folder:
         raise OarlockError(f"{found.name} writes its checkpoints to {found.folder} itself")
-    if found.run is None or not found.run.is_remote:
-        _look_in(found, Folder(found.folder), verifies)
-        return
-    from oarlock.engines.kubernetes import kubernetes_engine
-    from oarlock.engines.kubernetes.claims import claim_checkpoints
-
-    opened.enter_context(kubernetes_engine.told())  # for what is asked later
-    with kubernetes_engine.told():
-        folder = claim_checkpoints.opened(
-            kubernetes_engine.api_of(found.run), found.run, found.folder, writes=writes
-        )
-        _look_in(found, opened.enter_context(folder), verifies)
-
-
-def _look_in(found: Found, folder: Fenced, verifies: bool) -> None:
+    folder: CheckpointFolder = (
+        Folder(found.folder)
+        if found.run is None
+        else opened.enter_context(engine_of(found.run).checkpoints(found.run, writes=writes))
+    )
     found.checkpoints += folder.look(verifies)
     found.fence = folder.fence()
     found.places[FOLDER] = folder
@@ -110,14 +94,15 @@ def _look_in(found: Found, folder: Fenced, verifies: bool) -> None:
 def _look_in_snapshots(found: Found, verifies: bool) -> None:
     if found.spec is None or found.snapshots is None:
         return
-    if found.run is not None and found.run.is_remote and "://" not in found.snapshots:
+    is_here = found.run is None or engine_of(found.run).traits.files_are_here
+    if not is_here and "://" not in found.snapshots:
         raise OarlockError(f"the snapshots in {found.spec.snapshots} are in a folder of its pods, not here")
     from oarlock.engines.shared.snapshot_store import Snapshots
 
     kept = Snapshots(found.spec, is_ours=found.run is None or found.run.is_from_here)
     found.checkpoints += kept.look(verifies)
     found.places[found.snapshots] = kept
-    # Of the same one, that in the folder stays before the snapshot. Models come last.
+    # A checkpoint in the folder stays before its snapshot. Models come last.
     found.checkpoints.sort(key=_age, reverse=True)
 
 

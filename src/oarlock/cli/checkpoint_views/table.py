@@ -1,4 +1,4 @@
-"""Checkpoints as a table: a line each, newest first, with what is wrong with those that are not whole."""
+"""Checkpoints as a table, newest first, with what is wrong with those that are not whole."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ _METRICS = 3
 
 
 def print_all(name: str, checkpoints: Sequence[Entry], others: str | None) -> None:
+    """Print the table, and a line about another run that owns the folder."""
     if checkpoints:
         print_table(_HEADER, [_row(one, time.time()) for one in checkpoints])
     else:

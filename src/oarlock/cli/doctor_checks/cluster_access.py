@@ -1,4 +1,4 @@
-"""What a run needs of a cluster, looked at one by one, in the form of this machine's checks."""
+"""Checks of a cluster, in the same form as the checks of this machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _APART = 10.0  # seconds between two clocks that begin to confuse people
 
 
 def look(context: str | None, namespace: str | None, image: str | None) -> Iterator[Finding]:
-    """Finding after finding, as they become known; the first that fails altogether is the last."""
+    """Yield the result of each check as soon as it is known; stop if the cluster does not answer."""
     try:
         api = Api(context, namespace)
     except OarlockError as problem:
@@ -138,9 +138,9 @@ def _limits(ranges: list[Object] | None) -> Finding:
 def _pod_security(level: str | None) -> Finding:
     if level is None:
         return finding(
-            "Pod Security", "unknown", "cannot tell: it is told to nobody, and a dry run is refused"
+            "Pod Security", "unknown", "cannot tell: you may not read the namespace, and a dry run is refused"
         )
-    return finding("Pod Security", "ok", f"{level}; pods of Oarlock's pass restricted")
+    return finding("Pod Security", "ok", f"{level}; Oarlock's pods comply with restricted")
 
 
 def _storage(has_default: bool | None) -> Finding:
@@ -151,14 +151,14 @@ def _storage(has_default: bool | None) -> Finding:
     if has_default:
         return finding("storage class", "ok", "there is a default")
     fix = "name one: --set kubernetes.claim.storage_class=..."
-    return finding("storage class", "warning", "there is no default, so a claim would wait for ever", fix)
+    return finding("storage class", "warning", "there is no default, so a claim would wait forever", fix)
 
 
 def _clock(ahead: float | None) -> Finding:
     if ahead is None:
         return finding("clock", "unknown", "cannot tell: the server does not say what time it is")
     if abs(ahead) <= _APART:
-        return finding("clock", "ok", "the server's is the same to a few seconds")
+        return finding("clock", "ok", "the server's clock agrees within a few seconds")
     word = "ahead" if ahead > 0 else "behind"
-    detail = f"the server's is {duration(abs(ahead))} {word}: times and ages will look wrong"
+    detail = f"the server's clock is {duration(abs(ahead))} {word}: times and ages will look wrong"
     return finding("clock", "warning", detail, "set the clock of this machine: timedatectl set-ntp true")

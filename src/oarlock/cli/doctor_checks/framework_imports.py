@@ -1,4 +1,4 @@
-"""Whether a framework works here: imported in a process of its own, which may take its time or crash."""
+"""Check whether a framework works here: import it in a process of its own, which may be slow or crash."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ print("\\n" + json.dumps(told))
 
 
 def probe(name: str, patience: float = _PATIENCE) -> Finding:
-    """`state` is ok, missing or broken."""
+    """Return the result of importing a framework. `state` is ok, missing or broken."""
     if importlib.util.find_spec(name) is None:
         fix = _INSTALL.get(name, f"pip install 'oarlock[{name}]'")
         return _finding(name, "missing", "not installed", fix)

@@ -1,4 +1,4 @@
-"""What a run needs of this machine, looked at one by one. Each look gives name, state, detail and fix."""
+"""Checks of this machine. Each returns a name, a state, a detail and a fix."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _GET_FLAGS, _UP, _LOOPBACK = 0x8913, 0x1, 0x8  # SIOCGIFFLAGS, IFF_UP, IFF_LOOPB
 
 
 def finding(name: str, state: str, detail: str, fix: str | None = None) -> Finding:
-    """`state` is ok, warning or failed; a failure means that nothing can run."""
+    """Return the result of a check. `state` is ok, warning or failed; failed means that nothing can run."""
     return {"name": name, "state": state, "detail": detail, "fix": fix}
 
 

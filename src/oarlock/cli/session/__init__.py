@@ -1,4 +1,4 @@
-"""What verbs do with a run: find it, follow it to its end, ask its agent, pass streams through.
+"""What verbs share: find a run, follow it to its end, ask its leading agent, pass streams through.
 
 Imports `engines` and `screens`.
 """

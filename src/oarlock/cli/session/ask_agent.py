@@ -1,65 +1,61 @@
-"""Asking the agent of a run that is under way; what is not, is refused with a reason."""
+"""Ask the leading agent of a run that is running."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from oarlock.agent.net import control
+from oarlock.agent.net.control import UnreachableError
+from oarlock.engines.engine import Engine, engine_of
 from oarlock.errors import OarlockError
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
+from oarlock.system.polling import wait_for
 
-_RETRY = 0.05  # seconds
 _PATIENCE = 10.0  # seconds for an agent that has just been started
+
+_WORDS = {"succeeded": "has succeeded", "failed": "has failed", "stopped": "was stopped", "lost": "was lost"}
 
 
 class Refused(OarlockError):
+    """The run, or its leading agent, cannot do that now."""
+
     exit_code = 2
 
 
 def ask(run: RunFolder, question: dict[str, Any]) -> dict[str, Any]:
-    """The agent's answer; raises Refused with its reason, if it has one."""
-    deadline = time.monotonic() + _PATIENCE
-    while True:
-        require_running(run)
-        try:
-            answer = _ask(run, question)
-            break
-        except control.UnreachableError as error:
-            if time.monotonic() > deadline:
-                raise OarlockError(f"{run.name}: {error}") from error
-            time.sleep(_RETRY)
+    """Return the leading agent's answer.
+
+    Raises Refused with the agent's reason, or if the run is not running, and OarlockError if the agent does
+    not answer.
+    """
+    attempt = _Attempt(engine_of(run), run, question)
+    try:
+        answer = wait_for(attempt, "answer", _PATIENCE)
+    except TimeoutError:
+        raise OarlockError(f"{run.name}: {attempt.error}") from None
     if not answer.get("ok"):
         raise Refused(f"{run.name}: {answer.get('why')}")
     return answer
 
 
-@contextmanager
-def kept_fresh(run: RunFolder) -> Iterator[Callable[[], bool]]:
-    """The record as the run goes on: a local run's agent writes it, a cluster's run needs us to. The function
-    says whether there is more to come."""
-    if not run.is_remote:
-        yield run.is_held
-        return
-    from oarlock.engines.kubernetes import kubernetes_engine
-
-    with kubernetes_engine.watching(run) as goes_on:
-        yield goes_on
-
-
-def _ask(run: RunFolder, question: dict[str, Any]) -> dict[str, Any]:
-    if not run.is_remote:
-        return control.ask(run.path, question)
-    from oarlock.engines.kubernetes import kubernetes_engine
-
-    return kubernetes_engine.ask(run, question)
-
-
 def require_running(run: RunFolder) -> None:
+    """Raise Refused if the run has ended."""
     if not run.is_running():
         raise Refused(f"{run.name} is not running: it {_WORDS.get(run.state().state, 'has ended')}")
 
 
-_WORDS = {"succeeded": "has succeeded", "failed": "has failed", "stopped": "was stopped", "lost": "was lost"}
+class _Attempt:
+    """One attempt after the other to get an answer; the last error says why there is none."""
+
+    def __init__(self, engine: Engine, run: RunFolder, question: dict[str, Any]) -> None:
+        self.engine = engine
+        self.run = run
+        self.question = question
+        self.error: UnreachableError | None = None
+
+    def __call__(self) -> dict[str, Any]:
+        require_running(self.run)
+        try:
+            return self.engine.ask(self.run, self.question)
+        except UnreachableError as error:
+            self.error = error
+            return {}

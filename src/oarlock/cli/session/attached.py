@@ -1,13 +1,13 @@
-"""The client's side of a run that it watches: the right screen, Ctrl-C, the last lines, the exit code."""
+"""Follow a run in the foreground: the right screen, Ctrl-C, the last lines, the exit code."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-from oarlock.engines.local import local_engine
+from oarlock.engines.engine import Engine, engine_of
 from oarlock.records import log_files
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import LogLine, Watch
 from oarlock.run.run_state import RunState
 from oarlock.screens import json_shape, summary
@@ -20,30 +20,38 @@ from oarlock.screens.plain import Plain
 _RECENT = 10  # lines
 
 
-def own(watch: Watch, interrupts: Interrupts, as_json: bool) -> int:
-    """Beside a run of our own: Ctrl-C stops it, the second kills it, the third leaves it alone."""
+def started(watch: Watch, interrupts: Interrupts, as_json: bool) -> int:
+    """Follow a run that this client has started or resumed; return the exit code."""
+    engine = engine_of(watch.run)
+    if engine.traits.interrupt_stops:
+        return _own(engine, watch, interrupts, as_json)
+    return visit(watch, interrupts, as_json, is_new=True)
+
+
+def _own(engine: Engine, watch: Watch, interrupts: Interrupts, as_json: bool) -> int:
+    """The first Ctrl-C stops the run, the second kills it, the third detaches."""
     run, screen = watch.run, _screen(as_json)
 
     def on_interrupt(count: int) -> None:
         if count > 2:
             raise Detached
         screen.say(f"stopping {run.name} (Ctrl-C again to kill)" if count == 1 else f"killing {run.name}")
-        local_engine.stop(run, now=count > 1)
+        engine.cancel(run, now=count > 1)
 
     try:
         return finish(run, until_end(watch, screen, interrupts, on_interrupt), as_json)
     except Detached:
-        say(f"left; {run.name} may still be ending", err=True)
+        say(f"detached; {run.name} may still be stopping", err=True)
         hint(f"oarlock status {run.name}")
         return 130
 
 
 def visit(watch: Watch, interrupts: Interrupts, as_json: bool, is_new: bool = False) -> int:
-    """Beside a run that does not need us: Ctrl-C leaves, and never stops it."""
+    """Follow a run that does not depend on this client: Ctrl-C detaches, and never stops it."""
     run = watch.run
     if not as_json and not run.is_running():
         return finish(run, run.state(), as_json)
-    # JSON has the whole story; a person wants to see where it stands, and the last lines that led there.
+    # JSON has all events; a person wants to see the current state, and the last lines that led to it.
     recent: list[LogLine] = []
     if not as_json and not is_new:
         watch.skip()
@@ -57,12 +65,13 @@ def visit(watch: Watch, interrupts: Interrupts, as_json: bool, is_new: bool = Fa
     try:
         return finish(run, until_end(watch, screen, interrupts, on_interrupt), as_json)
     except Detached:
-        say(f"detached; {run.name} goes on", err=True)
+        say(f"detached; {run.name} continues", err=True)
         hint(f"oarlock attach {run.name}")
         return 0
 
 
 def finish(run: RunFolder, state: RunState, as_json: bool) -> int:
+    """Print what has become of a run; return its exit code."""
     if as_json:
         print_json_line({"kind": "state", **json_shape.of_run(run, state)})
         return exit_code(state)

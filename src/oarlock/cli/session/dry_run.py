@@ -10,7 +10,7 @@ import yaml
 
 from oarlock.agent.host import import_env
 from oarlock.agent.protocol.spec import Spec
-from oarlock.engines.local import local_engine
+from oarlock.engines.local.local_spec import spec_for
 from oarlock.job.job_file import JobFile
 from oarlock.job.model import to_data
 from oarlock.program import bundle
@@ -23,7 +23,7 @@ from oarlock.screens.output import complain, print_block, print_json, print_tabl
 def show(jobfile: JobFile, name: str | None, machines: int, as_json: bool, travels: bool = False) -> None:
     packed = bundle.pack(jobfile.folder) if travels else None
     record = runs.home() / "runs" / (name or f"{jobfile.job.name}-xxxx")
-    tasks = _tasks(local_engine.spec_for(jobfile.job, jobfile.folder, record, machines))
+    tasks = _tasks(spec_for(jobfile.job, jobfile.folder, record, machines))
     if as_json:
         source = str(jobfile.source) if jobfile.source else None
         job = to_data(jobfile.job, full=True)
@@ -51,7 +51,7 @@ def _tasks(spec: Spec) -> list[dict[str, Any]]:
         run=spec.run,
         generation=1,
         tasks=tasks,
-        # Chosen only when a generation forms: others each time.
+        # Ports are chosen whenever a generation forms.
         addresses={task.name: f"127.0.0.1:<port of {task.name}>" for task in tasks},
         max_restarts=spec.limits.restarts,
         seed=spec.seed,
@@ -72,7 +72,7 @@ def _tasks(spec: Spec) -> list[dict[str, Any]]:
 
 
 def _places(spec: Spec, tasks: Iterable[cluster.Task]) -> list[list[str]]:
-    """Task names, machine by machine: in order, each as many of a role as it has slots for."""
+    """Task names by machine: each machine takes as many tasks of a role as it has slots for."""
     slots = [spec.slots_of(machine) for machine in range(spec.machines)]
     places: list[list[str]] = [[] for _ in slots]
     for task in tasks:
@@ -83,7 +83,7 @@ def _places(spec: Spec, tasks: Iterable[cluster.Task]) -> list[list[str]]:
 
 
 def _folders(spec: Spec, task: cluster.Task) -> dict[str, str]:
-    """Only what the leader saves is kept."""
+    """The model folder of other tasks than the leader is scratch space."""
     scratch = Path(spec.folder) / "scratch" / task.name / "model"
     return spec.folders if task.is_leader else {**spec.folders, "model": str(scratch)}
 

@@ -1,73 +1,82 @@
-"""The run that a verb looks at, with its record brought up to date where it runs on a cluster."""
+"""Find the run that a verb is about, and bring its record up to date."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
+from oarlock.engines.engine import ENGINES, engine_called, engine_of
 from oarlock.errors import OarlockError, UnknownRun
 from oarlock.records import runs
+from oarlock.records.run_folder import RunFolder
 from oarlock.screens.output import complain, say
 
+_NAMED = 5  # runs that were started elsewhere
 
-def find(name: str | None, *, with_logs: bool = False) -> runs.RunFolder:
-    """By its name, the latest without one. A cluster that does not answer is said, and no more."""
+
+def find(name: str | None, *, with_logs: bool = False) -> RunFolder:
+    """Return the run of that name, or the newest run, with its record up to date.
+
+    A run that another machine started gets a record here. A cluster that does not answer is only reported.
+    Raises UnknownRun.
+    """
     try:
         run = runs.find(name)
     except UnknownRun:
-        run = _sent_from_elsewhere(name)
+        run = _adopted(name)
     later = run.later()
     if later:
-        complain(f"{later}; it is shown as far as this one can")
+        complain(f"{later}; the rest of its record is shown as far as possible")
     else:
         _refresh(run, with_logs)
     return run
 
 
+def recorded(name: str | None) -> RunFolder:
+    """Return the run of that name, or the newest run, with its record as it is. Raises UnknownRun.
+
+    A cluster is asked only for a run without a record, which gets one.
+    """
+    try:
+        return runs.find(name)
+    except UnknownRun:
+        return find(name)
+
+
 def refresh_all() -> None:
-    """And say which runs there are that were sent from elsewhere."""
+    """Bring every record up to date, and name the runs that have none because they were started elsewhere."""
     for run in runs.all_runs():
         try:
             _refresh(run)
         except UnknownRun as gone:
             complain(str(gone))
-    known = runs.all_runs()
-    if _has_kubeconfig():
-        from oarlock.engines.kubernetes import kubernetes_engine
-
-        try:
-            others = kubernetes_engine.others([run.name for run in known])
-        except OarlockError:
-            return  # said already, or no cluster at all
-        if others:
-            some = ", ".join(others[:5]) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
-            say(f"sent from elsewhere: {some}; `oarlock attach NAME` watches one", err=True)
+    others = [name for engine in ENGINES for name in _unrecorded(engine)]
+    if others:
+        more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+        named = ", ".join(others[:_NAMED])
+        say(f"started from other machines: {named}{more}; `oarlock attach NAME` follows one", err=True)
 
 
-def _sent_from_elsewhere(name: str | None) -> runs.RunFolder:
-    """By somebody else, or from another machine: its record is made here."""
-    if name is not None and _has_kubeconfig():
-        from oarlock.engines.kubernetes import kubernetes_engine
-
-        found = kubernetes_engine.adopt(name)
-        if found is not None:
-            return found
-    return runs.find(name)  # and its error
+def _adopted(name: str | None) -> RunFolder:
+    """Create a record for a run that another machine started."""
+    for engine in ENGINES if name is not None else ():
+        run = engine_called(engine).adopt(str(name))
+        if run is not None:
+            return run
+    return runs.find(name)  # raises, with what is known about the name
 
 
-def _has_kubeconfig() -> bool:
-    return "KUBECONFIG" in os.environ or Path("~/.kube/config").expanduser().exists()
-
-
-def _refresh(run: runs.RunFolder, with_logs: bool = False) -> None:
-    if not run.is_remote or run.state().is_over:
-        return
-    from oarlock.engines.kubernetes import kubernetes_engine
-
+def _unrecorded(engine: str) -> list[str]:
     try:
-        kubernetes_engine.refresh(run, with_logs=with_logs)
+        return engine_called(engine).unrecorded()
+    except OarlockError:
+        return []  # reported already, or there is no cluster
+
+
+def _refresh(run: RunFolder, with_logs: bool = False) -> None:
+    if not run.is_running():
+        return
+    try:
+        engine_of(run).refresh(run, with_logs=with_logs)
     except UnknownRun:
-        raise  # half sent by a client that died, and removed
+        raise  # a client that died had sent it only in part: it is removed
     except OarlockError as problem:
         complain(str(problem))
         complain(f"{run.name} is shown as it was last seen")

@@ -1,4 +1,4 @@
-"""A client that is asked to leave takes along what it has put on a cluster."""
+"""Let a client that is terminated remove what it has created on a cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NoReturn
 
 @contextmanager
 def leaving_in_order() -> Iterator[None]:
-    """SIGTERM and SIGHUP end us as Ctrl-C does: through every `finally`."""
+    """Let SIGTERM and SIGHUP end this process as Ctrl-C does: through every `finally`."""
 
     def leave(number: int, _: object) -> NoReturn:
         sys.exit(128 + number)

@@ -1,4 +1,4 @@
-"""`oarlock attach`: the live view of a run that somebody else started, or that was detached."""
+"""`oarlock attach`: follow a run that was detached, or that another client started."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from oarlock.screens.follow_screen import Interrupts
 
 @click.command("attach")
 @run_argument
-@json_option("events as JSON lines, and last the final state")
+@json_option("events as JSON lines, then the final state")
 def verb(name: str | None, as_json: bool) -> int:
-    """Watch a run that is under way.
+    """Follow a run that is running.
 
-    Ctrl-C leaves it alone and running. The exit code is the run's, or 0 after Ctrl-C.
+    Ctrl-C detaches; the run continues. The exit code is the run's, or 0 after Ctrl-C.
     """
     run = find_run.find(name, with_logs=True)
     with Interrupts() as interrupts:

@@ -1,9 +1,8 @@
-"""`oarlock chaos`: see for yourself that a run survives."""
+"""`oarlock chaos`: inflict faults on a run, and report how it recovers."""
 
 from __future__ import annotations
 
 import random
-import sys
 
 import click
 
@@ -12,10 +11,11 @@ from oarlock.cli.chaos_run import chaos_report
 from oarlock.cli.chaos_run.faults_drawn import KINDS, POD_KINDS
 from oarlock.cli.chaos_run.inflict import Chaos, Plan
 from oarlock.cli.session import find_run
-from oarlock.cli.session.ask_agent import kept_fresh, require_running
+from oarlock.cli.session.ask_agent import require_running
+from oarlock.engines.engine import engine_of
 from oarlock.errors import OarlockError
 from oarlock.quantities import Duration
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from oarlock.screens.output import confirm, print_json, say
 from oarlock.screens.units import plural
 
@@ -31,18 +31,16 @@ _LONGEST_PAUSE = 3600.0
     default="10s",
     show_default=True,
     metavar="TIME",
-    help="For how long the run is left alone before each, on average: a half to one and a half of it.",
+    help="The average time between two faults; each wait is 0.5 to 1.5 times as long.",
 )
 @click.option(
     "--kinds",
     metavar="KIND,...",
-    help="Of kill, pause, preempt; on Kubernetes delete and evict; default: all.",
+    help="Any of kill, pause, preempt; on Kubernetes also delete, evict. Default: all.",
 )
-@click.option("--pause", default="5s", show_default=True, metavar="TIME", help="How long a pause takes.")
-@click.option(
-    "--seed", type=int, metavar="N", help="The same seed gives the same faults; default: a new one."
-)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--pause", default="5s", show_default=True, metavar="TIME", help="How long a task is paused.")
+@click.option("--seed", type=int, metavar="N", help="The same seed gives the same faults. Default: random.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option("the report as JSON")
 def verb(
     name: str | None,
@@ -54,11 +52,11 @@ def verb(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Kill, pause and preempt a run, and report how it survives.
+    """Kill, pause and preempt tasks; report how the run recovers.
 
-    kill: SIGKILL to a random task. pause: SIGSTOP, and SIGCONT after a while. preempt: all are asked to leave
-    and start again, as when a machine goes. delete, evict: a random pod. Kills use up limits.restarts, which
-    new steps fill up again. Ctrl-C ends it, and still reports.
+    kill: SIGKILL a random task. pause: SIGSTOP a random task, and SIGCONT it later. preempt: ask all tasks to
+    end and restart them, as when a machine is taken away. delete, evict: remove a random pod. Kills count
+    against limits.restarts, which progress refills. Ctrl-C ends the session and still reports.
     """
     run = find_run.find(name)
     require_running(run)
@@ -69,12 +67,12 @@ def verb(
         _seconds("--pause", pause, _LONGEST_PAUSE),
         random.SystemRandom().randrange(1 << 31) if seed is None else seed,
     )
-    question = f"{plural(faults, 'fault')} ({', '.join(plan.kinds)}) for {run.name}?"
-    if not yes and not _agrees(question):
-        say("nothing was done", err=True)
+    question = f"inflict {plural(faults, 'fault')} ({', '.join(plan.kinds)}) on {run.name}?"
+    if not yes and not confirm(question):
+        say("no fault was inflicted", err=True)
         return 1
-    with kept_fresh(run) as goes_on:
-        chaos = Chaos(run, plan, goes_on)
+    with engine_of(run).following(run) as is_live:
+        chaos = Chaos(run, plan, is_live)
         if not as_json:
             _show(chaos)
         code = _go(chaos)
@@ -106,17 +104,17 @@ def _show(chaos: Chaos) -> None:
 
 
 def _kinds(written: str | None, run: RunFolder) -> tuple[str, ...]:
-    known = (*KINDS, *POD_KINDS) if run.is_remote else KINDS
+    known = (*KINDS, *engine_of(run).traits.pod_faults)
     if written is None:
         return known
     chosen = tuple(dict.fromkeys(word.strip() for word in written.split(",") if word.strip()))
     for kind in chosen:
-        if kind in POD_KINDS and not run.is_remote:
+        if kind in POD_KINDS and kind not in known:
             raise click.UsageError(f"{kind} is for runs on Kubernetes: {run.name} has no pods")
         if kind not in known:
-            raise click.UsageError(f"no such fault: {kind}; there are {', '.join(known)}")
+            raise click.UsageError(f"no such fault: {kind}; expected any of {', '.join(known)}")
     if not chosen:
-        raise click.UsageError(f"--kinds names none; there are {', '.join(known)}")
+        raise click.UsageError(f"--kinds is empty; expected any of {', '.join(known)}")
     return chosen
 
 
@@ -128,9 +126,3 @@ def _seconds(option: str, written: str, most: float = Duration.LONGEST) -> float
     if found > most:
         raise click.UsageError(f"{option}: expected at most {Duration(most)}, found {written}")
     return found
-
-
-def _agrees(question: str) -> bool:
-    if not sys.stdin.isatty():
-        raise click.UsageError("there is nobody to ask: --yes goes ahead without asking")
-    return confirm(question)

@@ -1,4 +1,4 @@
-"""`oarlock checkpoints`: what a run can go on from, in its folder and where its snapshots are kept."""
+"""`oarlock checkpoints`: what a run can resume from, in its folder and among its snapshots."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from oarlock.cli.arguments.options import json_option, run_names
 from oarlock.cli.checkpoint_views import deletion, sources, table
 from oarlock.cli.checkpoint_views.sources import BROKEN, Found
 from oarlock.cli.session.signals import leaving_in_order
+from oarlock.engines.engine import engine_of
 from oarlock.screens.output import complain, flush, hint, print_json, say
 from oarlock.screens.units import size
 
@@ -20,18 +21,18 @@ _ON_ITS_OWN = "local"  # a program that was started without Oarlock
 
 @click.command("checkpoints")
 @click.argument("name", metavar="[RUN|FOLDER]", required=False, shell_complete=run_names)
-@click.option("--verify", "verifies", is_flag=True, help="Read every byte, and say of each if it is whole.")
+@click.option("--verify", "verifies", is_flag=True, help="Read every byte and check it.")
 @click.option(
     "--delete",
     "doomed",
     multiple=True,
     metavar="STEP",
-    help="Delete that of STEP, or all that are `broken`; may be repeated.",
+    help="Delete the checkpoint of STEP, or all that are `broken`; repeatable.",
 )
-@click.option("--snapshots", is_flag=True, help="With --delete: where snapshots are kept, too.")
-@click.option("--yes", is_flag=True, help="With --delete: do not ask.")
-@click.option("--force", is_flag=True, help="With --delete: the newest one of a run that is running, too.")
-@json_option("where they are, who may add to them and each of them, as JSON")
+@click.option("--snapshots", is_flag=True, help="With --delete: also delete snapshots.")
+@click.option("--yes", is_flag=True, help="With --delete: do not ask for confirmation.")
+@click.option("--force", is_flag=True, help="With --delete: even the newest one of a running run.")
+@json_option("the checkpoints, their folder and its owner as JSON")
 def verb(
     name: str | None,
     verifies: bool,
@@ -43,9 +44,9 @@ def verb(
 ) -> int:
     """List the checkpoints of a run; verify or delete them.
 
-    Those in its folder and, where its job has storage.snapshots, those that are kept there. FOLDER: of a
-    program that was started without Oarlock. On a cluster the run's leading pod is asked, or after its end a
-    small pod that mounts its claim and goes again.
+    Shows the checkpoints in the run's folder and, if its job has storage.snapshots, the snapshots there. Give
+    a FOLDER for a program that was started without Oarlock. On a cluster the run's leading pod answers; after
+    the run has ended, a temporary pod mounts its claim.
     """
     _check(doomed, snapshots or yes or force)
     found = sources.subject(name)
@@ -80,11 +81,11 @@ def _check(doomed: Sequence[str], has_more: bool) -> None:
         raise click.UsageError("--snapshots, --yes and --force are for --delete STEP")
     for word in doomed:
         if word != BROKEN and not word.isdecimal():
-            raise click.UsageError(f"--delete {word}: expected the number of a step, or `{BROKEN}`")
+            raise click.UsageError(f"--delete {word}: expected a step, or `{BROKEN}`")
 
 
 def _owner(found: Found) -> str | None:
-    """Who may add to the folder, if it is somebody else."""
+    """The run that may add to the folder, if it is not this one."""
     if found.fence is None or found.fence[0] == (found.run.name if found.run else _ON_ITS_OWN):
         return None
     return f"only {found.fence[0]} in generation {found.fence[1]} may add to {found.folder} now"
@@ -97,7 +98,7 @@ def _hint(found: Found, is_verified: bool, has_deleted: bool) -> None:
         hint(f"oarlock checkpoints {found.name} --delete broken")
     elif found.checkpoints and not is_verified:
         hint(f"oarlock checkpoints {found.name} --verify")
-    elif found.checkpoints and found.run is not None and found.run.is_remote:
+    elif found.checkpoints and found.run is not None and not engine_of(found.run).traits.files_are_here:
         hint(f"oarlock pull {found.name} --what checkpoints")
 
 

@@ -1,15 +1,18 @@
-"""`oarlock delete`: runs and all that they kept."""
+"""`oarlock delete`: runs and everything they kept."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from oarlock.cli.arguments.options import json_option, run_names
 from oarlock.cli.session import find_run
+from oarlock.engines.engine import engine_called, engine_of
 from oarlock.errors import OarlockError, UnknownRun
 from oarlock.records import runs
+from oarlock.records.run_folder import RunFolder
 from oarlock.screens.output import hint, print_json, say
 from oarlock.screens.units import plural, size
 
@@ -17,34 +20,30 @@ from oarlock.screens.units import plural, size
 @click.command("delete")
 @click.argument("names", nargs=-1, metavar="[RUN]...", shell_complete=run_names)
 @click.option("--finished", is_flag=True, help="Every run that has ended.")
-@click.option("--force", is_flag=True, help="Kill those that are running first.")
-@click.option("--volumes", is_flag=True, help="On Kubernetes: the claims that Oarlock made for its job, too.")
-@click.option("--record", is_flag=True, help="Only the record here; a cluster is not asked.")
+@click.option("--force", is_flag=True, help="Kill runs that are running first.")
+@click.option("--volumes", is_flag=True, help="On a cluster: also the claims that Oarlock made for its job.")
+@click.option("--record", is_flag=True, help="Only the record on this machine; no cluster is asked.")
 @json_option("a JSON array of run and freed, in bytes")
 def verb(
     names: tuple[str, ...], finished: bool, force: bool, volumes: bool, record: bool, as_json: bool
 ) -> None:
     """Delete runs and everything they kept.
 
-    Records, logs, checkpoints and models in the run's own folder; never folders that the job names. On
-    Kubernetes every object of the run, and it returns when they are gone; claims stay without --volumes.
+    Deletes records, logs, and checkpoints and models in the run's own folder, but never folders that the job
+    names. On Kubernetes it also deletes every object of the run and waits until they are gone; claims stay
+    unless you give --volumes.
     """
     if not names and not finished:
         raise click.UsageError("which run? Give its name, or --finished for all that have ended")
     if record and volumes:
-        raise click.UsageError("--record leaves the cluster alone, and --volumes does not: give one of them")
+        raise click.UsageError("--record does not touch the cluster, but --volumes does: give one of them")
     chosen = [_find(name, record) for name in names]
     if finished:
         chosen += [run for run in runs.all_runs() if not run.is_running()]
     chosen = list(dict.fromkeys(chosen))
-    _end([run for run in chosen if not (record and run.is_remote)], force)
-    remote = [run for run in chosen if run.is_remote]
-    if remote and not record:
-        from oarlock.engines.kubernetes import kubernetes_engine
-
-        kept = kubernetes_engine.delete(remote, now=force, volumes=volumes)
-        if kept and not as_json:
-            say(f"kept: claim {', '.join(kept)}; `kubectl delete pvc {' '.join(kept)}` deletes it", err=True)
+    kept = _delete_outside(_with_more_than_a_record(chosen) if record else chosen, force, volumes)
+    if kept and not as_json:
+        say(f"kept: claim {', '.join(kept)}; `kubectl delete pvc {' '.join(kept)}` deletes it", err=True)
     freed = {run.name: _delete(run) for run in chosen}
     if as_json:
         print_json([{"run": name, "freed": count} for name, count in freed.items()])
@@ -55,36 +54,42 @@ def verb(
     hint("oarlock ps")
 
 
-def _find(name: str, record: bool) -> runs.RunFolder:
-    """The whole name: what is gone is gone."""
+def _find(name: str, record: bool) -> RunFolder:
+    """Find a run by its whole name: a deletion cannot be undone."""
     run = runs.find(name) if record else find_run.find(name)
     if run.name != name:
         raise UnknownRun(f"there is no run called {name}; did you mean {run.name}?")
     return run
 
 
-def _end(chosen: list[runs.RunFolder], force: bool) -> None:
-    """All or nothing: one that runs keeps the others too."""
+def _with_more_than_a_record(chosen: Sequence[RunFolder]) -> list[RunFolder]:
+    """The runs on this machine: their processes need the record."""
+    return [run for run in chosen if engine_of(run).traits.files_are_here]
+
+
+def _delete_outside(chosen: Sequence[RunFolder], force: bool, volumes: bool) -> list[str]:
+    """Delete what is not in the records, for all runs or for none; return the names of claims that stay."""
     running = [run for run in chosen if run.is_running()]
     if running and not force:
         name = running[0].name
-        raise OarlockError(f"{name} is running; `oarlock stop {name}` ends it, --force kills and deletes it")
-    for run in running:
-        if run.is_remote:
-            continue  # deleting its objects ends it
-        from oarlock.cli.verbs.stop import end
+        raise OarlockError(
+            f"{name} is running; `oarlock stop {name}` stops it, --force kills it and deletes it"
+        )
+    kept: list[str] = []
+    for engine in dict.fromkeys(run.engine for run in chosen):
+        group = [run for run in chosen if run.engine == engine]
+        kept += engine_called(engine).delete(group, now=force, volumes=volumes)
+    return kept
 
-        end(run, now=True)
 
-
-def _delete(run: runs.RunFolder) -> int:
+def _delete(run: RunFolder) -> int:
     freed = sum(_bytes(path) for path in run.path.rglob("*"))
     run.delete()
     return freed
 
 
 def _bytes(path: Path) -> int:
-    """What it takes on disk: a sparse checkpoint is smaller than it says."""
+    """The space on disk: a sparse checkpoint takes less than its length."""
     try:
         stat = path.lstat()
     except OSError:

@@ -1,4 +1,4 @@
-"""`oarlock doctor`: what works on this machine or on a cluster, and why something would not."""
+"""`oarlock doctor`: what works on this machine or on a cluster, and why something does not."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _WIDTHS = {"local": 13, "kubernetes": 33}  # room for networkpolicies.networking
 
 
 @click.command("doctor")
-@click.option("--on", type=click.Choice(["local", "kubernetes"]), default="local", help="What to look at.")
+@click.option("--on", type=click.Choice(["local", "kubernetes"]), default="local", help="What to check.")
 @click.option("--namespace", metavar="NAME", help="On the cluster. Default: the context's.")
 @click.option("--context", metavar="NAME", help="The kubeconfig's context. Default: the current one.")
-@click.option("--image", metavar="IMAGE", help="An image that runs are to use on the cluster.")
+@click.option("--image", metavar="IMAGE", help="An image that your runs use on the cluster.")
 @json_option("all findings as JSON")
 def verb(on: str, namespace: str | None, context: str | None, image: str | None, as_json: bool) -> int:
-    """Say what works on this machine, and why something would not.
+    """Check what works on this machine or on a cluster.
 
-    With --on kubernetes, on a cluster: nothing is created there. Exit code 1 if nothing could run; a missing
-    framework is no fault, and what cannot be told is none either.
+    Nothing is created on a cluster. The exit code is 1 if nothing could run; a missing framework, or a check
+    that gets no answer, does not count.
     """
     if on == "local" and (namespace or context or image):
         raise click.UsageError("--namespace, --context and --image go with --on kubernetes")

@@ -1,4 +1,4 @@
-"""`oarlock events`: the record of a run, a line per event."""
+"""`oarlock events`: the events of a run, one per line."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ from oarlock.screens.output import print_json_line, say
 
 @click.command("events")
 @run_argument
-@click.option("-f", "--follow", is_flag=True, help="Go on until the run ends; Ctrl-C leaves.")
-@click.option("--kind", "kinds", multiple=True, type=click.Choice(KINDS), help="Only these; may be repeated.")
+@click.option("-f", "--follow", is_flag=True, help="Follow until the run ends; Ctrl-C detaches.")
+@click.option(
+    "--kind", "kinds", multiple=True, type=click.Choice(KINDS), help="Only events of this kind; repeatable."
+)
 @json_option("the events as they are in the record, a JSON object per line")
 def verb(name: str | None, follow: bool, kinds: tuple[str, ...], as_json: bool) -> None:
-    """Print what happened in a run."""
+    """Print the events of a run."""
     run = find_run.find(name)
     with leaving(run):
         for event in _followed(run) if follow else run.events():

@@ -25,13 +25,13 @@ _STORAGE["snapshots"] = "s3://bucket/folder"
 
 @click.command("init")
 @click.argument("program", required=False, type=click.Path())
-@click.option("--force", is_flag=True, help="Write over a job file that is there.")
-@click.option("--stdout", "to_stdout", is_flag=True, help="Print it instead of writing it.")
+@click.option("--force", is_flag=True, help="Overwrite an existing job file.")
+@click.option("--stdout", "to_stdout", is_flag=True, help="Print it instead of writing a file.")
 @json_option("the file's path and the job as JSON")
 def verb(program: str | None, force: bool, to_stdout: bool, as_json: bool) -> None:
     """Write a commented job.yaml for a program.
 
-    It is written beside PROGRAM; without one, train.py, main.py or the only program here is taken.
+    Writes it beside PROGRAM; by default train.py, main.py or the only program in this folder.
     """
     path = _program(Path(program or ".").absolute())
     text = write(path)
@@ -41,7 +41,7 @@ def verb(program: str | None, force: bool, to_stdout: bool, as_json: bool) -> No
     file = path.parent / JOB_FILES[0]
     there = next((path.parent / name for name in JOB_FILES if (path.parent / name).exists()), None)
     if there and not force:
-        raise JobError(f"{there} is there already; --force writes over it, --stdout prints instead")
+        raise JobError(f"{there} exists; --force overwrites it, --stdout prints instead")
     file.write_text(text)
     if as_json:
         print_json({"file": str(file), "job": to_data(parse(yaml.safe_load(text)), full=True)})

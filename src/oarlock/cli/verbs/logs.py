@@ -1,4 +1,4 @@
-"""`oarlock logs`: what the tasks wrote, all of them merged by time."""
+"""`oarlock logs`: the output of all tasks, merged by time."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from oarlock.screens.units import size
 
 @click.command("logs")
 @run_argument
-@click.option("-f", "--follow", is_flag=True, help="Go on until the run ends; Ctrl-C leaves.")
+@click.option("-f", "--follow", is_flag=True, help="Follow until the run ends; Ctrl-C detaches.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
-@click.option("--since", metavar="WHEN", help="Only what is newer: 10m, or a time such as 2025-11-15T10:00.")
-@click.option("--task", "tasks", multiple=True, metavar="TASK", help="Only this task; may be repeated.")
+@click.option("--since", metavar="WHEN", help="Only newer lines: 10m, or a time such as 2025-11-15T10:00.")
+@click.option("--task", "tasks", multiple=True, metavar="TASK", help="Only this task; repeatable.")
 @click.option("--failed", is_flag=True, help="Only the task that failed.")
-@click.option("--first-error", is_flag=True, help="Only the task that failed, from its first error on.")
+@click.option("--first-error", is_flag=True, help="Only the task that failed, starting at its first error.")
 @click.option(
-    "--generation", type=click.IntRange(min=1), metavar="N", help="Of this generation, not the latest."
+    "--generation", type=click.IntRange(min=1), metavar="N", help="Only this generation. Default: the latest."
 )
-@click.option("--previous", is_flag=True, help="Of the generation before the latest.")
-@click.option("--timestamps", is_flag=True, help="Put the time before each line.")
+@click.option("--previous", is_flag=True, help="Only the generation before the latest.")
+@click.option("--timestamps", is_flag=True, help="Print the time before each line.")
 @json_option("a JSON object per line: time, generation, task, text")
 def verb(
     name: str | None,
@@ -48,9 +48,9 @@ def verb(
     timestamps: bool,
     as_json: bool,
 ) -> None:
-    """Print what the tasks of a run have written.
+    """Print the output of a run's tasks.
 
-    All tasks, merged by time, of the latest generation.
+    Prints all tasks of the latest generation, merged by time.
     """
     _exclude({"--generation": generation, "--previous": previous})
     _exclude({"--task": tasks, "--failed": failed, "--first-error": first_error})
@@ -69,7 +69,7 @@ def verb(
     watching.skip(takes_in=False)
     if tail is None:
         for task, missing in log_files.dropped(watching, choice):
-            complain(f"the first {size(missing)} of {task} are gone: limits.logs keeps the newest lines")
+            complain(f"the first {size(missing)} of {task} were dropped: limits.logs keeps the newest lines")
     if not follow:
         if first_error:
             lines = log_files.from_first_error(watching, choice)
@@ -85,7 +85,7 @@ def verb(
 def _exclude(given: dict[str, Any]) -> None:
     names = [name for name, value in given.items() if value]
     if len(names) > 1:
-        raise click.UsageError(f"{names[0]} and {names[1]} exclude each other")
+        raise click.UsageError(f"{names[0]} and {names[1]} cannot be combined")
 
 
 class _Printer:

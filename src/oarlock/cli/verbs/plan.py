@@ -37,8 +37,8 @@ _QUOTAS = ("QUOTA", "RESOURCE", "USED", "HARD", "AFTER", "")
 def verb(as_json: bool, **given: Any) -> int:
     """Show what a run would create on a cluster, and whether it fits.
 
-    Creates nothing: the cluster is asked what it would say. Exit code 1 if it would refuse the run or has not
-    room for it; without a cluster to ask, the rest is shown. Options come before TARGET.
+    Creates nothing: it asks the cluster for a dry run. The exit code is 1 if the cluster would refuse the run
+    or has no room for it. Without a cluster, the rest is shown. Options come before TARGET.
     """
     from oarlock.engines.kubernetes.manifests import packing
     from oarlock.engines.kubernetes.plan import preview
@@ -56,7 +56,7 @@ def verb(as_json: bool, **given: Any) -> int:
     _print_job(told)
     if cluster is None:
         say()
-        say(f"without the cluster's part: {why}", lines=True)
+        say(f"the cluster was not asked: {why}", lines=True)
         return 0
     _print_cluster(cluster)
     if is_fine:
@@ -71,13 +71,13 @@ def _ask(parcel: Parcel, told: dict[str, Any]) -> tuple[dict[str, Any] | None, s
 
     settings = parcel.job.kubernetes
     try:
-        return preview.ask(Api(settings.context, settings.namespace), parcel, told), None
+        return preview.on_cluster(Api(settings.context, settings.namespace), parcel, told), None
     except OarlockError as problem:
         return None, str(problem)
 
 
 def _print_job(told: dict[str, Any]) -> None:
-    from oarlock.engines.kubernetes.api.names import PORT
+    from oarlock.agent.protocol.pod_paths import PORT
 
     total = told["total"]
     rows = [
@@ -110,7 +110,7 @@ def _print_job(told: dict[str, Any]) -> None:
     if told["pip"]:
         print_block("pip", told["pip"])
     if told["network"] == "private":
-        print_block("network", ["private changes nothing here: a pod has a network of its own anyway"])
+        print_block("network", ["private has no effect here: every pod has its own network"])
     if exposed := [group["group"] for group in told["groups"] if group["host_network"]]:
         print_block("hostNetwork", _HOST_NETWORK.format(", ".join(exposed), PORT).splitlines())
 
@@ -128,7 +128,7 @@ def _print_cluster(cluster: dict[str, Any]) -> None:
         say()
         print_table(_QUOTAS, [_quota(room) for room in cluster["quotas"]])
     elif not cluster["unknown"]:
-        say("  no quota concerns it")
+        say("  no quota applies")
     if cluster["problems"]:
         is_refused = any(one["refusal"] for one in cluster["admission"])
         say()
@@ -145,11 +145,11 @@ def _claim(claim: dict[str, Any]) -> str:
 def _quota(room: dict[str, Any]) -> tuple[str, ...]:
     from oarlock.engines.kubernetes.api import quantity
 
-    shown = [quantity.told(Decimal(str(room[key])), room["resource"]) for key in ("used", "hard", "after")]
+    shown = [quantity.text(Decimal(str(room[key])), room["resource"]) for key in ("used", "hard", "after")]
     return (room["quota"], room["resource"], *shown, "" if room["fits"] else "does not fit")
 
 
 def _memory(count: int) -> str:
     from oarlock.engines.kubernetes.api import quantity
 
-    return quantity.told(Decimal(count), "memory")
+    return quantity.text(Decimal(count), "memory")

@@ -1,4 +1,4 @@
-"""`oarlock pull`: what a run on a cluster has made, brought to this machine."""
+"""`oarlock pull`: copy the files of a run on a cluster to this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import click
 from oarlock.cli.arguments.options import json_option, run_argument
 from oarlock.cli.session import find_run
 from oarlock.cli.session.signals import leaving_in_order
-from oarlock.records import runs
+from oarlock.engines.engine import engine_of
+from oarlock.records.run_folder import RunFolder
 from oarlock.screens import json_shape
 from oarlock.screens.output import hint, print_json, redraw, say
 from oarlock.screens.units import duration, plural, size
@@ -32,13 +33,15 @@ _INTERVAL = 0.2  # seconds between two looks of the progress line
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="Where to. Default: the run's record on this machine.",
+    help="The destination. Default: the run's record on this machine.",
 )
-@click.option("--what", type=click.Choice(_WHAT), help="Default: the model, and the leader's own record.")
-@click.option("--snapshots", is_flag=True, help="From where its snapshots are kept: model or checkpoints.")
-@click.option("--step", type=click.IntRange(0), metavar="N", help="With --snapshots: that of step N.")
-@click.option("--force", is_flag=True, help="Replace what is in FOLDER already.")
-@json_option("what came and where it is, as JSON")
+@click.option("--what", type=click.Choice(_WHAT), help="Default: the model and the leader's record.")
+@click.option("--snapshots", is_flag=True, help="Copy from its snapshots: model or checkpoints.")
+@click.option(
+    "--step", type=click.IntRange(0), metavar="N", help="With --snapshots: the checkpoint of step N."
+)
+@click.option("--force", is_flag=True, help="Replace files that are in FOLDER.")
+@json_option("what was copied, and where it is, as JSON")
 def verb(
     name: str | None,
     folder: Path | None,
@@ -48,21 +51,21 @@ def verb(
     force: bool,
     as_json: bool,
 ) -> int:
-    """Bring what a run on a cluster has made to this machine.
+    """Copy the model and other files of a run to this machine.
 
-    The run may be under way. After it has ended, a small pod mounts its claim for as long as it takes. What
-    comes is put into its place only when it is complete. With --snapshots of any run, from its bucket: the
-    newest complete one.
+    The run may still be running. After it has ended, a temporary pod mounts its claim. Nothing is put into
+    place before all of it has arrived. With --snapshots, copies the newest complete snapshot of any run from
+    its bucket.
     """
     if step is not None and not snapshots:
         raise click.UsageError("--step is for --snapshots")
     run = find_run.find(name)
-    if not run.is_remote and not snapshots:
+    if engine_of(run).traits.files_are_here and not snapshots:
         return _tell_local(run, as_json)
     to = folder.absolute() if folder else run.path / "snapshots" if snapshots else run.path
     started = time.monotonic()
-    with leaving_in_order(), _Progress("asking the store" if snapshots else "waiting for a pod") as progress:
-        fetch = _from_snapshots if snapshots else _from_cluster
+    with leaving_in_order(), _Progress("asking the bucket" if snapshots else "waiting for a pod") as progress:
+        fetch = _from_snapshots if snapshots else _from_engine
         pulled = fetch(run, what, step, to, progress, force or folder is None)
     seconds = time.monotonic() - started
     is_empty = (what is not None or snapshots) and not pulled.folders
@@ -73,26 +76,19 @@ def verb(
     return 1 if is_empty else 0
 
 
-def _from_cluster(
-    run: runs.RunFolder, what: str | None, _: int | None, to: Path, progress: _Progress, replaces: bool
+def _from_engine(
+    run: RunFolder, what: str | None, _: int | None, to: Path, progress: _Progress, replaces: bool
 ) -> Pulled:
-    from oarlock.engines.kubernetes import kubernetes_engine
-    from oarlock.engines.kubernetes.claims import pull_claims
-
-    names = pull_claims.KINDS[what] if what else pull_claims.DEFAULT
-    with kubernetes_engine.told():
-        return pull_claims.fetch(
-            kubernetes_engine.api_of(run), run, names, to, progress.show, replaces=replaces
-        )
+    return engine_of(run).pull(run, what, to, progress.show, replaces=replaces)
 
 
 def _from_snapshots(
-    run: runs.RunFolder, what: str | None, step: int | None, to: Path, progress: _Progress, replaces: bool
+    run: RunFolder, what: str | None, step: int | None, to: Path, progress: _Progress, replaces: bool
 ) -> Pulled:
     from oarlock.engines.shared import pull_snapshots
 
     if what not in (None, "all", *pull_snapshots.KINDS):
-        raise click.UsageError(f"snapshots are of checkpoints and the model, not of {what}")
+        raise click.UsageError(f"there are snapshots of checkpoints and the model, not of {what}")
     names = pull_snapshots.KINDS if what == "all" else (what or ("model" if step is None else "checkpoints"),)
     if step is not None and "checkpoints" not in names:
         raise click.UsageError("--step is for --what checkpoints")
@@ -102,7 +98,7 @@ def _from_snapshots(
     )
 
 
-def _tell_local(run: runs.RunFolder, as_json: bool) -> int:
+def _tell_local(run: RunFolder, as_json: bool) -> int:
     folders = json_shape.folders(run)
     if as_json:
         kept = {kind: folders[kind] for kind in ("model", "checkpoints", "logs", "data") if kind in folders}
@@ -142,9 +138,9 @@ def _print(name: str, pulled: Pulled, seconds: float) -> None:
     for kind, address in pulled.elsewhere.items():
         say(f"{kind:<12} is at {address}, not on the cluster")
     for kind in pulled.absent:
-        say(f"{kind:<12} nothing: {name} has written none")
-    _print_names("was written to while it was read", pulled.changed)
-    _print_names("is a link to what stays behind", pulled.skipped)
+        say(f"{kind:<12} nothing: {name} has not written any")
+    _print_names("changed while it was read", pulled.changed)
+    _print_names("is a link to a file that was not copied", pulled.skipped)
     if pulled.source:
         what = f"{plural(pulled.files, 'file')}, {size(pulled.size)}"
         source = pulled.source if "/" in pulled.source else f"pod {pulled.source}"
@@ -160,7 +156,7 @@ def _print_names(what: str, names: Sequence[str]) -> None:
 
 
 class _Progress:
-    """One line on stderr, where somebody sees it."""
+    """One line of progress on stderr, if that is a terminal."""
 
     def __init__(self, at_first: str) -> None:
         self._at_first = at_first

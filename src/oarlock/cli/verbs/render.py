@@ -23,10 +23,11 @@ from oarlock.screens.output import print_document, print_json
 @cluster_options
 @json_option("a JSON List of the objects")
 def verb(as_json: bool, **given: Any) -> None:
-    """Print a run as YAML that `kubectl apply` takes and that trains.
+    """Print a run as YAML for `kubectl apply`.
 
-    Needs no cluster, and Oarlock is not needed again: the run supervises itself. Each rendering is a new run
-    with a token of its own. Options come before TARGET: all that follows it, or --, goes to the program.
+    Asks no cluster. The run supervises itself, without Oarlock on your machine. Each rendering is a new run
+    with its own token. Oarlock's options come before TARGET: everything after it, or after --, goes to the
+    program.
     """
     from oarlock.engines.kubernetes.manifests import yaml_file
 

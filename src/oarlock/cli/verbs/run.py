@@ -1,8 +1,8 @@
-"""`oarlock run`: start a run and, unless it is detached, stand beside it until it ends."""
+"""`oarlock run`: start a run and, unless --detach, follow it until it ends."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -16,7 +16,7 @@ from oarlock.cli.arguments.job_options import (
 )
 from oarlock.cli.arguments.options import json_option, run_names
 from oarlock.cli.session import attached
-from oarlock.engines.local import local_engine
+from oarlock.engines.engine import ENGINES, Engine, Sending, engine_called, engine_of
 from oarlock.job.job_file import JobFile
 from oarlock.records import runs
 from oarlock.records.watch import Watch
@@ -24,80 +24,75 @@ from oarlock.screens import json_shape, travel_text
 from oarlock.screens.follow_screen import Interrupts
 from oarlock.screens.output import complain, hint, print_json_line, say
 
-if TYPE_CHECKING:
-    from oarlock.engines.kubernetes.manifests.payload import Parcel
+_SOME_ENGINES = ("machines", "namespace", "context")  # options that not every engine takes
 
 
 @click.command("run", cls=JobCommand, context_settings=SETTINGS)
 @job_options
-@click.option("--on", type=click.Choice(["local", "kubernetes"]), default="local", help="Where it runs.")
+@click.option("--on", type=click.Choice(list(ENGINES)), default="local", help="Where to run it.")
 @cluster_options
-@click.option("-d", "--detach", is_flag=True, help="Return at once; the run goes on.")
-@click.option("-f", "--follow", is_flag=True, help="Stay until it ends: the default.")
-@click.option(
-    "--resume", metavar="RUN", shell_complete=run_names, help="Go on with a run that did not succeed."
-)
+@click.option("-d", "--detach", is_flag=True, help="Return at once; the run continues.")
+@click.option("-f", "--follow", is_flag=True, help="Follow it until it ends (the default).")
+@click.option("--resume", metavar="RUN", shell_complete=run_names, help="Resume a run that did not succeed.")
 @click.option(
     "--machines",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Play N machines on this one, with an agent each: to rehearse a cluster.",
+    help="Emulate N machines on this one, with one agent each.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would run, and create nothing.")
-@json_option("events as JSON lines, and last the final state")
+@click.option("--dry-run", is_flag=True, help="Show what would run; create nothing.")
+@json_option("events as JSON lines, then the final state")
 def verb(
     on: str, detach: bool, follow: bool, resume: str | None, dry_run: bool, as_json: bool, **job: Any
 ) -> int:
     """Train: run a program, a job file or a folder.
 
-    TARGET is a program (.py), a job file or a folder; the current folder if there is none. Options come
-    before it: all that follows it, or --, goes to the program.
+    TARGET is a program (.py), a job file or a folder; by default the current folder. Oarlock's options come
+    before it: everything after TARGET, or after --, goes to the program.
     """
-    if on == "kubernetes" and job["machines"]:
-        raise click.UsageError(
-            "--machines plays machines on this one; on Kubernetes every member has its own"
-        )
-    if on == "local" and (job["namespace"] or job["context"]):
-        raise click.UsageError("--namespace and --context go with --on kubernetes")
+    engine = engine_called(on)
+    for option in _SOME_ENGINES:
+        if job[option] and option not in engine.traits.options:
+            raise click.UsageError(_not_for(option, on))
     if detach and follow:
-        raise click.UsageError("--detach and --follow exclude each other")
+        raise click.UsageError("--detach and --follow cannot be combined")
     if resume is not None:
         _refuse(job, dry_run)
     if dry_run:
         from oarlock.cli.session import dry_run as showing
 
-        jobfile = _load(job, on)
-        showing.show(jobfile, job["name"], job["machines"] or 1, as_json, travels=on == "kubernetes")
+        jobfile = _load(job, engine)
+        travels = engine.traits.sends_program
+        showing.show(jobfile, job["name"], job["machines"] or 1, as_json, travels=travels)
         return 0
     with Interrupts() as interrupts:
-        watch = _start(job, on) if resume is None else _resume(resume)
+        watch = _start(job, engine) if resume is None else _resume(resume)
         if not detach:
-            if watch.run.is_remote:
-                return attached.visit(watch, interrupts, as_json, is_new=True)
-            return attached.own(watch, interrupts, as_json)
+            return attached.started(watch, interrupts, as_json)
     _leave(watch.run, as_json)
     return 0
 
 
-def _start(job: dict[str, Any], on: str) -> Watch:
-    jobfile = _load(job, on)
-    if on == "local":
-        return Watch(local_engine.start(jobfile, job["name"], machines=job["machines"] or 1))
-    from oarlock.engines.kubernetes import kubernetes_engine
+def _not_for(option: str, on: str) -> str:
+    others = [f"--on {name}" for name in ENGINES if option in engine_called(name).traits.options]
+    return f"--{option} is for {' and '.join(others)}, not for --on {on}"
 
-    told: list[str] = []  # once, though a name that was taken has it packed again
 
-    def tell(parcel: Parcel) -> None:
-        lines = travel_text.lines(jobfile.folder, parcel.files, parcel.size, parcel.withheld)
-        for line in lines if not told else []:
+def _start(job: dict[str, Any], engine: Engine) -> Watch:
+    jobfile = _load(job, engine)
+    printed: list[str] = []  # once, even if the name is taken and the program is packed again
+
+    def on_send(sending: Sending) -> None:
+        lines = travel_text.lines(jobfile.folder, sending.files, sending.size, sending.withheld)
+        for line in lines if not printed else []:
             complain(line)
-        told.extend(lines)
+        printed.extend(lines)
 
-    return Watch(kubernetes_engine.start(jobfile, job["name"], kubernetes_engine.api_for(jobfile.job), tell))
+    return Watch(engine.start(jobfile, job["name"], machines=job["machines"], on_send=on_send))
 
 
-def _load(job: dict[str, Any], on: str) -> JobFile:
-    jobfile = load(job, is_here=on == "local")
+def _load(job: dict[str, Any], engine: Engine) -> JobFile:
+    jobfile = load(job, is_here=not engine.traits.sends_program)
     if job["target"] and jobfile.job.program:
         mistake = misplaced(verb, job, jobfile.folder / jobfile.job.program)
         if mistake:
@@ -106,15 +101,10 @@ def _load(job: dict[str, Any], on: str) -> JobFile:
 
 
 def _resume(name: str) -> Watch:
-    """What was seen before is not shown again."""
+    """Resume a run; what was shown before is not shown again."""
     watch = Watch(runs.find(name))
     watch.skip()
-    if watch.run.is_remote:
-        from oarlock.engines.kubernetes import kubernetes_engine
-
-        kubernetes_engine.resume(watch.run)
-    else:
-        local_engine.resume(watch.run)
+    engine_of(watch.run).resume(watch.run)
     return watch
 
 
@@ -123,7 +113,7 @@ def _refuse(job: dict[str, Any], dry_run: bool) -> None:
     if given:
         names = {"target": "TARGET", "args": "arguments", "sets": "--set", "variables": "--env"}
         first = names.get(given[0], f"--{given[0]}")
-        raise click.UsageError(f"--resume goes on with the job as it was; leave out {first}")
+        raise click.UsageError(f"--resume uses the job as it was; remove {first}")
 
 
 def _leave(run: runs.RunFolder, as_json: bool) -> None:

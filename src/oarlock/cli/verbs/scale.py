@@ -1,4 +1,4 @@
-"""`oarlock scale`: another number of workers for a run that is under way."""
+"""`oarlock scale`: another number of workers for a run that is running."""
 
 from __future__ import annotations
 
@@ -8,41 +8,40 @@ import click
 
 from oarlock.cli.arguments.options import json_option, run_names
 from oarlock.cli.session import find_run
-from oarlock.cli.session.ask_agent import ask, kept_fresh, require_running
+from oarlock.cli.session.ask_agent import ask, require_running
+from oarlock.engines.engine import engine_of
 from oarlock.errors import OarlockError
-from oarlock.records import runs
+from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import Tail
 from oarlock.run.events import decode
 from oarlock.run.run_state import RunState
 from oarlock.screens import json_shape
 from oarlock.screens.output import complain, print_json, say
 from oarlock.screens.units import plural
+from oarlock.system.polling import wait_for
 
 _PATIENCE = 60.0  # seconds for the new generation to form
-_MOMENT = 3.0  # seconds for a problem of before to be taken back
+_MOMENT = 3.0  # seconds for an earlier problem to be resolved
 
 
 @click.command("scale")
 @click.argument("words", nargs=-1, required=True, metavar="[RUN] N", shell_complete=run_names)
 @json_option("the run's state as JSON")
 def verb(words: tuple[str, ...], as_json: bool) -> None:
-    """Give a run that is under way another number of workers.
+    """Change the number of workers of a running run.
 
-    Its tasks are ended and a generation with N workers starts, from the last checkpoint; programs that keep
-    an oarlock.State save first and lose no step. It costs no restart.
+    Its tasks end and a generation with N workers starts from the last checkpoint. Programs that use
+    oarlock.State save first and lose no step. It does not count as a restart.
     """
     name, workers = _parse(words)
     run = find_run.find(name)
     require_running(run)
-    if run.is_remote:
-        from oarlock.engines.kubernetes import kubernetes_engine
-
-        kubernetes_engine.check_scale(run, workers)
-    with kept_fresh(run):
+    engine = engine_of(run)
+    engine.check_scale(run, workers)
+    with engine.following(run):
         answer = ask(run, {"ask": "scale", "workers": workers})
-        if run.is_remote:
-            kubernetes_engine.scale(run, workers)
-        state = _until_formed(run, workers, answer["tasks"], answer["generation"])
+        engine.scale(run, workers)
+        state = _Forming(run, workers, answer["tasks"], answer["generation"]).wait()
     if as_json:
         print_json(json_shape.of_run(run, state))
         return
@@ -54,40 +53,59 @@ def _parse(words: tuple[str, ...]) -> tuple[str | None, int]:
     if len(names) > 1:
         raise click.UsageError(f"expected [RUN] N, found {' '.join(words)}")
     if not count.isdecimal():
-        raise click.UsageError(
-            f"{count} is not a number of workers; `oarlock scale {words[0]} 4` gives it four"
-        )
+        raise click.UsageError(f"{count} is not a number of workers; for example: oarlock scale {words[0]} 4")
     return (names[0] if names else None), int(count)
 
 
-def _until_formed(run: runs.RunFolder, workers: int, tasks: int, generation: int) -> RunState:
-    state, happened = RunState(run.name), Tail(run.events_file)
-    wanted, began, told = plural(workers, "worker"), time.monotonic(), None
-    while True:
-        is_held = run.is_running()  # before the look: what was written by then is seen
-        for line in happened.lines():
+class _Forming:
+    """A generation that is about to form, with `tasks` tasks for that many workers."""
+
+    def __init__(self, run: RunFolder, workers: int, tasks: int, generation: int) -> None:
+        self.run = run
+        self.workers = workers
+        self.tasks = tasks
+        self.generation = generation
+        self.state = RunState(run.name)
+        self._events = Tail(run.events_file)
+        self._began = time.monotonic()
+        self._reported: str | None = None  # the problem that the user has been shown
+
+    def wait(self) -> RunState:
+        """Return the state in which all workers run. Raises OarlockError if that does not come."""
+        try:
+            wait_for(self._has_formed, "generation", _PATIENCE)
+        except TimeoutError:
+            raise OarlockError(self._too_few()) from None
+        return self.state
+
+    def _has_formed(self) -> bool:
+        is_running = self.run.is_running()  # before events are read: what was written by then is seen
+        for line in self._events.lines():
             event = decode(line.decode(errors="replace"))
             if event is not None:
-                state.apply(event)
-            if state.generation >= generation and _workers(state) == ["running"] * tasks:
-                return state  # it may have ended since
-        if not is_held:
-            raise OarlockError(f"{run.name} {run.state().state} before {wanted} were running")
-        if state.problem not in (None, told) and time.monotonic() > began + _MOMENT:
-            told = state.problem
-            complain(told)
-        if time.monotonic() > began + _PATIENCE:
-            running = _workers(state).count("running") * workers // tasks
-            raise OarlockError(_too_few(run.name, workers, running))
-        time.sleep(0.05)
+                self.state.apply(event)
+            if self.state.generation >= self.generation and self._workers == ["running"] * self.tasks:
+                return True  # it may have ended since
+        if not is_running:
+            wanted = plural(self.workers, "worker")
+            raise OarlockError(f"{self.run.name} {self.run.state().state} before {wanted} were running")
+        self._report_problem()
+        return False
 
+    def _report_problem(self) -> None:
+        problem = self.state.problem
+        if problem not in (None, self._reported) and time.monotonic() > self._began + _MOMENT:
+            self._reported = problem
+            complain(str(problem))
 
-def _workers(state: RunState) -> list[str]:
-    return [task.state for task in state.tasks.values() if task.name.startswith("worker-")]
+    @property
+    def _workers(self) -> list[str]:
+        return [task.state for task in self.state.tasks.values() if task.name.startswith("worker-")]
 
-
-def _too_few(run: str, workers: int, running: int) -> str:
-    told = f"{run} was asked for {plural(workers, 'worker')} but has {running} running after {_PATIENCE:g} s"
-    if not running:
-        return f"{told}; `oarlock status {run}` tells more"
-    return f"{told}; the others join when they come, and `oarlock scale {run} {running}` takes it back"
+    def _too_few(self) -> str:
+        name, running = self.run.name, self._workers.count("running") * self.workers // self.tasks
+        wanted = plural(self.workers, "worker")
+        text = f"{name} was asked for {wanted} but has {running} running after {_PATIENCE:g} s"
+        if not running:
+            return f"{text}; see `oarlock status {name}`"
+        return f"{text}; the others join when they start. To undo: oarlock scale {name} {running}"

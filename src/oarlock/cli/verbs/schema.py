@@ -10,7 +10,7 @@ from oarlock.screens.output import print_json
 
 
 @click.command("schema")
-@json_option("JSON, as it does anyway")
+@json_option("JSON (it always does)")
 def verb(as_json: bool) -> None:
-    """Print the JSON schema of a job file."""
+    """Print the JSON schema of job files."""
     print_json(model.schema())

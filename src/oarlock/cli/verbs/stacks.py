@@ -1,39 +1,43 @@
-"""`oarlock stacks`: the Python stacks of running tasks, read from their logs as they arrive there."""
+"""`oarlock stacks`: the Python stacks of running tasks, read from their logs."""
 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import click
 
+from oarlock import agent
 from oarlock.agent.protocol.pod_paths import AGENT
 from oarlock.cli.arguments.options import json_option, run_argument
 from oarlock.cli.session import find_run
-from oarlock.cli.session.ask_agent import Refused, ask, kept_fresh, require_running
+from oarlock.cli.session.ask_agent import Refused, ask, require_running
+from oarlock.engines.engine import engine_of
 from oarlock.errors import JobError
 from oarlock.records import runs
 from oarlock.records.watch import Tail, parse_line
 from oarlock.run.run_state import RunState
 from oarlock.screens.output import print_json, say
 from oarlock.system import stack_dump
+from oarlock.system.polling import wait_for
 
 _PATIENCE = 10.0
 _POLL = 0.02
 # A program may have begun a line when faulthandler starts to write.
 _THREAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$")
 _FRAME = re.compile(r'  (?:File ".*", line \S+ in .+|\.\.\.|<.+>|Garbage-collecting)$')
-# What leads to the program: the zygote, the runner, and the line that starts them.
-_AGENT = f"(?:{re.escape(str(Path(stack_dump.__file__).parent))}|{AGENT}/oarlock/agent)"
+# Frames of Oarlock's own below the program: the zygote, the runner, and the line that starts them.
+_HERE = re.escape(str(Path(agent.__file__).parent.parent))
+_AGENT = f"(?:{_HERE}|{AGENT}/oarlock)/(?:agent|system)"
 _OURS = re.compile(rf'  File "(?:{_AGENT}/.*|<string>", line 1 in <module>$)')
 
 
 @dataclass
 class Answer:
-    """What one task has answered so far."""
+    """The answer of one task so far."""
 
     task: str
     state: str = "no answer"  # shown, stopped, no python, no answer
@@ -63,18 +67,18 @@ _OTHERS = {stack_dump.STOPPED: "stopped", stack_dump.NO_PYTHON: "no python"}
 
 @click.command("stacks")
 @run_argument
-@click.option("--task", "tasks", multiple=True, metavar="TASK", help="Only this task; may be repeated.")
+@click.option("--task", "tasks", multiple=True, metavar="TASK", help="Only this task; repeatable.")
 @json_option("a JSON array: task, state, stack")
 def verb(name: str | None, tasks: tuple[str, ...], as_json: bool) -> int:
-    """Show where each task of a run is right now, in its Python code.
+    """Show the Python stack of every task of a run.
 
-    The run goes on undisturbed, and the stacks are in its logs too. A task that is blocked in C answers as
-    well; one that was stopped (SIGSTOP) or is no Python is told apart.
+    The run is not disturbed, and its logs also get the stacks. A task that is blocked in C code answers as
+    well; a task that is stopped (SIGSTOP), or not a Python program, is shown as such.
     """
     run = find_run.find(name)
     require_running(run)
     state = run.state()
-    with kept_fresh(run):
+    with engine_of(run).following(run):
         answers = _collect(run, state.generation, _running(state, tasks))
     if as_json:
         print_json([asdict(answer) for answer in answers])
@@ -102,13 +106,16 @@ def _collect(run: runs.RunFolder, generation: int, tasks: Sequence[str]) -> list
     for log in logs.values():
         log.skip()
     ask(run, {"ask": "stacks"})
-    deadline = time.monotonic() + _PATIENCE
-    while not all(answer.is_complete for answer in answers.values()) and time.monotonic() < deadline:
-        time.sleep(_POLL)
+
+    def all_have_answered() -> bool:
         for name, answer in answers.items():
             for line in [] if answer.is_complete else logs[name].lines():
                 if not answer.is_complete:
                     answer.hear(parse_line(line, generation, name).text)
+        return all(answer.is_complete for answer in answers.values())
+
+    with suppress(TimeoutError):  # each task without an answer is reported
+        wait_for(all_have_answered, "answer from every task", _PATIENCE, every=_POLL)
     for answer in answers.values():
         if answer.state == "begun":
             answer.state = "no answer"

@@ -1,4 +1,4 @@
-"""`oarlock status`: everything that RunState holds, for people."""
+"""`oarlock status`: everything in RunState, for people."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HEADER = ("TASK", "STATE", "STEP", "RATE", "ETA", "STARTS", "CODE", "PROCESS", 
 @run_argument
 @json_option("the run's state as JSON")
 def verb(name: str | None, as_json: bool) -> None:
-    """Show all that is known about a run."""
+    """Show everything that is known about a run."""
     run = find_run.find(name)
     state = run.state()
     if as_json:
@@ -48,7 +48,7 @@ def verb(name: str | None, as_json: bool) -> None:
 
 
 def _print_tasks(tasks: list[TaskState]) -> None:
-    """All of a few; of many how many are in which state, the leader, and those that stand out."""
+    """A few tasks are all listed; of many, the leader and those in an unusual state, after a count."""
     if len(tasks) <= _MOST:
         print_table(_HEADER, [_row(task) for task in tasks])
         return

@@ -1,179 +1,222 @@
-"""What verbs do with a run on a cluster, given its record here."""
+"""The Kubernetes engine: one Job per role on a cluster.
+
+The run supervises itself. A client sends it, acts on it, and keeps a record of it while it follows the run.
+"""
 
 from __future__ import annotations
 
-import os
-import threading
-import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from oarlock.agent.net.control import UnreachableError
-from oarlock.engines.kubernetes import diagnose
-from oarlock.engines.kubernetes.api.api_error import ApiError
+from oarlock.engines.engine import Board, CheckpointFolder, Engine, Sending, Traits
+from oarlock.engines.kubernetes import pod_commands, remove_pods
 from oarlock.engines.kubernetes.api.client import Api
-from oarlock.engines.kubernetes.api.names import ID, LEAD, MANAGED, RUN, STOPPED, Object, selecting
-from oarlock.engines.kubernetes.follow.ledger import Ledger
-from oarlock.engines.kubernetes.follow.mirror import Mirror
-from oarlock.engines.kubernetes.lifecycle import ask_leader, identity, repair, stop_delete, submit
+from oarlock.engines.kubernetes.api.names import STOPPED, Object
+from oarlock.engines.kubernetes.claims import claim_checkpoints, pull_claims
+from oarlock.engines.kubernetes.follow import background
+from oarlock.engines.kubernetes.lifecycle import adopt, ask_leader, identity, repair, stop_delete, submit
+from oarlock.engines.kubernetes.lifecycle.connect import api_for, api_of, explained
 from oarlock.engines.kubernetes.manifests.payload import Parcel
-from oarlock.errors import JobError, OarlockError, UnknownRun
+from oarlock.engines.shared.checkpoint_folder import Entry
+from oarlock.engines.shared.command_streams import Streams
+from oarlock.engines.shared.pull_result import Pulled, Show
+from oarlock.errors import JobError, OarlockError
 from oarlock.job.job_file import JobFile
-from oarlock.job.model import Job
 from oarlock.records import runs
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 
-_POLL = 0.05
-_GOING = 60.0  # seconds for objects to go, beyond the grace
-_RETRY = 0.5  # seconds between two tries at a record that somebody else writes
+_GOING = 60.0  # seconds for objects to disappear, beyond the grace
 
 
-def api_for(job: Job, context: str | None = None, namespace: str | None = None) -> Api:
-    """Flags win over the job, the job over the kubeconfig."""
-    return Api(context or job.kubernetes.context, namespace or job.kubernetes.namespace)
+class KubernetesEngine(Engine):
+    """Runs on a Kubernetes cluster."""
 
+    name = "kubernetes"
+    traits = Traits(options=frozenset({"namespace", "context"}), pod_faults=remove_pods.FAULTS)
 
-def start(
-    jobfile: JobFile, name: str | None, api: Api, on_packed: Callable[[Parcel], None] = lambda _: None
-) -> RunFolder:
-    for known in runs.all_runs():
-        if known.is_remote and (known.path / submit.UNSENT).exists():
-            with suppress(OarlockError), told():  # its cluster may be away: it is tried again next time
-                repair.settle(known, identity.reach(known))
-    with told():
-        return submit.start(jobfile, name, api, on_packed)
+    def start(
+        self,
+        jobfile: JobFile,
+        name: str | None = None,
+        *,
+        machines: int | None = None,
+        on_send: Callable[[Sending], None] = lambda _: None,
+    ) -> RunFolder:
+        def on_packed(parcel: Parcel) -> None:
+            on_send(Sending(parcel.files, parcel.size, parcel.withheld))
 
+        _settle_unsent()
+        with explained():
+            return submit.start(jobfile, name, api_for(jobfile.job), on_packed)
 
-def adopt(name: str) -> RunFolder | None:
-    """A record of a run that was sent from elsewhere, if the current context's namespace has it."""
-    try:
-        api = Api()
-        leads = api.all("Job", f"{selecting(name)},{LEAD}=true")
-        if not leads:
-            return None
-        code = api.get("ConfigMap", f"{name}-code-0")["data"]
-    except OarlockError:
-        return None
-    lead = leads[0]
-    created = submit.seconds(lead["metadata"]["creationTimestamp"])
-    spec = stop_delete.spec_in(code, name)
+    def resume(self, run: RunFolder) -> None:
+        state = run.state()
+        if state.state == "succeeded":
+            raise OarlockError(f"{run.name} has succeeded; there is nothing to resume")
+        if not state.is_over:
+            raise OarlockError(f"{run.name} is running; `oarlock stop {run.name}` stops it")
+        api = api_of(run)
+        with explained():
+            identity.note(run, stop_delete.resume(api, identity.of(run)))
+        background.reopen(run)
 
-    def fill(draft: RunFolder) -> None:
-        identity.write(draft, api, lead["metadata"]["labels"].get(ID, ""))
-        identity.note(draft, lead)
-        submit.fill(draft, code["job.yaml"], spec, created)
-
-    return runs.create(spec.job, fill, name)
-
-
-def others(known: Collection[str]) -> list[str]:
-    """Runs in the current context's namespace that have no record here."""
-    leads = Api().all("Job", f"{MANAGED}=oarlock,{LEAD}=true")
-    return sorted({lead["metadata"]["labels"][RUN] for lead in leads} - set(known))
-
-
-def resume(run: RunFolder) -> None:
-    """Go on with a run that was stopped."""
-    state = run.state()
-    if state.state == "succeeded":
-        raise OarlockError(f"{run.name} has succeeded; there is nothing to go on with")
-    if not state.is_over:
-        raise OarlockError(f"{run.name} is running; `oarlock stop {run.name}` ends it")
-    api = api_of(run)
-    with told():
-        identity.note(run, stop_delete.resume(api, identity.of(run)))
-    reopen(run)
-
-
-def ask_to_stop(run: RunFolder) -> None:
-    api = api_of(run)
-    with told():
-        stop_delete.stop(api, identity.of(run))
-
-
-def stop(run: RunFolder, *, now: bool, patience: float) -> None:
-    """Stop it, and see it to its end: its last lines go with its pods."""
-    api = api_of(run)
-    with watching(run) as goes_on:
-        with told():
+    def cancel(self, run: RunFolder, *, now: bool = False) -> None:
+        api = api_of(run)
+        with explained():
             stop_delete.stop(api, identity.of(run), now=now)
-        deadline = time.monotonic() + patience
-        while goes_on():
-            if time.monotonic() > deadline:
-                raise OarlockError(f"{run.name} has not ended after {patience:g} s")
-            time.sleep(_POLL)
+
+    def ask(self, run: RunFolder, question: Mapping[str, Any]) -> dict[str, Any]:
+        api = api_of(run)
+        with explained():
+            leading = ask_leader.leading(api, identity.of(run))
+            found = [pod for pod in leading if "deletionTimestamp" not in pod["metadata"]]
+            if not found:
+                problem = run.state().problem
+                raise UnreachableError(f"its leading pod is not running{f': {problem}' if problem else ''}")
+            return ask_leader.ask(api, found[-1], dict(question))
+
+    def delete(self, chosen: Collection[RunFolder], *, now: bool, volumes: bool) -> list[str]:
+        """Delete all objects of the runs, wait until they are gone, then delete their claims.
+
+        Claims of another user are always kept. Raises OarlockError before anything is deleted if a name
+        belongs to another run by now, or a claim has other users.
+        """
+        reached = [(run, api_of(run)) for run in chosen]
+        claims: dict[str, tuple[Api, Object]] = {}  # by uid: runs of one job share them
+        with explained():
+            for run, api in reached:
+                for claim in stop_delete.claims_of(api, run.state().job):
+                    claims[claim["metadata"]["uid"]] = api, claim
+                    if volumes and stop_delete.is_mine(api, claim):
+                        _require_alone(api, run, claim, chosen)
+            for run, api in reached:
+                patience = _GOING + (0 if now else run.grace())
+                stop_delete.delete(api, identity.of(run), now=now, patience=patience)
+            going = [one for one in claims.values() if volumes and stop_delete.is_mine(*one)]
+            for api, claim in going:
+                stop_delete.delete_claims(api, [claim], _GOING)
+        return [claim["metadata"]["name"] for api, claim in claims.values() if (api, claim) not in going]
+
+    def refresh(self, run: RunFolder, *, with_logs: bool = False) -> None:
+        background.refresh(run, with_logs=with_logs)
+
+    def following(self, run: RunFolder) -> AbstractContextManager[Callable[[], bool]]:
+        return background.following(run)
+
+    def check_scale(self, run: RunFolder, workers: int) -> None:
+        api = api_of(run)
+        with explained():
+            _worker_job(run, api, workers)
+
+    def scale(self, run: RunFolder, workers: int) -> None:
+        """Give the Job of the workers that many pods: the highest indexes go first, new ones come last."""
+        api = api_of(run)
+        with explained():
+            job, count = _worker_job(run, api, workers)
+            if job is not None:
+                stop_delete.scale(api, job, count)
+
+    def adopt(self, name: str) -> RunFolder | None:
+        return adopt.adopt(name)
+
+    def unrecorded(self) -> list[str]:
+        return adopt.unrecorded()
+
+    def exec(
+        self, run: RunFolder, task: str, words: Sequence[str], streams: Streams, notify: Callable[[str], None]
+    ) -> int:
+        return pod_commands.beside_task(run, task, words, streams, notify)
+
+    def inspect(
+        self,
+        run: RunFolder,
+        words: Sequence[str],
+        streams: Streams,
+        *,
+        image: str | None,
+        writes: bool,
+        notify: Callable[[str], None],
+    ) -> int:
+        return pod_commands.beside_files(run, words, streams, image=image, writes=writes, notify=notify)
+
+    def tensorboard(
+        self, run: RunFolder, port: int | None, image: str | None
+    ) -> AbstractContextManager[Board]:
+        return pod_commands.board(run, port, image)
+
+    @contextmanager
+    def checkpoints(self, run: RunFolder, *, writes: bool) -> Iterator[CheckpointFolder]:
+        api, path = api_of(run), run.folder("checkpoints")
+        with claim_checkpoints.opened(api, run, path, writes=writes) as folder:
+            yield _Explained(folder)
+
+    def pull(self, run: RunFolder, what: str | None, to: Path, show: Show, *, replaces: bool) -> Pulled:
+        names = pull_claims.KINDS[what] if what else pull_claims.DEFAULT
+        with explained():
+            return pull_claims.fetch(api_of(run), run, names, to, show, replaces=replaces)
+
+    def pods(self, run: RunFolder) -> list[str]:
+        return remove_pods.pods(run)
+
+    def remove_pod(self, run: RunFolder, fault: str, pod: str) -> str | None:
+        return remove_pods.remove(run, fault, pod)
 
 
-def ask(run: RunFolder, question: dict[str, Any]) -> dict[str, Any]:
-    """The leading agent's answer. Raises UnreachableError while there is none."""
-    api = api_of(run)
-    with told():
-        leading = ask_leader.leading(api, identity.of(run))
-        found = [pod for pod in leading if "deletionTimestamp" not in pod["metadata"]]
-        if not found:
-            problem = run.state().problem
-            raise UnreachableError(f"its leading pod is not running{f': {problem}' if problem else ''}")
-        return ask_leader.ask(api, found[-1], question)
+class _Explained:
+    """A folder of checkpoints whose errors say what to do."""
+
+    def __init__(self, folder: CheckpointFolder) -> None:
+        self._folder = folder
+
+    def look(self, verifies: bool) -> list[Entry]:
+        with explained():
+            return self._folder.look(verifies)
+
+    def newest(self) -> str | None:
+        with explained():
+            return self._folder.newest()
+
+    def delete(self, names: Sequence[str]) -> int:
+        with explained():
+            return self._folder.delete(names)
+
+    def fence(self) -> tuple[str, int] | None:
+        with explained():
+            return self._folder.fence()
 
 
-def check_scale(run: RunFolder, workers: int) -> None:
-    """Raises JobError where a cluster's run cannot have that many."""
-    api = api_of(run)
-    with told():
-        _worker_job(run, api, workers)
-
-
-def scale(run: RunFolder, workers: int) -> None:
-    """As many pods as there are to be workers: the highest indexes go first, new ones come last."""
-    api = api_of(run)
-    with told():
-        job, count = _worker_job(run, api, workers)
-        if job is not None:
-            stop_delete.scale(api, job, count)
+def _settle_unsent() -> None:
+    """Finish or remove what clients that died have sent only in part."""
+    for known in runs.all_runs():
+        if known.cluster_file.exists() and (known.path / submit.UNSENT).exists():
+            with suppress(OarlockError), explained():  # its cluster may be away: the next start tries again
+                repair.settle(known, identity.reach(known))
 
 
 def _worker_job(run: RunFolder, api: Api, workers: int) -> tuple[Object | None, int]:
-    """The Job of all workers but a leading one, and how many it is to have."""
+    """The Job of all workers but a leading one, and how many pods it needs for that many workers."""
     found = submit.jobs_of(api, identity.of(run))
     if any(STOPPED in job["metadata"].get("annotations", {}) for job in found):
-        raise JobError(f"{run.name} is being stopped; `oarlock run --resume {run.name}` goes on with it then")
+        raise JobError(f"{run.name} is being stopped; `oarlock run --resume {run.name}` resumes it then")
     jobs = [job for job in found if job["metadata"]["name"].startswith(f"{run.name}-worker")]
     if len(jobs) > 1:
-        raise JobError(f"{run.name} has workers of several kinds: which of them is not for `scale` to choose")
+        raise JobError(f"{run.name} has workers of several kinds: `scale` cannot choose between them")
     leads = not run.spec().sizes.get("chief")
     count = workers - leads
     if not jobs and count:
         raise JobError(
-            f"{run.name} was started with one worker, and has no Job for more; start it with min..max"
+            f"{run.name} was started with one worker and has no Job for more; start it with min..max workers"
         )
     if not jobs:
         return None, 0
     return jobs[0], count
 
 
-def delete(chosen: Collection[RunFolder], *, now: bool, volumes: bool) -> list[str]:
-    """All their objects, until they are gone, then their claims. The names of claims that were kept: another
-    user's always are. Raises before anything is deleted where a name means another run by now, or a claim
-    has other users."""
-    reached = [(run, api_of(run)) for run in chosen]
-    claims: dict[str, tuple[Api, Object]] = {}  # by uid: runs of one job share them
-    with told():
-        for run, api in reached:
-            for claim in stop_delete.claims_of(api, run.state().job):
-                claims[claim["metadata"]["uid"]] = api, claim
-                if volumes and stop_delete.is_mine(api, claim):
-                    _require_alone(api, run, claim, chosen)
-        for run, api in reached:
-            stop_delete.delete(api, identity.of(run), now=now, patience=_GOING + (0 if now else _grace(run)))
-        going = [one for one in claims.values() if volumes and stop_delete.is_mine(*one)]
-        for api, claim in going:
-            stop_delete.delete_claims(api, [claim], _GOING)
-    return [claim["metadata"]["name"] for api, claim in claims.values() if (api, claim) not in going]
-
-
 def _require_alone(api: Api, run: RunFolder, claim: Object, chosen: Collection[RunFolder]) -> None:
-    """No other run of the job is on the cluster, but for those that are deleted with it."""
+    """Raise if runs of the job are on the cluster that are not deleted together with this one."""
     names = [one.name for one in chosen]
     others = stop_delete.users_of(api, run.state().job, but=names)
     if others:
@@ -182,110 +225,3 @@ def _require_alone(api: Api, run: RunFolder, claim: Object, chosen: Collection[R
             f"claim {claim['metadata']['name']} is also used by {', '.join(others)}; "
             f"`oarlock delete --volumes {together}` deletes them together"
         )
-
-
-def _grace(run: RunFolder) -> float:
-    return run.spec().limits.grace
-
-
-def reopen(run: RunFolder) -> None:
-    """What was the end is not: new events follow."""
-    held = run.hold()
-    try:
-        (run.path / "result.json").unlink(missing_ok=True)
-        ledger = Ledger(run)
-        ledger.emit("agent", pid=None)
-        ledger.commit()
-    finally:
-        os.close(held)
-
-
-def api_of(run: RunFolder) -> Api:
-    """To act on it, or to look into it: where it was sent to, and where no other run has its name now. Raises
-    OarlockError."""
-    with told():
-        api = identity.reach(run)
-        identity.require(run, api)
-    return api
-
-
-def _watched(run: RunFolder) -> Api:
-    """To keep its record: if another run has its name, then it is gone itself, which its id tells. Runs of
-    earlier versions have none."""
-    return identity.reach(run) if identity.of(run).id else api_of(run)
-
-
-@contextmanager
-def told() -> Iterator[None]:
-    """Around calls to a cluster: what goes wrong ends in one line and what to do about it."""
-    try:
-        yield
-    except ApiError as error:
-        problem = diagnose.explain(error)
-        raise OarlockError(f"{problem.what}; {problem.fix}") from None
-
-
-def refresh(run: RunFolder, *, with_logs: bool = False) -> None:
-    """Bring the record up to what the cluster says now: its events, or the tasks' lines too. A record that
-    somebody else writes is fresh."""
-    if run.state().is_over:
-        return
-    with told():
-        if not repair.settle(run, identity.reach(run)):
-            raise UnknownRun(f"{run.name} was never sent completely, and has been removed")
-    try:
-        held = run.hold(seconds=0)
-    except OarlockError:
-        return
-    try:
-        with told():
-            Mirror(run, _watched(run)).catch_up(with_logs=with_logs)
-    finally:
-        os.close(held)
-
-
-@contextmanager
-def watching(run: RunFolder) -> Iterator[Callable[[], bool]]:
-    """Keep the record up to date meanwhile; the function says whether there is more to come, and raises
-    what keeps us from seeing it."""
-    watching = _Watching(run)
-    watching.start()
-    try:
-        yield watching.goes_on
-    finally:
-        watching.stop.set()
-        watching.join()
-
-
-class _Watching(threading.Thread):
-    def __init__(self, run: RunFolder) -> None:
-        super().__init__(name=f"watching {run.name}", daemon=True)
-        self.run_folder = run
-        self.stop = threading.Event()
-        self.error: OarlockError | None = None
-
-    def goes_on(self) -> bool:
-        is_alive = self.is_alive()
-        if self.error is not None:
-            raise self.error
-        return is_alive
-
-    def run(self) -> None:
-        """One client at a time writes the record; the others read along, and take over when it leaves."""
-        while not self.stop.is_set() and not self.run_folder.state().is_over:
-            try:
-                held = self.run_folder.hold(seconds=0)
-            except OarlockError:
-                self.stop.wait(_RETRY)
-                continue
-            try:
-                with told():
-                    Mirror(self.run_folder, _watched(self.run_folder)).follow(self.stop)
-            except OarlockError as error:
-                self.error = error
-                return
-            except FileNotFoundError:
-                self.error = OarlockError(f"{self.run_folder.name} was deleted")
-                return
-            finally:
-                os.close(held)

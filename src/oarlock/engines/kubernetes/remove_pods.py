@@ -1,4 +1,4 @@
-"""Taking pods away from a run on purpose, as a user or a drain would (`oarlock chaos`)."""
+"""Take pods away from a run on purpose, as a user or a drained node would (`oarlock chaos`)."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ from contextlib import closing
 
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.claims import claim_pod
-from oarlock.engines.kubernetes.kubernetes_engine import api_of, told
 from oarlock.engines.kubernetes.lifecycle import identity
-from oarlock.records.runs import RunFolder
+from oarlock.engines.kubernetes.lifecycle.connect import api_of, explained
+from oarlock.records.run_folder import RunFolder
 
-_TOO_MANY = 429  # a disruption budget says no
+FAULTS = ("delete", "evict")
+_TOO_MANY = 429  # the status with which a disruption budget refuses
 
 
 def pods(run: RunFolder) -> list[str]:
-    """Those that train right now, by name."""
-    with told(), closing(api_of(run)) as api:
+    """Return the names of the pods that train right now."""
+    with explained(), closing(api_of(run)) as api:
         found = api.all("Pod", identity.of(run).members)
     return sorted(str(pod["metadata"]["name"]) for pod in found if claim_pod.is_up(pod))
 
 
-def disturb(run: RunFolder, kind: str, pod: str) -> str | None:
-    """Delete it, or have it evicted. None, or why a disruption budget does not allow that now."""
-    with told(), closing(api_of(run)) as api:
-        if kind == "delete":
+def remove(run: RunFolder, fault: str, pod: str) -> str | None:
+    """Delete or evict a pod; return why a disruption budget does not allow that now, if it does not."""
+    with explained(), closing(api_of(run)) as api:
+        if fault == "delete":
             api.delete("Pod", pod)
             return None
         try:

@@ -1,52 +1,131 @@
-"""The local engine: one agent on this machine hosts all tasks, and owns the run.
+"""The local engine: one agent process on this machine hosts all tasks and owns the run.
 
-The client only makes the record and starts the agent; a killed client changes nothing.
+The client only creates the record and starts the agent: killing the client changes nothing. Verbs that only
+look at a run need this module too, so it reads no job files until a run starts.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import secrets
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import yaml
-
-from oarlock.agent.protocol.spec import Spec
-from oarlock.checkpoints import bucket
-from oarlock.engines.shared import specs
+from oarlock.engines.engine import Board, CheckpointFolder, Engine, Sending, Traits
+from oarlock.engines.shared import enter_task, task_command
+from oarlock.engines.shared.checkpoint_folder import Folder
+from oarlock.engines.shared.command_streams import Streams
 from oarlock.errors import JobError, OarlockError
-from oarlock.job.job_file import JobFile
-from oarlock.job.model import Duration, Job, to_data
 from oarlock.records import runs
-from oarlock.run import cluster, events
+from oarlock.records.run_folder import RunFolder
 from oarlock.run.run_state import FINAL, fold
-from oarlock.run.typed import VERSION
-from oarlock.system import machine_id, private_network, processes
-from oarlock.system.atomic_file import write_durably
+from oarlock.system import machine_id, processes
+from oarlock.system.polling import wait_for
+
+if TYPE_CHECKING:
+    from oarlock.job.job_file import JobFile
 
 
-def start(jobfile: JobFile, name: str | None = None, machines: int = 1) -> runs.RunFolder:
-    """Make the record and start its agent; with several `machines`, one that brings the others."""
+class LocalEngine(Engine):
+    """Runs on this machine."""
+
+    name = "local"
+    traits = Traits(
+        interrupt_stops=True,
+        sends_program=False,
+        files_are_here=True,
+        resumable=frozenset({"failed", "stopped", "lost"}),
+        options=frozenset({"machines"}),
+        stop_seconds=15.0,
+        recovery_seconds=120.0,
+    )
+
+    def start(
+        self,
+        jobfile: JobFile,
+        name: str | None = None,
+        *,
+        machines: int | None = None,
+        on_send: Callable[[Sending], None] = lambda _: None,
+    ) -> RunFolder:
+        return start(jobfile, name, machines or 1)
+
+    def resume(self, run: RunFolder) -> None:
+        resume(run)
+
+    def cancel(self, run: RunFolder, *, now: bool = False) -> None:
+        stop(run, now=now)
+
+    def ask(self, run: RunFolder, question: Mapping[str, Any]) -> dict[str, Any]:
+        from oarlock.agent.net import control
+
+        return control.ask(run.path, dict(question))
+
+    def delete(self, chosen: Collection[RunFolder], *, now: bool, volumes: bool) -> list[str]:
+        for run in chosen:
+            if run.is_running():
+                self.stop(run, now=now)
+        return []  # everything else is in the record
+
+    def refresh(self, run: RunFolder, *, with_logs: bool = False) -> None:
+        pass  # the agent writes the record
+
+    @contextmanager
+    def following(self, run: RunFolder) -> Iterator[Callable[[], bool]]:
+        yield run.is_held
+
+    def exec(
+        self, run: RunFolder, task: str, words: Sequence[str], streams: Streams, notify: Callable[[str], None]
+    ) -> int:
+        spec = run.spec()
+        if not Path(spec.cwd).is_dir():
+            raise OarlockError(f"the program's folder {spec.cwd} is gone")
+        order = task_command.as_task(run.state(), spec, task, words, str(run.spec_file), notify)
+        return _enter(order, streams)
+
+    def inspect(
+        self,
+        run: RunFolder,
+        words: Sequence[str],
+        streams: Streams,
+        *,
+        image: str | None,
+        writes: bool,
+        notify: Callable[[str], None],
+    ) -> int:
+        _refuse_image(run, image)
+        words = words or (os.environ.get("SHELL") or "/bin/sh",)
+        return _enter(task_command.plain(words, str(run.path)), streams)
+
+    @contextmanager
+    def tensorboard(self, run: RunFolder, port: int | None, image: str | None) -> Iterator[Board]:
+        from oarlock.engines.local import local_tensorboard
+
+        _refuse_image(run, image)
+        with local_tensorboard.serve(run.folder("logs"), port) as board:
+            yield board
+
+    @contextmanager
+    def checkpoints(self, run: RunFolder, *, writes: bool) -> Iterator[CheckpointFolder]:
+        yield Folder(run.folder("checkpoints"))
+
+
+def start(jobfile: JobFile, name: str | None = None, machines: int = 1) -> RunFolder:
+    """Create the record and start its agent; with several `machines`, an agent that starts the others."""
+    from oarlock.engines.local import local_record, local_spec
+
     held: list[int] = []
-    if jobfile.job.storage.snapshots and not bucket.is_here():
-        raise OarlockError("storage.snapshots needs obstore: pip install 'oarlock[storage]'")
-    _check_network(jobfile.job)
+    local_spec.check_packages(jobfile.job)
+    local_spec.check_network(jobfile.job)
 
-    def fill(draft: runs.RunFolder) -> None:
-        held.append(draft.hold())  # from its first moment: never seen as lost
-        job = to_data(jobfile.job)
-        header = f"# {jobfile.source or jobfile.job.name}, as it ran in {jobfile.folder}\n"
-        _write(draft.path / "job.yaml", header + yaml.safe_dump(job, sort_keys=False))
-        _write_spec(jobfile.job, jobfile.folder, draft, machines, is_new=name is None)
-        _announce(jobfile.job, draft)
-        _write(draft.path / "token", secrets.token_hex(32))  # what agents and clients of this run share
-        draft.keep_room()
+    def fill(draft: RunFolder) -> None:
+        held.append(draft.hold())  # from the first moment: the run never looks lost
+        local_record.fill(draft, jobfile, machines, is_new=name is None)
 
     try:
         run = runs.create(jobfile.job.name, fill, name)
@@ -57,28 +136,25 @@ def start(jobfile: JobFile, name: str | None = None, machines: int = 1) -> runs.
     return run
 
 
-def resume(run: runs.RunFolder) -> None:
-    """Go on with a run whose agent is gone, in the next generation, with the job as it was."""
+def resume(run: RunFolder) -> None:
+    """Resume a run whose agent is gone, in the next generation, with its job unchanged."""
+    from oarlock.engines.local import local_record
+
     held = run.hold()
     try:
         if run.state().state == "succeeded":
-            raise OarlockError(f"{run.name} has succeeded; there is nothing to go on with")
-        before = run.spec()
-        job = specs.job_of((run.path / "job.yaml").read_text(), str(run.path / "job.yaml"))
-        _check_network(job)
-        run.keep_room()
-        _write_spec(job, Path(before.cwd), run, before.machines)
-        (run.path / "result.json").unlink(missing_ok=True)
+            raise OarlockError(f"{run.name} has succeeded; there is nothing to resume")
+        local_record.renew(run)
         _start_agent(run, held)
     finally:
         os.close(held)  # the agent has its own
 
 
-def stop(run: runs.RunFolder, *, now: bool = False) -> None:
-    """SIGINT to the agent: once for a graceful end, twice to kill."""
+def stop(run: RunFolder, *, now: bool = False) -> None:
+    """Send SIGINT to the agent: once for a graceful end, twice to kill its tasks."""
     host = run.elsewhere()
     if host is not None:
-        raise OarlockError(f"{run.name} runs on {host}; `oarlock stop {run.name}` there ends it")
+        raise OarlockError(f"{run.name} runs on {host}; use `oarlock stop {run.name}` there")
     pid = _agent_pid(run)
     if pid is None:
         return
@@ -88,30 +164,15 @@ def stop(run: runs.RunFolder, *, now: bool = False) -> None:
         except ProcessLookupError:
             return
         if now:
-            # Two signals at once are one.
-            _wait_for(lambda: run.state().state in ("stopping", *FINAL) or not run.is_held(), 5)
+            # Two signals at the same time arrive as one.
+            _until(lambda: run.state().state in ("stopping", *FINAL) or not run.is_held(), 5)
 
 
-def spec_for(job: Job, folder: Path, record: Path, machines: int = 1) -> Spec:
-    """What the agent of a run with its record there is told. Creates nothing."""
-    _check_machines(job, machines)
-    is_linux = sys.platform == "linux"
-    return replace(
-        specs.resolve(job, folder, record.name),
-        folder=str(record),
-        cwd=str(folder),
-        folders=_folders(job, folder, record),
-        snapshots=_place(job.storage.snapshots, folder) if job.storage.snapshots else "",
-        machines=machines,
-        network=job.network,
-        warm=bool(job.warm) and is_linux,
-        keep=job.warm.seconds if isinstance(job.warm, Duration) and is_linux and machines == 1 else 0.0,
-    )
+def _agent_pid(run: RunFolder) -> int | None:
+    """The process id of the agent, once it is in the record; None if no agent has the run.
 
-
-def _agent_pid(run: runs.RunFolder) -> int | None:
-    """Its process id, once it has said so; None if nobody has the run. The record may still name the agent
-    before this one, whose number may be anybody's by now."""
+    The record may still name the previous agent, whose number may be that of any process by now.
+    """
     found: list[int] = []
 
     def announced() -> bool:
@@ -119,23 +180,23 @@ def _agent_pid(run: runs.RunFolder) -> int | None:
         found[:] = [pid] if pid and machine_id.is_agent(pid, run.path) else []
         return bool(found) or not run.is_held()
 
-    _wait_for(announced, 10)
+    _until(announced, 10)
     return found[0] if found and run.is_held() else None
 
 
-def _wait_for(done: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not done() and time.monotonic() < deadline:
-        time.sleep(0.02)
+def _until(done: Callable[[], bool], seconds: float) -> None:
+    """Wait, but not longer than that: the caller looks at what has become of it."""
+    with suppress(TimeoutError):
+        wait_for(done, "answer of the agent", seconds, every=0.02)
 
 
-_agents: list[subprocess.Popen[bytes]] = []  # of this client: kept to be reaped, not to be owned
+_agents: list[subprocess.Popen[bytes]] = []  # started by this client: kept only to be reaped
 
 
-def _start_agent(run: runs.RunFolder, held: int) -> None:
-    """In a session of its own, with the lock in its hands."""
+def _start_agent(run: RunFolder, held: int) -> None:
+    """Start it in a session of its own; it inherits the lock."""
     _agents[:] = [agent for agent in _agents if agent.poll() is None]
-    with (run.path / "agent.log").open("ab") as log:
+    with run.agent_log.open("ab") as log:
         agent = subprocess.Popen(
             [sys.executable, "-c", processes.entry("oarlock.agent.__main__"), str(run.path)],
             stdin=subprocess.DEVNULL,
@@ -147,53 +208,17 @@ def _start_agent(run: runs.RunFolder, held: int) -> None:
     _agents.append(agent)
 
 
-def _announce(job: Job, draft: runs.RunFolder) -> None:
-    tasks = [task.name for task in cluster.form(specs.sizes(job))]
-    event = {"t": time.time(), "kind": "run", "job": job.name, "engine": "local", "tasks": tasks}
-    event.update(host=machine_id.name(), version=VERSION)
-    _write(draft.path / "events.jsonl", events.encode(event) + "\n")
+def _enter(order: dict[str, Any], streams: Streams) -> int:
+    """Become the command, or run it as a child if its output is captured."""
+    if not streams.are_captured:
+        enter_task.enter(order)
+    words = [sys.executable, "-I", "-c", task_command.script(), json.dumps(order)]
+    done = subprocess.run(words, capture_output=True, check=False)
+    streams.stdout.write(done.stdout)
+    streams.stderr.write(done.stderr)
+    return done.returncode if done.returncode >= 0 else 128 - done.returncode
 
 
-def _write(path: Path, text: str) -> None:
-    """For nobody else to read."""
-    write_durably(path, text.encode())
-
-
-def _write_spec(job: Job, folder: Path, run: runs.RunFolder, machines: int, is_new: bool = False) -> None:
-    record = runs.home() / "runs" / run.name  # where the draft will be
-    spec = replace(spec_for(job, folder, record, machines), is_new=is_new)
-    _write(run.path / "agent.json", spec.to_json())
-
-
-def _check_machines(job: Job, machines: int) -> None:
-    """A machine without a task would only be waited for."""
-    workers = specs.sizes(job).get("worker", 0)
-    if machines > max(1, workers):
-        raise JobError(f"{machines} machines are too many for {workers} workers: each needs at least one")
-    if machines > 1 and job.network == "private":
-        raise JobError("with network: private all tasks are on one machine; leave out --machines")
-
-
-def _check_network(job: Job) -> None:
-    if job.network == "private" and (why := private_network.refusal()) is not None:
-        raise OarlockError(
-            f"this machine does not allow network: private ({why}); leave it out, or allow user namespaces"
-        )
-
-
-def _folders(job: Job, folder: Path, record: Path) -> dict[str, str]:
-    defaults = {
-        "data": runs.home() / "data" / job.name,  # outlives the run: ingest once, train often
-        "checkpoints": record / "checkpoints",
-        "model": record / "model",
-        "logs": record / "tensorboard",
-    }
-    asked = {kind: getattr(job.storage, kind) for kind in defaults}
-    return {
-        kind: str(default) if not asked[kind] else _place(asked[kind], folder)
-        for kind, default in defaults.items()
-    }
-
-
-def _place(text: str, folder: Path) -> str:
-    return text if "://" in text else str(folder / Path(text).expanduser())
+def _refuse_image(run: RunFolder, image: str | None) -> None:
+    if image:
+        raise JobError(f"{run.name} ran on this machine; --image is for a run on a cluster")

@@ -1,7 +1,7 @@
-"""What a folder of checkpoints holds, and deleting from it.
+"""List the checkpoints of a folder, and delete some.
 
-On this machine it is called; into a pod it travels as text (`python3 -c`), with the store that it reads. So
-it imports nothing else of ours, and any Python 3.9 runs it.
+On this machine it is called; into a pod it is sent as text (`python3 -c`) together with `store`. So it
+imports nothing else of Oarlock, and any Python 3.9 runs it.
 """
 
 from __future__ import annotations
@@ -24,42 +24,45 @@ FOLDER = "folder"
 
 
 class Folder:
+    """A folder of checkpoints on this machine."""
+
     def __init__(self, path: str) -> None:
         self._store = Store(path)
 
     def look(self, verifies: bool) -> list[Entry]:
-        """All but drafts, newest first."""
+        """List all checkpoints but drafts, newest first; `verifies` reads every byte."""
         entries = []
         for name in self._store.names():
             path = self._store.folder / name
             found = self._store.read(path)
             manifest = found.manifest if isinstance(found, Checkpoint) else {}
             why = found if isinstance(found, str) else verify(found) if verifies else None
-            if path.exists():  # else retention has taken it away under our hands
+            if path.exists():  # otherwise retention has deleted it meanwhile
                 entries.append(entry(name, FOLDER, manifest, why, verifies) | {"size": _size(path)})
         return entries
 
     def newest(self) -> str | None:
-        """The name of the newest whole one."""
+        """Return the name of the newest whole checkpoint."""
         found, _ = self._store.newest()
         return found.name if found else None
 
     def fence(self) -> tuple[str, int] | None:
+        """Return the run, and its generation, that may add checkpoints now."""
         return self._store.fence()
 
     def delete(self, names: Sequence[str]) -> int:
-        """Bytes that it has freed."""
+        """Delete checkpoints and return the number of bytes freed. Raises OSError."""
         freed = 0
         for name in names:
             if position(name) is None:
-                raise OSError(errno.EINVAL, "no name of a checkpoint", name)
+                raise OSError(errno.EINVAL, "not the name of a checkpoint", name)
             path = self._store.folder / name
             taken = _taken(path)
             try:
                 self._store.delete(Checkpoint(path, 0, 0, {}))
                 freed += taken
             except FileNotFoundError:
-                pass  # somebody else was faster
+                pass  # another process was faster
         return freed
 
 
@@ -82,12 +85,12 @@ def entry(name: str, where: str, manifest: Manifest, why: str | None, is_verifie
 
 
 def _number(value: Any) -> Any:
-    """None for what is none: the manifest is somebody's."""
+    """None for what is not a number: a program may write anything into a manifest."""
     return value if type(value) in (int, float) and math.isfinite(value) else None
 
 
 def _plain(value: Any) -> Any:
-    """nan and the infinities are no JSON."""
+    """nan and the infinities are not valid JSON."""
     return value if _number(value) is not None or isinstance(value, (bool, str)) else str(value)
 
 
@@ -96,7 +99,7 @@ def _size(path: Path) -> int:
 
 
 def _taken(path: Path) -> int:
-    """On the disk: a sparse file is smaller than it says."""
+    """The space on disk: a sparse file takes less than its length."""
     return sum(one.st_blocks * 512 for one in _files(path))
 
 
@@ -111,7 +114,7 @@ def _files(path: Path) -> Iterator[os.stat_result]:
 
 
 def main() -> None:
-    """The argument: {"folder", "do", ...} as JSON; the answer likewise."""
+    """Carry out the order in the argument, {"folder", "do", ...} as JSON, and print the answer as JSON."""
     order = json.loads(sys.argv[1])
     folder = Folder(order["folder"])
     try:

@@ -1,28 +1,28 @@
-"""Bringing a run's snapshots to this machine: compared with their checksums, and put into place only when
-all of what was asked for has come."""
+"""Copy snapshots of a run to this machine: checksums are compared, and files are put into place only when all
+of them have arrived."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from oarlock.agent.protocol.spec import Spec
-from oarlock.engines.shared.pull_result import Pulled, check_room, is_taken, put_all
+from oarlock.engines.shared.pull_result import Pulled, Show, check_room, is_taken, put_all
 from oarlock.engines.shared.snapshot_store import Snapshots
 from oarlock.errors import OarlockError
 
 KINDS = ("model", "checkpoints")
 
-Show = Callable[[int, int], None]  # bytes so far, of how many
-
 
 def bring(
     spec: Spec, kinds: Sequence[str], step: int | None, to: Path, show: Show, *, replaces: bool, is_ours: bool
 ) -> Pulled:
-    """The newest complete one of each kind, or the checkpoint of a step; all of them, or an OarlockError.
-    `is_ours`: this machine sent the run."""
+    """Copy the newest complete snapshot of each kind, or the checkpoint of a step.
+
+    `is_ours`: this machine sent the run. Raises OarlockError, and then copies nothing.
+    """
     if not spec.snapshots:
         raise OarlockError(f"{spec.run} keeps no snapshots: its job has no storage.snapshots")
     kept = Snapshots(spec, is_ours)
@@ -34,7 +34,7 @@ def bring(
     finals = {kind: _final(to, kind, name) for kind, name in chosen.items()}
     taken = [path for path in finals.values() if is_taken(path)]
     if taken and not replaces:
-        raise OarlockError(f"{taken[0]} is there already: choose another --to, or --force to replace it")
+        raise OarlockError(f"{taken[0]} exists: choose another --to, or --force to replace it")
     pulled = Pulled(kept.url, absent=[kind for kind in kinds if kind not in chosen])
     if chosen:
         _bring(kept, chosen, finals, to, show, pulled)
@@ -48,7 +48,7 @@ def _bring(
     for final in finals.values():
         if final.parent.is_symlink():
             raise OarlockError(
-                f"{final.parent} is a link, and nothing is put behind one: choose another --to"
+                f"{final.parent} is a link, and files are not written through links: choose another --to"
             )
 
     def on_piece(count: int) -> None:
@@ -74,10 +74,10 @@ def _bring(
         raise OarlockError(f"{why}; nothing in {to} was changed") from None
     finally:
         if is_new:
-            with suppress(OSError):  # something has come
+            with suppress(OSError):  # it is not empty
                 to.rmdir()
 
 
 def _final(to: Path, kind: str, name: str) -> Path:
-    """A checkpoint as it is in a folder of them, without the number of another of its name."""
+    """The final path; a checkpoint without the number that tells snapshots of one name apart."""
     return to / "model" if kind == "model" else to / "checkpoints" / name.partition("_")[0]

@@ -1,5 +1,7 @@
-"""A run's snapshots in object storage, as somebody at the keyboard wants them: listed, read through, deleted,
-brought here. The agent's own way to them is `agent/snapshots/children.py`."""
+"""A run's snapshots in object storage, for a user: list, verify, delete and copy them.
+
+The agent has its own way to them, `agent/snapshots/children.py`.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +36,11 @@ T = TypeVar("T")
 
 
 class Snapshots:
-    """Raises OarlockError with what the store says where it cannot be asked."""
+    """The snapshots of a run. Every method raises OarlockError if the store does not answer."""
 
     def __init__(self, spec: Spec, is_ours: bool) -> None:
-        """`is_ours`: this machine sent the run. What somebody else's says must not decide which server sees
-        our credentials."""
+        """`is_ours`: this machine sent the run. A run of another user must not decide which server sees the
+        credentials of this one."""
         self._top = spec.snapshots
         self.url = f"{spec.snapshots}/{spec.run}"
         if not is_here():
@@ -46,7 +48,7 @@ class Snapshots:
             raise OarlockError(f"the snapshots in {self._top} cannot be read without obstore: {fix}")
         if "://" not in self._top and not Path(self._top).is_dir():
             raise OarlockError(f"the snapshots in {self._top} are gone: there is no such folder")
-        # As its agents have them; which server it is, for one.
+        # The settings of its agents, such as the address of the server.
         settings = {key: text for key, text in spec.env.items() if key.startswith(_SETTINGS)}
         os.environ.update(settings if is_ours else _harmless(spec.run, self._top, settings))
         self._bucket = self._ask(lambda: _Bucket(spec.snapshots, spec.run, _PATIENCE))
@@ -54,17 +56,20 @@ class Snapshots:
         self._manifests: dict[str, Manifest | str] = {}
 
     def look(self, verifies: bool) -> list[Entry]:
-        """Checkpoints, newest first, and models."""
+        """List checkpoints, newest first, then models; `verifies` reads every byte."""
         self._read_manifests()
         return [self._entry(name, verifies) for name in self._names()]
 
     def newest(self) -> str | None:
-        """The name of the newest complete one."""
+        """Return the name of the newest complete checkpoint."""
         self._read_manifests()
         return next((name for name in self._steps() if self._trouble(name) is None), None)
 
     def delete(self, names: Sequence[str]) -> int:
-        """Bytes that it has freed. The manifest goes first: what is left of one is not complete."""
+        """Delete snapshots and return the number of bytes freed.
+
+        The manifest goes first: what is left after an interruption counts as incomplete.
+        """
         freed = 0
         for name in names:
             files = self._files.pop(name)
@@ -75,14 +80,14 @@ class Snapshots:
         return freed
 
     def choose(self, kind: str, step: int | None) -> str | None:
-        """The newest complete one of a kind, `model` or `checkpoints`; of that step, if one is given."""
+        """Return the newest complete snapshot of a kind, `model` or `checkpoints`, or of that step."""
         self._read_manifests()
         names = self._steps() if kind == "checkpoints" else [one for one in self._names() if _is_model(one)]
         matching = [name for name in names if step is None or _order(name)[0] == step]
         return next((name for name in matching if self._trouble(name) is None), None)
 
     def bring(self, name: str, folder: Path, show: Callable[[int], None]) -> tuple[int, int]:
-        """Its files into a new folder, compared with their checksums: how many, and their bytes."""
+        """Copy a snapshot into a new folder and compare checksums; return the number of files and bytes."""
         manifest = self._manifests[name]
         assert isinstance(manifest, dict)
         try:
@@ -94,6 +99,7 @@ class Snapshots:
         return len(manifest["files"]), sum(told["size"] for told in manifest["files"].values())
 
     def size(self, name: str) -> int:
+        """Return the bytes of a snapshot."""
         return sum(self._files[name].values())
 
     def _names(self) -> list[str]:
@@ -116,7 +122,7 @@ class Snapshots:
         return found | {"name": name, "size": self.size(name)}
 
     def _trouble(self, name: str) -> str | None:
-        """What can be told without reading the files."""
+        """What is wrong with a snapshot, without reading its files."""
         manifest, files = self._manifests[name], self._files[name]
         if isinstance(manifest, str):
             return manifest
@@ -156,7 +162,7 @@ class Snapshots:
     def _read(self, name: str) -> bytes:
         size = self._files[name][MANIFEST]
         if not 0 < size <= LARGEST_MANIFEST:
-            return b""  # which is none
+            return b""  # which is no manifest
         return self._ask(partial(self._bucket.receive, name, MANIFEST, 0, size), _TRIES)
 
     def _ask(self, question: Callable[[], T], tries: int = 1) -> T:
@@ -164,7 +170,7 @@ class Snapshots:
             return question()
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # Rust's panics are no Exceptions
+        except BaseException as error:  # panics in Rust are not Exceptions
             if tries > 1:
                 return self._ask(question, tries - 1)
             why = redact.reason(error)
@@ -172,10 +178,10 @@ class Snapshots:
 
 
 class _Bucket(Bucket):
-    """With what an agent never does: look through all of it, and delete."""
+    """A bucket with what agents never do: list everything, and delete."""
 
     def contents(self) -> dict[str, dict[str, int]]:
-        """Size by file, by snapshot."""
+        """Return the size of each file, by snapshot."""
         found: dict[str, dict[str, int]] = {}
         for some in self._api.list(self._store, self._run):
             for one in some:
@@ -190,7 +196,7 @@ class _Bucket(Bucket):
 
 
 def _harmless(run: str, url: str, settings: dict[str, str]) -> dict[str, str]:
-    """Of a run that somebody else sent. What is set here counts more, and what is missing here is said."""
+    """The settings of another user's run that are safe here. This user's settings win; others are refused."""
     scheme = url.partition("://")[0]
     if scheme not in _BUCKETS:
         raise OarlockError(

@@ -1,4 +1,4 @@
-"""From a job to what its agents are told, as far as that is the same on every engine."""
+"""From a job to the spec of its agents, as far as it is the same on every engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oarlock.run import cluster
 
 
 def resolve(job: Job, folder: Path, run: str) -> Spec:
-    """The engine adds where things are."""
+    """Return the spec of a job; the engine adds the folders."""
     return Spec(
         run=run,
         job=job.name,
@@ -35,16 +35,16 @@ def resolve(job: Job, folder: Path, run: str) -> Spec:
 
 
 def job_of(text: str, where: str) -> Job:
-    """A job as it was stored, with the version of the spec beside it. Raises OarlockError."""
+    """Return a job that was stored in a record. Raises OarlockError if it is damaged or a later version's."""
     try:
         data = yaml.safe_load(text)
         if not isinstance(data, dict):
-            raise JobError("it is no mapping")
+            raise JobError("it is not a mapping")
         return parse(data)
     except yaml.YAMLError:
-        raise OarlockError(f"{where} is damaged: it is no YAML") from None
+        raise OarlockError(f"{where} is damaged: it is not YAML") from None
     except JobError as problem:
-        raise OarlockError(f"{where} is damaged, or of a later Oarlock: {problem}") from None
+        raise OarlockError(f"{where} is damaged, or was written by a later Oarlock: {problem}") from None
 
 
 def _program(job: Job) -> Program:
@@ -57,7 +57,7 @@ def _program(job: Job) -> Program:
 
 
 def sizes(job: Job, least: bool = False) -> dict[str, int]:
-    """Tasks per role."""
+    """Return the number of tasks per role; `least`: the smallest number."""
     return {
         name: (role.replicas.min if least else role.replicas.max) * role.processes
         for name, role in roles(job).items()
@@ -65,6 +65,7 @@ def sizes(job: Job, least: bool = False) -> dict[str, int]:
 
 
 def roles(job: Job) -> dict[str, Role]:
+    """Return the roles that the job uses."""
     return {name: role for name in cluster.ROLES if (role := getattr(job.roles, name))}
 
 

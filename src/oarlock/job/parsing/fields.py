@@ -1,8 +1,8 @@
-"""Sections: frozen structs whose fields check themselves, whoever makes them (a file, a flag, Python).
+"""Sections: frozen structs that check their own fields, whether a file, a flag or Python gives them.
 
 A field is declared once, as `Annotated[type, kind, "what it is for"]`; reading, messages and the JSON
-schema all come from that declaration. Why not msgspec's own conversion: its messages speak of `$.limits`
-and `int`, and it cannot say which name was meant. Pure.
+schema all come from that declaration. msgspec's own conversion does not fit: its messages say `$.limits` and
+`int`, and it cannot suggest the name that was meant. Pure.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, get_args, get_type_hints
 import msgspec
 
 from oarlock.errors import JobError
-from oarlock.job.parsing.kinds import ItemError, Kind
+from oarlock.job.parsing.compound_kinds import ItemError
+from oarlock.job.parsing.kinds import Kind
 from oarlock.wording import listed, nearest, show, unexpected
 
 Path = tuple[str, ...]
 
 
 class FieldError(JobError):
-    """What is wrong with one field: its path, and the sentence without the path."""
+    """A problem with one field: its path, and the sentence without the path."""
 
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(f"{'.'.join(path)}: {problem}" if path else problem)
@@ -30,10 +31,13 @@ class FieldError(JobError):
         self.problem = problem
 
     def inside(self, name: str) -> FieldError:
+        """The same problem, seen from the section around."""
         return type(self)((name, *self.path), self.problem)
 
 
 class Field(NamedTuple):
+    """A declared field of a section."""
+
     kind: Kind | type[Section] | Sections
     description: str
     default: Any
@@ -41,19 +45,21 @@ class Field(NamedTuple):
 
     @property
     def required(self) -> bool:
+        """Whether a job file must give it."""
         return self.default is msgspec.NODEFAULT
 
     @property
     def may_be_none(self) -> bool:
-        """Whether `none` says that a section which is there by default is not wanted."""
+        """Whether `none` turns off a section that exists by default."""
         return isinstance(self.kind, type) and self.optional and self.default is not None
 
     def is_none(self, written: Any) -> bool:
+        """Whether this value turns the section off."""
         return self.may_be_none and isinstance(written, str) and written.lower() == "none"
 
 
 class Section(msgspec.Struct, frozen=True):
-    """A part of the job file. In data a null means "not given", for every field."""
+    """A part of the job file. For every field a null means "not given"."""
 
     # The field that a bare value stands for: `worker: 4` is `worker: {replicas: 4}`.
     shorthand: ClassVar[str | None] = None
@@ -62,7 +68,7 @@ class Section(msgspec.Struct, frozen=True):
 
     @classmethod
     def spelled_out(cls, written: Any) -> Mapping[str, Any] | None:
-        """The fields that a value stands for which is no mapping; None if it stands for none."""
+        """The fields that a value other than a mapping stands for; None if it stands for none."""
         if isinstance(written, (list, tuple)):
             return {cls.list_of: [*written]} if cls.list_of else None
         return {cls.shorthand: written} if cls.shorthand else None
@@ -84,7 +90,7 @@ class Section(msgspec.Struct, frozen=True):
         self.check()
 
     def check(self) -> None:
-        """Raise FieldError for fields that are right each by itself and wrong together."""
+        """Raise FieldError for fields that contradict each other."""
 
 
 S = TypeVar("S", bound=Section)
@@ -92,16 +98,17 @@ S = TypeVar("S", bound=Section)
 
 @dataclass(frozen=True)
 class Sections:
-    """The kind of a field with several sections: by name or, if there is no kind for names, in a list."""
+    """The kind of a field with several sections: by name or, without a kind for names, in a list."""
 
     expected: str
     of: type[Section]
     names: Kind | None = None
     least: int = 0
-    # What becomes of each section once it is read.
+    # Converts each section after it is read.
     then: Callable[[Any], Any] = lambda section: section
 
     def read(self, written: Any) -> Any:
+        """Read a mapping of sections, or a list of them. Raises FieldError."""
         if self.names is None:
             return self._list(written)
         if not isinstance(written, Mapping):
@@ -139,7 +146,7 @@ def _value(field: Field, given: Any) -> Any:
 
 
 def read_section(section: type[S], written: Any) -> S:
-    """Plain data to a section; raises FieldError."""
+    """Make a section of plain data; raises FieldError."""
     if isinstance(written, section):
         return written
     if not isinstance(written, Mapping):
@@ -159,19 +166,20 @@ def _read_short(section: type[S], written: Any) -> S:
     try:
         return section(**fields)
     except FieldError as problem:
-        # In a list the field has no name of its own: `worker.0.gpu` is where that stands in the file.
+        # The list's field is not written in the file: it has `worker.0.gpu`, not `worker.groups.0.gpu`.
         if isinstance(written, (list, tuple)) and problem.path[:1] == (section.list_of,):
             raise type(problem)(problem.path[1:], problem.problem) from None
         raise
 
 
 def no_such_field(section: type[Section], name: str) -> str:
+    """The message for an unknown field, with the name that was probably meant."""
     near = meant(section, name)
     return f"no such field; did you mean {near}?" if near else f"no such field; there is {known(section)}"
 
 
 def meant(section: type[Section], name: str) -> str | None:
-    """The field that was probably meant: one of this section's, or one that sits further inside."""
+    """The field that was probably meant: one of this section, or of a section inside it."""
     here = nearest(name, fields_of(section))
     if here:
         return here
@@ -181,11 +189,28 @@ def meant(section: type[Section], name: str) -> str | None:
 
 
 def known(section: type[Section]) -> str:
+    """The section's fields as a list in words."""
     return listed(fields_of(section), "and")
+
+
+def keeps_text(section: type[Section], path: Path) -> bool:
+    """Whether a number or boolean at this path, inside a field of text, stays as it is written."""
+    kind: Kind | type[Section] | Sections = section
+    for name in path:
+        if isinstance(kind, Kind):
+            return kind.keeps_text
+        if isinstance(kind, Sections):
+            kind = kind.of
+        elif name in fields_of(kind):
+            kind = fields_of(kind)[name].kind
+        elif kind.list_of is None:  # a list stands for that field: `worker.0.node_selector`
+            return False
+    return False
 
 
 @cache
 def fields_of(section: type[Section]) -> dict[str, Field]:
+    """The declared fields of a section, by name."""
     hints = get_type_hints(section, include_extras=True)
     return {
         field.name: _field(hints[field.name], _default(field)) for field in msgspec.structs.fields(section)

@@ -10,7 +10,7 @@ from oarlock.job.parsing.kinds import Kind
 
 
 def schema_of(section: type[Section]) -> dict[str, Any]:
-    """A JSON schema (2020-12), with the sections inside this one under `$defs`."""
+    """Make the JSON schema (2020-12) of a section, with the sections inside it under `$defs`."""
     inner: dict[str, dict[str, Any]] = {}
     outer = _object(section, inner)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **outer, "$defs": inner}
@@ -39,7 +39,7 @@ def _property(name: str, field: Field, inner: dict[str, dict[str, Any]]) -> dict
 
 
 def _forms(section: type[Section], inner: dict[str, dict[str, Any]], list_too: bool = True) -> list[Any]:
-    """The ways to write a section: its fields, or what is short for them."""
+    """The forms in which a section may be written: its fields, or a shorthand."""
     if section.__name__ not in inner:
         inner[section.__name__] = {}  # known from here on: a section may have its own kind inside
         inner[section.__name__] = _object(section, inner)
@@ -64,7 +64,7 @@ def _several(kind: Sections, inner: dict[str, dict[str, Any]]) -> dict[str, Any]
 
 
 def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """A null stands for the default everywhere, as in a YAML file with `name:` and nothing behind it."""
+    """Allow null, which stands for the default: as in a YAML file with `name:` and no value."""
     if "anyOf" in schema:
         return {**schema, "anyOf": [*schema["anyOf"], {"type": "null"}]}
     allowed = {**schema, "type": [schema["type"], "null"]}

@@ -1,28 +1,35 @@
-"""The kinds of value that a field can hold: how each is read, and its JSON schema. Pure.
+"""The kinds of single value that a field can hold: how each is read, and its JSON schema. Pure.
 
-A reader takes what was written, returns the value, and raises ValueError with the whole sentence.
+A reader takes what was written, returns the value, and raises ValueError with the whole sentence. Lists and
+mappings are in `compound_kinds`.
 """
 
 from __future__ import annotations
 
-import math
 import re
-import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from oarlock.quantities import Duration, Replicas, Size
-from oarlock.wording import listed, nearest, show, unexpected
+from oarlock.wording import listed, nearest, unexpected
+
+_MILLICORES = "[0-9]{1,9}m"
 
 
 @dataclass(frozen=True)
 class Kind:
+    """How a value is read, and the JSON schema of what may be written."""
+
     read: Callable[[Any], Any]
     schema: dict[str, Any]
+    # Whether numbers and booleans inside stay as they are written: `LR: 1e-3` in `env` is 1e-3, not 0.001.
+    keeps_text: bool = False
 
 
 def whole(least: int = 0, most: int | None = None) -> Kind:
+    """A whole number from `least` to `most`."""
+
     def read(written: Any) -> int:
         if isinstance(written, bool) or not isinstance(written, int):
             raise unexpected("a whole number", written)
@@ -37,7 +44,7 @@ def whole(least: int = 0, most: int | None = None) -> Kind:
 
 
 def cores() -> Kind:
-    """`2`, `0.5`, or Kubernetes' `500m`."""
+    """CPU cores: `2`, `0.5`, or Kubernetes' `500m`."""
     expected = "a number of cores such as 2, 0.5 or 500m"
 
     def read(written: Any) -> float:
@@ -54,13 +61,15 @@ def cores() -> Kind:
         {
             "anyOf": [
                 {"type": "number", "minimum": 0.001, "maximum": 10_000},
-                _matching(_MILLICORES),
+                matching(_MILLICORES),
             ]
         },
     )
 
 
 def flag() -> Kind:
+    """True or false."""
+
     def read(written: Any) -> bool:
         if not isinstance(written, bool):
             raise unexpected("true or false", written)
@@ -72,36 +81,38 @@ def flag() -> Kind:
 def text(
     expected: str, pattern: str = "", hint: Callable[[str], str] = lambda written: "", least: int = 1
 ) -> Kind:
-    """Text of at least so many characters that, if there is a pattern, matches it from end to end."""
+    """Text of at least `least` characters that matches the pattern, if there is one, from end to end."""
 
     def read(written: Any) -> str:
-        if not isinstance(written, str) or len(written) < least or not _passable(written):
+        if not isinstance(written, str) or len(written) < least or not is_passable(written):
             raise unexpected(expected, written)
         if pattern and not re.fullmatch(pattern, written):
             raise unexpected(expected, written, hint(written))
         return written
 
-    return Kind(read, _matching(pattern) if pattern else {"type": "string", "minLength": least})
+    return Kind(read, matching(pattern) if pattern else {"type": "string", "minLength": least})
 
 
 def bucket(*schemes: str) -> Kind:
-    """A folder, or a bucket and a path in it by a URL, in which nothing secret has a place."""
+    """A folder, or the URL of a bucket and a path in it, without credentials."""
     expected = f"a folder, or a URL such as {schemes[0]}://bucket/folder ({listed(schemes)})"
     pattern = rf"(?:{'|'.join(schemes)})://[^/@?#\s]+(?:/[^@?#\s]*)?|(?!.*://).+"
 
     def read(written: Any) -> str:
-        if not isinstance(written, str) or not written or not _passable(written):
+        if not isinstance(written, str) or not written or not is_passable(written):
             raise unexpected(expected, written)
-        if "://" in written and re.search("[@?]", written):  # and it is not repeated here
+        if "://" in written and re.search("[@?]", written):  # the message does not repeat it
             raise ValueError("a URL here holds no credentials; they are taken from the environment")
         if not re.fullmatch(pattern, written):
             raise unexpected(expected, written)
         return written
 
-    return Kind(read, _matching(pattern))
+    return Kind(read, matching(pattern))
 
 
 def choice(*names: str) -> Kind:
+    """One of the names."""
+
     def read(written: Any) -> str:
         if isinstance(written, str) and written in names:
             return written
@@ -112,7 +123,7 @@ def choice(*names: str) -> Kind:
 
 
 def either(word: str, kind: Kind, expected: str) -> Kind:
-    """A word with a meaning of its own, or what the kind reads."""
+    """A special word, or what the kind reads."""
 
     def read(written: Any) -> Any:
         if written == word:
@@ -124,113 +135,14 @@ def either(word: str, kind: Kind, expected: str) -> Kind:
     return Kind(read, {"anyOf": [kind.schema, {"type": "string", "enum": [word]}]})
 
 
-def several(expected: str, item: Kind) -> Kind:
-    """A list of what the kind reads, or one of them alone."""
-
-    def read(written: Any) -> tuple[Any, ...]:
-        if isinstance(written, str):
-            return (item.read(written),)
-        if not isinstance(written, (list, tuple)):
-            raise unexpected(expected, written)
-        return tuple(_item(item, str(number), one) for number, one in enumerate(written))
-
-    return Kind(read, {"anyOf": [{"type": "array", "items": item.schema}, item.schema]})
-
-
-def words(expected: str, least: int = 0, word: Kind | None = None) -> Kind:
-    """A list of words, or one line that is split as a shell would split it (but that no shell runs).
-
-    With `word`, each of them is of that kind.
-    """
-
-    def read(written: Any) -> tuple[str, ...]:
-        if isinstance(written, str):
-            found = _split(expected, written)
-        elif isinstance(written, (list, tuple)):
-            found = tuple(_word(item, f"as word {number}") for number, item in enumerate(written, 1))
-        else:
-            raise unexpected(expected, written)
-        if len(found) < least or (least and not found[0]):
-            raise unexpected(expected, written)
-        return tuple(word.read(one) for one in found) if word else found
-
-    items = {"type": "array", "minItems": least, "items": {"type": ["string", "number", "boolean"]}}
-    return Kind(read, {"anyOf": [items, {"type": "string", "minLength": least}]})
-
-
-def variables(refused: Callable[[str], str | None]) -> Kind:
-    """Environment variables; `refused` says why a name is not the user's to set, or None."""
-
-    def read(written: Any) -> dict[str, str]:
-        if not isinstance(written, Mapping):
-            raise unexpected("names and values", written)
-        for name in written:
-            if not isinstance(name, str) or not re.fullmatch(_NAME, name):
-                raise ItemError(show(name).strip('"'), "not a name for an environment variable")
-            why = refused(name)
-            if why:
-                raise ItemError(name, why)
-        return {name: _variable(name, value) for name, value in written.items() if value is not None}
-
-    def _variable(name: str, value: Any) -> str:
-        try:
-            return _word(value)
-        except ValueError as problem:
-            raise ItemError(name, str(problem)) from None
-
-    values = {"type": ["string", "number", "boolean", "null"]}
-    return Kind(read, {"type": "object", "propertyNames": _matching(_NAME), "additionalProperties": values})
-
-
-def pairs(name: Kind, value: Kind, refused: Callable[[str], str | None] = lambda name: None) -> Kind:
-    """Names and texts, each of its kind; `refused` says why a name is not the user's to give, or None."""
-
-    def read(written: Any) -> dict[str, str]:
-        if not isinstance(written, Mapping):
-            raise unexpected("names and values", written)
-        for given in written:
-            why = refused(_item(name, show(given).strip('"'), given))
-            if why:
-                raise ItemError(given, why)
-        return {
-            given: _item(value, given, text, as_word=True)
-            for given, text in written.items()
-            if text is not None
-        }
-
-    values = [value.schema, {"type": ["number", "boolean", "null"]}]
-    schema = {"type": "object", "propertyNames": name.schema, "additionalProperties": {"anyOf": values}}
-    return Kind(read, schema)
-
-
-def anything() -> Kind:
-    """A mapping of plain data that is looked at later, by whoever it is for."""
-
-    def read(written: Any) -> dict[str, Any]:
-        if not isinstance(written, Mapping):
-            raise unexpected("a mapping", written)
-        return {_name(name): _plain_data(value, name) for name, value in written.items()}
-
-    return Kind(read, {"type": "object"})
-
-
 def duration(least: str = "0s", or_none: bool = False) -> Kind:
+    """A length of time of at least `least`; with `or_none`, `none` reads as None."""
     shortest = Duration.parse(least)
-
-    def read(written: Any) -> Duration | None:
-        if or_none and isinstance(written, str) and written.lower() == "none":
-            return None
-        found = Duration.parse(written)
-        if found < shortest:
-            raise unexpected(f"{least} or more", written, "write none for no limit" if or_none else "")
-        return found
-
-    forms = [{"type": "number", "minimum": shortest.seconds}, _matching(Duration.PATTERN)]
-    return Kind(read, {"anyOf": [*forms, _matching("[Nn][Oo][Nn][Ee]")] if or_none else forms})
+    return _limited(Duration, least, {"type": "number", "minimum": shortest.seconds}, or_none)
 
 
 def flag_or_duration(least: str) -> Kind:
-    """Yes or no, or for how long."""
+    """True, false, or a length of time of at least `least`."""
     shortest = duration(least)
 
     def read(written: Any) -> bool | Duration:
@@ -245,100 +157,38 @@ def flag_or_duration(least: str) -> Kind:
 
 
 def size(least: str = "1", or_none: bool = False) -> Kind:
+    """A number of bytes of at least `least`; with `or_none`, `none` reads as None."""
     smallest = Size.parse(least)
+    return _limited(Size, least, {"type": "integer", "minimum": smallest.bytes}, or_none)
 
-    def read(written: Any) -> Size | None:
+
+def _limited(
+    quantity: type[Duration] | type[Size], least: str, number: dict[str, Any], or_none: bool
+) -> Kind:
+    limit: Any = quantity.parse(least)
+
+    def read(written: Any) -> Duration | Size | None:
         if or_none and isinstance(written, str) and written.lower() == "none":
             return None
-        found = Size.parse(written)
-        if found < smallest:
+        found = quantity.parse(written)
+        if found < limit:
             raise unexpected(f"{least} or more", written, "write none for no limit" if or_none else "")
         return found
 
-    forms = [{"type": "integer", "minimum": smallest.bytes}, _matching(Size.PATTERN)]
-    return Kind(read, {"anyOf": [*forms, _matching("[Nn][Oo][Nn][Ee]")] if or_none else forms})
+    forms = [number, matching(quantity.PATTERN)]
+    return Kind(read, {"anyOf": [*forms, matching("[Nn][Oo][Nn][Ee]")] if or_none else forms})
 
 
 def replicas() -> Kind:
-    return Kind(Replicas.parse, {"anyOf": [{"type": "integer", "minimum": 1}, _matching(Replicas.PATTERN)]})
+    """A number of replicas, or `min..max`."""
+    return Kind(Replicas.parse, {"anyOf": [{"type": "integer", "minimum": 1}, matching(Replicas.PATTERN)]})
 
 
-class ItemError(ValueError):
-    """What is wrong with one entry of a mapping, told apart so that the message can name its line."""
-
-    def __init__(self, key: str, message: str) -> None:
-        super().__init__(message)
-        self.key = key
-
-
-_NAME = "[A-Za-z_][A-Za-z0-9_]*"
-_MILLICORES = "[0-9]{1,9}m"
-_DEEPEST = 50
-
-
-def _matching(pattern: str) -> dict[str, Any]:
+def matching(pattern: str) -> dict[str, Any]:
+    """The JSON schema of text that matches a pattern from end to end."""
     return {"type": "string", "pattern": f"^(?:{pattern})$"}
 
 
-def _word(written: Any, which: str = "") -> str:
-    """Numbers and booleans become the text that a YAML file would have for them."""
-    if isinstance(written, bool):
-        return "true" if written else "false"
-    if isinstance(written, (int, float)):
-        return str(written)
-    if not isinstance(written, str) or not _passable(written):
-        raise unexpected(f"text or a number {which}".rstrip(), written)
-    return written
-
-
-def _item(kind: Kind, key: str, written: Any, as_word: bool = False) -> Any:
-    try:
-        return kind.read(_word(written) if as_word else written)
-    except ValueError as problem:
-        raise ItemError(key, str(problem)) from None
-
-
-def _plain_data(written: Any, path: str, depth: int = 0) -> Any:
-    if depth > _DEEPEST:
-        raise ItemError(path, "nested too deeply")
-    if isinstance(written, Mapping):
-        return {
-            _name(name, path): _plain_data(value, f"{path}.{name}", depth + 1)
-            for name, value in written.items()
-        }
-    if isinstance(written, (list, tuple)):
-        return [_plain_data(value, f"{path}.{number}", depth + 1) for number, value in enumerate(written)]
-    if written is None or isinstance(written, (bool, int)):
-        return written
-    if isinstance(written, float) and math.isfinite(written):
-        return written
-    if isinstance(written, str) and _passable(written):
-        return written
-    raise ItemError(path, str(unexpected("text, a number, a list or a mapping", written)))
-
-
-def _name(written: Any, path: str = "") -> str:
-    if isinstance(written, str) and _passable(written):
-        return written
-    raise ItemError(".".join(filter(None, (path, show(written).strip('"')))), "expected a name")
-
-
-def _passable(written: str) -> bool:
-    """No process can be given a NUL or half a surrogate pair in its arguments or environment."""
+def is_passable(written: str) -> bool:
+    """Whether a process can have the text in its arguments or environment: no NUL, no half surrogate pair."""
     return "\0" not in written and not any("\ud800" <= c <= "\udfff" for c in written)
-
-
-def _split(expected: str, line: str) -> tuple[str, ...]:
-    try:
-        found = tuple(shlex.split(line))
-    except ValueError:
-        raise unexpected(expected, line, "a quotation mark is not closed") from None
-    operator = next((word for word in found if word in _OPERATORS), None)
-    if operator:
-        raise unexpected(
-            expected, line, f'no shell runs it, so {operator} would be an argument; use ["sh", "-c", ...]'
-        )
-    return tuple(_word(word) for word in found)
-
-
-_OPERATORS = frozenset(("|", "||", "&", "&&", ";", ">", ">>", "<", "2>&1"))

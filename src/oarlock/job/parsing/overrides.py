@@ -1,4 +1,4 @@
-"""Flags over files: fields set by their dotted path in plain data."""
+"""Fields that flags set by their dotted path, over what a file says."""
 
 from __future__ import annotations
 
@@ -6,34 +6,35 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from oarlock.job.parsing.fields import Path, Section, Sections, fields_of, known, meant
+from oarlock.job.parsing.fields import Path, Section, Sections, fields_of, keeps_text, known, meant
 from oarlock.job.parsing.kinds import Kind
-from oarlock.job.parsing.source import stays_text
 from oarlock.job.parsing.yaml_source import read_value
 
 
 @dataclass(frozen=True)
 class Override:
-    flag: str  # how messages call it: `--workers`, `--set limits.restarts=5`
+    """A field that a flag sets."""
+
+    flag: str  # its name in messages: `--workers`, `--set limits.restarts=5`
     path: Path
     value: Any
 
     def concerns(self, path: Path) -> bool:
-        """Whether a problem at this path is about what the flag set."""
+        """Whether a problem at this path is about the value of the flag."""
         return self.path == path[: len(self.path)]
 
 
-def path_of(name: str) -> Path:
-    """A dotted path; what names a text may have dots itself: `kubernetes.labels.example.com/team`."""
+def path_of(section: type[Section], name: str) -> Path:
+    """Split a dotted path; the name of a text may have dots itself: `kubernetes.labels.example.com/team`."""
     path = tuple(part.strip() for part in name.split("."))
     for length in range(1, len(path)):
-        if stays_text(path[: length + 1]):
+        if keeps_text(section, path[: length + 1]):
             return (*path[:length], ".".join(path[length:]))
     return path
 
 
 def kind_at(section: type[Section], path: Path) -> Kind | type[Section] | Sections | None:
-    """What a dotted path leads to; raises ValueError if it leads nowhere, None inside a free-form mapping."""
+    """The kind of the field at a path; None inside a free-form mapping. Raises ValueError for no field."""
     kind: Kind | type[Section] | Sections = section
     for depth, name in enumerate(path):
         if isinstance(kind, type):
@@ -50,7 +51,7 @@ def kind_at(section: type[Section], path: Path) -> Kind | type[Section] | Sectio
 
 
 def apply(section: type[Section], data: Mapping[str, Any], path: Path, value: Any) -> dict[str, Any]:
-    """The data with one field set. What it cannot be set in is left as it is: reading it will say why."""
+    """Set one field in the data. A value that has no such field stays as it is: reading it says why."""
     name, *rest = path
     if not rest:
         return {**data, name: value}
@@ -72,16 +73,16 @@ def _within(kind: Kind | type[Section] | Sections, inner: Any, path: Path, value
 
 
 def value_of(section: type[Section], path: Path, text: str) -> Any:
-    """What a flag's text means to its field: the YAML value if that fits, else the text itself if that does.
+    """Read a flag's text for its field: as a YAML value if that fits, else as plain text if that fits.
 
     So `--set limits.restarts=5` is a number and `--set args=5` one argument. Raises ValueError.
     """
     kind = kind_at(section, path)
-    if kind is None and stays_text(path):
-        return text  # a variable is text, whatever it looks like: `--set env.VERSION=1.10`
+    if kind is None and keeps_text(section, path):
+        return text  # a variable is text, even if it looks like a number: `--set env.VERSION=1.10`
     fits_as_text = isinstance(kind, Kind) and _fits(kind, text)
     try:
-        value = read_value(text, path)
+        value = read_value(text, section, path)
     except ValueError:
         if fits_as_text:
             return text

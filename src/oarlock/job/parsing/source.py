@@ -1,4 +1,4 @@
-"""What was read from a file: plain data, and for each field the line it stands on."""
+"""The content of a job file: plain data, and the line of each field."""
 
 from __future__ import annotations
 
@@ -13,33 +13,16 @@ from oarlock.job.parsing.fields import Path as FieldPath
 LARGEST = 1024 * 1024
 
 
-def stays_text(path: FieldPath) -> bool:
-    """Whether a number or a boolean is passed on as it is written: `LR: 1e-3` in `env` is 1e-3, not 0.001."""
-    return any(
-        len(path) > len(around) and all(name in (part, "*") for name, part in zip(around, path))
-        for around in _TEXTS
-    )
-
-
-# The fields that hold nothing but text; a star stands for any one name.
-_TEXTS: tuple[FieldPath, ...] = (
-    *(("args",), ("command",), ("env",), ("pip",)),
-    *(("kubernetes", name) for name in ("labels", "annotations", "node_selector")),
-    ("kubernetes", "secrets", "*", "env"),
-    ("roles", "*", "node_selector"),
-    ("roles", "*", "*", "node_selector"),  # of a group
-    ("roles", "*", "groups", "*", "node_selector"),
-)
-
-
 @dataclass(frozen=True)
 class Source:
-    shown: str  # how messages call the file
+    """Plain data, and where each field was written."""
+
+    shown: str  # the file's name in messages
     data: dict[str, Any] = field(default_factory=dict)
     lines: dict[FieldPath, int] = field(default_factory=dict)
 
     def where(self, path: FieldPath) -> str:
-        """`job.yaml:7` for a field, by the nearest field around it that has a line."""
+        """The place of a field, such as `job.yaml:7`: its line, or that of the nearest field around it."""
         for length in range(len(path), 0, -1):
             if path[:length] in self.lines:
                 return f"{self.shown}:{self.lines[path[:length]]}"
@@ -47,7 +30,7 @@ class Source:
 
 
 def read_text(path: Path, shown: str) -> str:
-    """A small text file, or one clear line about why it is none."""
+    """Read a small text file; raises JobError if it is not one."""
     try:
         about = path.stat()
         if stat.S_ISDIR(about.st_mode):

@@ -12,14 +12,16 @@ import sys
 from typing import Any
 
 from oarlock.errors import JobError
-from oarlock.job.parsing.fields import Path
-from oarlock.job.parsing.source import Source, stays_text
+from oarlock.job.parsing.fields import Path, Section, keeps_text
+from oarlock.job.parsing.source import Source
 
 tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 
-def read_toml(text: str, shown: str, table: Path = (), first_line: int = 1) -> Source | None:
-    """The job in a TOML text, or None if the table it should stand in is not there."""
+def read_toml(
+    text: str, shown: str, section: type[Section], table: Path = (), first_line: int = 1
+) -> Source | None:
+    """Read a section from a table of a TOML text; None if there is no such table."""
     data = _loads(text, shown, first_line)
     for name in table:
         data = data.get(name) if isinstance(data, dict) else None
@@ -33,12 +35,14 @@ def read_toml(text: str, shown: str, table: Path = (), first_line: int = 1) -> S
         if path[: len(table)] == table
     }
     source = Source(shown, lines=lines)
-    source.data.update(_plain(data, (), source))
+    source.data.update(_plain(data, (), source, section))
     return source
 
 
-def read_script(text: str, shown: str, table: Path = ("tool", "oarlock")) -> Source | None:
-    """The job, or another table, in a program's own block of metadata (PEP 723), or None."""
+def read_script(
+    text: str, shown: str, section: type[Section], table: Path = ("tool", "oarlock")
+) -> Source | None:
+    """Read a section from a program's block of metadata (PEP 723); None if there is none."""
     blocks = [block for block in re.finditer(_BLOCK, text) if block["type"] == "script"]
     if not blocks:
         return None
@@ -49,7 +53,7 @@ def read_script(text: str, shown: str, table: Path = ("tool", "oarlock")) -> Sou
     content = "".join(
         line[2:] if line.startswith("# ") else line[1:] for line in blocks[0]["content"].splitlines(True)
     )
-    return read_toml(content, shown, table, first_line + 1)
+    return read_toml(content, shown, section, table, first_line + 1)
 
 
 # From PEP 723 itself, so that every tool sees the same block.
@@ -81,14 +85,14 @@ def _loads(text: str, shown: str, first_line: int) -> Any:
         ) from None
 
 
-def _plain(value: Any, path: Path, source: Source) -> Any:
-    """What YAML could have held too: floats without their text, dates and times as text."""
+def _plain(value: Any, path: Path, source: Source, section: type[Section]) -> Any:
+    """The value as YAML would have it: floats without their text, dates and times as text."""
     if isinstance(value, dict):
-        return {name: _plain(item, (*path, name), source) for name, item in value.items()}
+        return {name: _plain(item, (*path, name), source, section) for name, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item, (*path, str(number)), source) for number, item in enumerate(value)]
+        return [_plain(item, (*path, str(number)), source, section) for number, item in enumerate(value)]
     if isinstance(value, _Written):
-        return value.text if stays_text(path) else float(value)
+        return value.text if keeps_text(section, path) else float(value)
     if isinstance(value, int) and abs(value) >= 1 << 64:
         raise JobError(f"{source.where(path)}: {'.'.join(path)}: a number too large")
     return value if isinstance(value, (str, int, float)) else str(value)
@@ -98,7 +102,7 @@ def _lines(text: str) -> dict[Path, int]:
     """Field paths to line numbers, counted from 0; the first place wins."""
     found: dict[Path, int] = {}
     table: Path = ()
-    closing = ""  # the quotes that end the text over several lines we are in
+    closing = ""  # the quotes that end the multi-line text around this line
     for number, line in enumerate(text.splitlines()):
         if closing:
             closing = "" if closing in line else closing
@@ -121,7 +125,7 @@ def _note(found: dict[Path, int], path: Path, number: int) -> None:
 
 
 def _key(written: str) -> Path:
-    """`tool."oarlock".limits` to its parts, by the one who knows TOML's quoting."""
+    """The parts of `tool."oarlock".limits`; the standard library knows TOML's quoting."""
     try:
         inner: Any = tomllib.loads(f"{written} = 0")
     except ValueError:

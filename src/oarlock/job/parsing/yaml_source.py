@@ -19,20 +19,21 @@ from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
 from oarlock.errors import JobError
-from oarlock.job.parsing.fields import Path
-from oarlock.job.parsing.source import Source, stays_text
+from oarlock.job.parsing.fields import Path, Section, keeps_text
+from oarlock.job.parsing.source import Source
 from oarlock.wording import show
 
-# Far above any job. What an alias repeats counts again, so that ten lines cannot stand for a billion values.
+# Far above any job. What an alias repeats counts again, so that ten lines cannot become a billion values.
 MOST_VALUES = 10_000
 
 
-def read_yaml(text: str, shown: str) -> Source:
+def read_yaml(text: str, shown: str, section: type[Section]) -> Source:
+    """Read the file of a section; raises JobError with the line."""
     node = _compose(text, shown)
     if node is None:
         raise JobError(f"{shown}: empty; a job file has at least a program")
     source = Source(shown)
-    data = _Construction(source).value(node, (), ())
+    data = _Construction(source, section).value(node, (), ())
     if not isinstance(data, dict):
         line = node.start_mark.line + 1
         raise JobError(f"{shown}:{line}: expected fields such as program: train.py, found {show(data)}")
@@ -40,11 +41,11 @@ def read_yaml(text: str, shown: str) -> Source:
     return source
 
 
-def read_value(text: str, path: Path = ()) -> Any:
-    """One value, as on the right of `--set a.b=`; raises ValueError."""
+def read_value(text: str, section: type[Section], path: Path) -> Any:
+    """Read the value of one field, as on the right of `--set a.b=`; raises ValueError."""
     try:
         node = _compose(text, "")
-        return None if node is None else _Construction(Source("")).value(node, path, ())
+        return None if node is None else _Construction(Source(""), section).value(node, path, ())
     except JobError as problem:
         raise ValueError(str(problem).partition(": ")[2]) from None
 
@@ -81,7 +82,7 @@ def _compose(text: str, shown: str) -> Node | None:
             f"{shown}:{line}: a character that YAML does not allow (#x{problem.character:x})"
         ) from None
     except yaml.MarkedYAMLError as problem:
-        # What is left open is noticed at the end of the file, and made where it was opened.
+        # PyYAML notices an open quote or bracket at the end of the file; the mistake is where it opens.
         left_open = re.search("end of stream|<stream end>|could not find", problem.problem or "")
         mark = problem.context_mark if left_open and problem.context_mark else problem.problem_mark
         line = mark.line + 1 if mark else 1
@@ -93,8 +94,9 @@ def _compose(text: str, shown: str) -> Node | None:
 
 
 class _Construction:
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, section: type[Section]) -> None:
         self.source = source
+        self.section = section
         self.count = 0
 
     def value(self, node: Node, path: Path, around: tuple[Node, ...]) -> Any:
@@ -135,7 +137,7 @@ class _Construction:
         return data
 
     def merged(self, node: MappingNode, path: Path, around: tuple[Node, ...]) -> dict[str, Any]:
-        """`<<: *defaults`, or a list of such, the first of them strongest: what the mapping leaves unsaid."""
+        """The fields that `<<: *defaults` gives where the mapping does not; in a list the first wins."""
         data: dict[str, Any] = {}
         for other in (value for key, value in node.value if _merges(key)):
             for one in reversed(other.value) if isinstance(other, SequenceNode) else (other,):
@@ -152,7 +154,7 @@ class _Construction:
             value = _SCALARS[kind](text)
         except (ValueError, KeyError):
             raise self.problem(node, path, f"{show(text)} is no {kind}") from None
-        return text if value is not None and stays_text(path) else value
+        return text if value is not None and keeps_text(self.section, path) else value
 
     def problem(self, node: Node, path: Path, text: str) -> JobError:
         field = f"{'.'.join(path)}: " if path else ""
@@ -171,7 +173,7 @@ _SCALARS: dict[str, Callable[[str], Any]] = {
     "float": lambda text: float(re.sub(r"\.(?=[a-zA-Z])", "", text)),
 }
 
-# PyYAML's words for the mistakes that people make, and ours.
+# PyYAML's wording of common mistakes, and ours.
 _WORDS = (
     (r"character '\\t'", "a tab; YAML is indented with spaces"),
     (

@@ -198,10 +198,8 @@ def case_a_rank_that_cannot_write_lets_nobody_wait():
         if rank == 1:  # a folder where its file should be
             (folder / ".saving-step-0000000001-g1" / "state-1-of-2.safetensors").mkdir(parents=True)
         dist.barrier()
-        began = time.monotonic()
         assert checkpointing.save(1, things, {}, None)
-        checkpointing.finish(60)
-        assert time.monotonic() - began < 30
+        checkpointing.finish(3600)  # longer than a test may take
         assert checkpointing.step == -1
         dist.barrier()
         assert checkpointing.save(2, things, {}, None)

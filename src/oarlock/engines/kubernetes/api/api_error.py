@@ -1,4 +1,4 @@
-"""The one kind of error that the API server, or its silence, becomes. Pure."""
+"""The error for a request that the API server refuses or does not answer. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from oarlock.errors import OarlockError
 
 
 class ApiError(OarlockError):
-    """The server's answer is no, or there is none. `status` is HTTP's, 0 where nobody answered."""
+    """The API server refused a request, or did not answer. `status` is HTTP's, 0 without an answer."""
 
     def __init__(self, status: int, reason: str, message: str, doing: str = "") -> None:
         super().__init__(message)
@@ -17,5 +17,5 @@ class ApiError(OarlockError):
 
     @property
     def is_transient(self) -> bool:
-        """Worth trying again: nobody answers, or a server that is only coming up."""
+        """Whether to try again: there was no answer, or the server is starting or overloaded."""
         return self.status in (0, 429) or self.status >= 500

@@ -1,4 +1,4 @@
-"""Signing in with a program that the kubeconfig names (`exec:`), as client.authentication.k8s.io has it.
+"""Log in with a program that the kubeconfig names (`exec:`), by client.authentication.k8s.io.
 
 lightkube runs such programs too, but knows neither v1, which kubeconfigs have had for years, nor
 certificates, nor when a token ends.
@@ -28,16 +28,16 @@ from oarlock.errors import OarlockError
 
 _API = "client.authentication.k8s.io/"
 _VERSIONS = ("v1", "v1beta1", "v1alpha1")
-_EARLY = 30.0  # seconds before its end that a credential is renewed
-_PATIENCE = 600.0  # seconds: somebody may have to type a code into a browser
+_EARLY = 30.0  # seconds before its expiry at which a credential is renewed
+_PATIENCE = 600.0  # seconds: the user may have to type a code into a browser
 
 
 class LoginError(OarlockError):
-    """The program did not sign us in. One line."""
+    """The login program failed; says why in one line."""
 
 
 class ExecLogin(httpx.Auth):
-    """Asks the program before the first request, when its answer expires, and once after a 401."""
+    """Runs the program before the first request, when its credential expires, and once after a 401."""
 
     def __init__(self, config: SingleConfig, tls: ssl.SSLContext) -> None:
         assert config.user is not None
@@ -54,7 +54,7 @@ class ExecLogin(httpx.Auth):
         response = yield request
         if response.status_code == 401:
             with self._lock:
-                if self._credential is used:  # else another thread has asked meanwhile
+                if self._credential is used:  # else another thread has renewed it
                     self._credential = None
             self._sign(request)
             yield request
@@ -107,7 +107,7 @@ class ExecLogin(httpx.Auth):
                 env={**os.environ, **given, "KUBERNETES_EXEC_INFO": info},
                 stdin=None if is_interactive else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=None if is_interactive else subprocess.PIPE,  # it may ask there for something
+                stderr=None if is_interactive else subprocess.PIPE,  # it may prompt there
                 text=True,
                 errors="replace",
                 timeout=_PATIENCE,
@@ -126,7 +126,7 @@ class ExecLogin(httpx.Auth):
         return done.stdout
 
     def _info(self, is_interactive: bool) -> dict[str, Any]:
-        """What it may want to know: for which cluster, and whether it can ask somebody."""
+        """What the program gets to know: the cluster, and whether it can prompt the user."""
         cluster = self._config.cluster
         about: dict[str, Any] = {"server": cluster.server, "insecure-skip-tls-verify": cluster.insecure}
         authority = cluster.certificate_auth_data
@@ -140,7 +140,7 @@ class ExecLogin(httpx.Auth):
 
 
 def _load(tls: ssl.SSLContext, certificate: str, key: str) -> None:
-    """OpenSSL takes them from a file only."""
+    """Load a client certificate, which OpenSSL reads only from a file."""
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
         file.write(f"{certificate}\n{key}\n")
         file.flush()

@@ -1,4 +1,4 @@
-"""How a run's objects are named: their labels, their container, its port and its volume. Pure."""
+"""The names that a run's objects have: labels, annotations, container and volumes. Pure."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ Object = dict[str, Any]  # as the API server gives it
 MANAGED = "app.kubernetes.io/managed-by"
 JOB = "app.kubernetes.io/name"
 RUN = "oarlock.dev/run"
-ID = "oarlock.dev/id"  # of this run alone: a name is used again
+ID = "oarlock.dev/id"  # of this run alone: another run may get the same name later
 ROLE = "oarlock.dev/role"
 LEAD = "oarlock.dev/lead"
-STOPPED = "oarlock.dev/stopped"  # an annotation: who stopped it meant to
+STOPPED = "oarlock.dev/stopped"  # an annotation: the user stopped the run
 RESULT = "oarlock.dev/result"  # an annotation: how the run ended
 OWNER = "oarlock.dev/owner"  # an annotation: the user who sent the run
 COMPLETE = "oarlock.dev/complete"  # an annotation: all of the run was created
-QUEUE = "kueue.x-k8s.io/queue-name"
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 CONTAINER = "main"
-PORT = 7077
 STORE_VOLUME = "oarlock-store"
+SHM_VOLUME = "oarlock-shm"
+NOWHERE = "203.0.113.1:1"  # an address for documentation (RFC 5737), for a dry run: never connected to
 
 
 @dataclass(frozen=True)
@@ -34,22 +34,25 @@ class Identity:
 
     @property
     def labels(self) -> dict[str, str]:
+        """The labels of all objects of the run."""
         return {MANAGED: "oarlock", RUN: self.name, **({ID: self.id} if self.id else {})}
 
     @property
     def selector(self) -> str:
+        """The selector of all objects of the run."""
         return f"{selecting(self.name)},{f'{ID}={self.id}' if self.id else f'!{ID}'}"
 
     @property
     def members(self) -> str:
-        """The pods that train; others of the run's are only there to look at it."""
+        """The selector of the pods that train; other pods of the run only inspect it."""
         return f"{self.selector},{ROLE}"
 
     @property
     def leading(self) -> str:
+        """The selector of the leading Job and its pod."""
         return f"{self.selector},{LEAD}=true"
 
 
 def selecting(run: str) -> str:
-    """Every run that ever had this name: to look, not to change."""
+    """The selector of every run with this name: to read, not to change."""
     return f"{MANAGED}=oarlock,{RUN}={run}"

@@ -1,4 +1,4 @@
-"""Running a command in a pod, over the API server's websocket.
+"""Run a command in a pod, over the API server's websocket.
 
 The server speaks v5.channel.k8s.io: the first byte of a message is its channel, the rest is data, and
 the last message of all, on the error channel, is how the command ended. A connection that ends without it
@@ -24,7 +24,7 @@ _MOST_STDERR = 1 << 20
 def run(
     api: Api, pod: str, command: Sequence[str], stdout: IO[bytes] | None = None
 ) -> tuple[int, bytes, bytes]:
-    """Exit code, stdout and stderr; with a file given, stdout goes there. Raises ApiError."""
+    """Run a command: exit code, stdout and stderr; a file gets stdout. Raises ApiError."""
     running = Command(api, pod, command)
     kept: list[bytes] = []
     for piece in running.output():
@@ -36,7 +36,7 @@ def run(
 
 
 class Command:
-    """One that runs in a pod: read its output to the end, then its `code` is known."""
+    """A command in a pod: read its output to the end, then it has a `code`."""
 
     def __init__(self, api: Api, pod: str, words: Sequence[str]) -> None:
         self._api = api
@@ -47,7 +47,7 @@ class Command:
         self.stderr = bytearray()
 
     def output(self) -> Generator[bytes]:
-        """What it writes to stdout, as it comes. Who stops reading leaves it without a reader."""
+        """Yield what it writes to stdout, as it arrives. A caller that stops leaves it without a reader."""
         params: dict[str, Any] = {
             "command": self._words,
             "container": CONTAINER,
@@ -70,12 +70,13 @@ class Command:
         raise websocket.cut(OSError("it ended without a word"), self.doing)
 
 
-def exit_code(told: bytes, doing: str) -> int:
-    status = json.loads(told)
+def exit_code(message: bytes, doing: str) -> int:
+    """The exit code in the last message of a command. Raises ApiError if it did not start."""
+    status = json.loads(message)
     if status.get("status") == "Success":
         return 0
     for cause in (status.get("details") or {}).get("causes") or []:
         if cause.get("reason") == "ExitCode":
             return int(cause["message"])
-    message = str(status.get("message", "")).rpartition("exec failed: ")[2]
-    raise ApiError(int(status.get("code") or 500), str(status.get("reason", "")), message, doing)
+    why = str(status.get("message", "")).rpartition("exec failed: ")[2]
+    raise ApiError(int(status.get("code") or 500), str(status.get("reason", "")), why, doing)

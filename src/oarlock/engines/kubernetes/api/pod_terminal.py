@@ -1,5 +1,7 @@
-"""A command in a pod with this terminal, or with these streams: what is typed goes there, what it writes
-comes here, and its exit code is the end. The terminal is left as it was found."""
+"""Run a command in a pod with this terminal or with given streams.
+
+Input goes to the command, its output comes here, and the result is its exit code. The terminal is restored.
+"""
 
 from __future__ import annotations
 
@@ -25,16 +27,16 @@ _TURN = 5.0  # seconds
 
 @dataclass(frozen=True)
 class Ends:
-    """Where the command's streams end on this machine."""
+    """The streams of the command on this machine."""
 
-    stdin: int | None  # a descriptor; nothing is typed without one
+    stdin: int | None  # a descriptor; None for no input
     stdout: IO[bytes]
     stderr: IO[bytes]
     is_terminal: bool = False  # then `stdin` is one, and the command has one too
 
 
 def talk(api: Api, pod: str, words: Sequence[str], ends: Ends) -> int:
-    """The command's exit code. Raises ApiError."""
+    """Run the command and return its exit code. Raises ApiError."""
     doing = f"exec in {pod}"
     params = {
         "command": list(words),
@@ -101,7 +103,7 @@ class _Talk:
             self.line.send(bytes([_STDIN]) + data)
             return
         self.stdin = None
-        if self.line.protocol == pod_exec.PROTOCOLS[0]:  # the older one knows no end of input
+        if self.line.protocol == pod_exec.PROTOCOLS[0]:  # the older one has no end of input
             self.line.send(bytes([_CLOSE, _STDIN]))
 
     def _tell_size(self) -> None:
@@ -115,7 +117,7 @@ class _Talk:
 
 @contextmanager
 def _resized(ends: Ends) -> Iterator[int | None]:
-    """A terminal that passes on every key, and a descriptor that can be read when its size has changed."""
+    """Put the terminal into raw mode; yields a descriptor that is readable when its size has changed."""
     if not ends.is_terminal or ends.stdin is None:
         yield None
         return
@@ -124,7 +126,7 @@ def _resized(ends: Ends) -> Iterator[int | None]:
     os.set_blocking(write, False)
     handler = signal.signal(signal.SIGWINCH, lambda *_: _wake(write))
     try:
-        tty.setraw(ends.stdin, termios.TCSADRAIN)  # what was typed ahead is kept
+        tty.setraw(ends.stdin, termios.TCSADRAIN)  # keeps what was typed ahead
         yield read
     finally:
         termios.tcsetattr(ends.stdin, termios.TCSADRAIN, before)
@@ -137,4 +139,4 @@ def _wake(write: int) -> None:
     try:
         os.write(write, b".")
     except BlockingIOError:
-        pass  # it is awake
+        pass  # the pipe is full: the reader is awake

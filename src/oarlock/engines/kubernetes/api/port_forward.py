@@ -1,4 +1,4 @@
-"""A port of this machine that leads to one inside a pod, through the API server.
+"""Forward a port of this machine to a port in a pod, through the API server.
 
 Each connection has a websocket of its own (v4.channel.k8s.io, which the kubelet of 1.36 still speaks):
 channel 0 is the data, channel 1 says what went wrong, and the first message on either is the port's number.
@@ -25,7 +25,7 @@ _TURN = 5.0  # seconds
 
 @contextmanager
 def forwarded(api: Api, pod: str, port: int, here: socket.socket) -> Iterator[None]:
-    """Connections to `here`, which listens, go to the pod's `port` meanwhile."""
+    """Forward connections to the listening socket `here` to the pod's `port`."""
     accepting = threading.Thread(
         target=_accept, args=(api, pod, port, here), name=f"port {port} of {pod}", daemon=True
     )
@@ -33,7 +33,7 @@ def forwarded(api: Api, pod: str, port: int, here: socket.socket) -> Iterator[No
     try:
         yield
     finally:
-        here.shutdown(socket.SHUT_RDWR)  # wakes who waits for it, which closing would not
+        here.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts, which closing would not
         accepting.join()
         here.close()
 
@@ -43,7 +43,7 @@ def _accept(api: Api, pod: str, port: int, here: socket.socket) -> None:
         try:
             connection, _ = here.accept()
         except OSError:
-            return  # closed: nobody is to come any more
+            return  # closed: no more connections
         threading.Thread(target=_carry, args=(api, pod, port, connection), daemon=True).start()
 
 
@@ -54,7 +54,7 @@ def _carry(api: Api, pod: str, port: int, connection: socket.socket) -> None:
             with websocket.connected(api, path, {"ports": str(port)}, _PROTOCOLS, "port-forward") as line:
                 _Carrier(line, connection).to_its_end()
         except (ApiError, OSError):
-            pass  # as over any network: the connection ends, and its user tries again
+            pass  # as on any network: the connection ends, and its user tries again
 
 
 class _Carrier:
@@ -85,7 +85,7 @@ class _Carrier:
         if self.connection in readable:
             data = self.connection.recv(websocket.PIECE)
             if not data:
-                raise ConnectionResetError  # there is no way to say that half of it is over
+                raise ConnectionResetError  # the protocol cannot close one direction alone
             self.line.send(bytes([_DATA]) + data)
         if self.line in readable or is_ahead:
             self._hear()

@@ -25,11 +25,11 @@ from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.login import LoginError
 
-PIECE = 1 << 15  # bytes in a message of ours
+PIECE = 1 << 15  # bytes in a message that we send
 _READ = 1 << 16
 _MOMENT = 0.001  # seconds
 _TURN = 5.0  # seconds
-_SILENCE = 20.0  # seconds after which the server is asked for a sign of life; after twice as many it is gone
+_SILENCE = 20.0  # seconds of silence before a ping; after twice as many the connection is lost
 _CUT = (httpx.HTTPError, httpcore2.NetworkError, httpcore2.TimeoutException, ProtocolError, OSError)
 
 
@@ -37,7 +37,7 @@ _CUT = (httpx.HTTPError, httpcore2.NetworkError, httpcore2.TimeoutException, Pro
 def connected(
     api: Api, path: str, params: Mapping[str, Any], protocols: Sequence[str], doing: str
 ) -> Iterator[Line]:
-    """Raises ApiError where the server refuses."""
+    """Open a websocket. Raises ApiError if the server refuses."""
     try:
         with api.http.stream("GET", path, params=dict(params), headers=_upgrade(protocols)) as answer:
             if answer.status_code != 101:
@@ -54,7 +54,7 @@ def connected(
 
 
 class Line:
-    """For `select`: to be read when it is readable or `is_ahead`, to be flushed when `is_full`."""
+    """A connection for `select`: read it when it is readable or `is_ahead`, flush it when `is_full`."""
 
     def __init__(self, stream: Any, protocol: str, doing: str) -> None:
         self.protocol = protocol
@@ -73,7 +73,7 @@ class Line:
 
     @property
     def is_full(self) -> bool:
-        """Whether something waits to be sent: then it is no time to bring more."""
+        """Whether data waits to be sent, so that the caller should not add more."""
         return bool(self._out)
 
     def send(self, data: bytes) -> None:
@@ -81,7 +81,7 @@ class Line:
         self.flush()
 
     def flush(self) -> None:
-        """As much as goes."""
+        """Send as much as the connection takes."""
         try:
             self._socket.settimeout(0)
             while self._out:
@@ -91,7 +91,7 @@ class Line:
                 raise cut(problem, self._doing) from None
 
     def messages(self) -> Iterator[bytes]:
-        """For one who only reads: as they come, until the other side closes."""
+        """Yield messages as they arrive, until the other side closes; for a caller that only reads."""
         while (found := self.receive(_TURN)) is not None:
             if self.is_full:
                 self.flush()
@@ -99,7 +99,7 @@ class Line:
             yield from found
 
     def receive(self, patience: float = _MOMENT) -> list[bytes] | None:
-        """Whole messages, as many as there are at once; None when the other side has closed."""
+        """The whole messages that have arrived; None when the other side has closed."""
         if self._has_ended:
             return None
         try:
@@ -115,7 +115,7 @@ class Line:
         return self._take(data) if data else None
 
     def keep_alive(self) -> None:
-        """To be called every few seconds. Raises ApiError when nothing has been heard for too long."""
+        """Send a ping if needed; call it every few seconds. Raises ApiError if the connection is lost."""
         now = time.monotonic()
         if self._asked > self._heard and now - self._asked > _SILENCE:
             raise cut(TimeoutError("no sign of life"), self._doing)

@@ -1,5 +1,8 @@
-"""A run's folder of checkpoints on its cluster: the leading pod is asked while it runs, after that a pod of
-ours that mounts the claim, for writing only where something is to be deleted."""
+"""A run's checkpoint folder on its cluster.
+
+While the run lasts, its leading pod answers; after that a temporary pod mounts the claim, writable only to
+delete something.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,8 @@ from oarlock.system import atomic_file, safe_names
 READING = replace(claim_pod.PULL, name="checkpoints")
 WRITING = replace(READING, is_writable=True)
 
-# All modules from one argument: the words of a command are in the address of the request, and not every
-# server between us and the pod takes a long one. The pod's own Oarlock may be older, or not there at all.
+# All modules in one argument: the words of a command are in the URL of the request, and not every proxy
+# accepts a long one. The pod's own Oarlock may be older, or missing.
 _START = (
     "import base64, json, sys, types, zlib\n"
     "for name, text in json.loads(zlib.decompress(base64.urlsafe_b64decode(sys.argv.pop(1)))):\n"
@@ -61,7 +64,7 @@ def opened(api: Api, run: RunFolder, path: str, *, writes: bool) -> Iterator[Pod
 
 
 class PodFolder:
-    """As `Folder` on this machine."""
+    """The same interface as `Folder` on this machine."""
 
     def __init__(self, api: Api, run: RunFolder, path: str, writes: bool, pods: ExitStack) -> None:
         self._api = api
@@ -69,7 +72,7 @@ class PodFolder:
         self._path = path
         self._purpose = WRITING if writes else READING
         self._pods = pods
-        self._beside: str | None = None  # our own pod, once there is one
+        self._beside: str | None = None  # the temporary pod, once there is one
 
     def look(self, verifies: bool) -> list[Entry]:
         found = self._ask("look", list[_Entry], verifies=verifies)
@@ -88,7 +91,7 @@ class PodFolder:
         return freed
 
     def _ask(self, do: str, answer: Any, **more: Any) -> Any:
-        """What a pod answers is checked: its program may have written anything there."""
+        """Check a pod's answer: its program may have written anything there."""
         try:
             return msgspec.json.decode(self._ask_somewhere(do, **more), type=answer)
         except (ValueError, RecursionError):
@@ -125,7 +128,7 @@ def _packed() -> str:
 
 
 def _without_docstrings(text: str) -> str:
-    """They are a quarter of what is sent."""
+    """Remove docstrings, which are a quarter of what is sent."""
     lines = text.splitlines()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Module)) and ast.get_docstring(node):

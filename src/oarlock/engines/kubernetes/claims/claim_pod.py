@@ -1,16 +1,15 @@
-"""A pod beside a run's claims, to read them: for `pull` when the run has ended, for others any time.
+"""A temporary pod that mounts a run's claims: for `pull` after the run has ended, for others at any time.
 
-It is as harmless as one can be: read-only unless asked, without a token, with a deadline of its own for the
-case that nobody comes back to delete it. It carries the run's label, so that `delete` finds it, but no role:
-it is no member. It belongs to the leading Job.
+It does as little harm as possible: read-only unless a verb writes, without a token, with a deadline of its
+own if no client deletes it. It has the run's label, so that `delete` finds it, but no role, because it is not
+a task. The leading Job owns it.
 """
 
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +23,9 @@ from oarlock.engines.shared import specs
 from oarlock.errors import OarlockError
 from oarlock.job.model import Job
 from oarlock.records.runs import RunFolder
+from oarlock.system.polling import wait_for
 
-HELPER = "oarlock.dev/helper"  # a pod that is no task: what it is there for
+HELPER = "oarlock.dev/helper"  # a pod that is not a task: its purpose
 
 _DEADLINE = 3600  # seconds; a pull takes less
 _PATIENCE = 120.0
@@ -35,7 +35,7 @@ _ALIVE = "status.phase!=Succeeded,status.phase!=Failed"
 _SLEEP = (
     f"import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit()); time.sleep({_DEADLINE})"
 )
-# What decides where a pod may run and as whom; all else of the leader's is not needed.
+# The fields of the leader's pod that decide where it may run and as which user.
 _KEPT = (
     "securityContext",
     "imagePullSecrets",
@@ -49,11 +49,13 @@ _KEPT = (
 
 @dataclass(frozen=True)
 class Purpose:
+    """What the pod is for."""
+
     name: str  # in the pod's name and label
     command: tuple[str, ...]
     is_writable: bool = False
-    image: str | None = None  # the leader's own where there is none
-    memory: tuple[str, str] = ("64Mi", "256Mi")  # asked for, and allowed
+    image: str | None = None  # None: the leader's
+    memory: tuple[str, str] = ("64Mi", "256Mi")  # request and limit
 
 
 PULL = Purpose("pull", ("python3", "-I", "-c", _SLEEP))
@@ -61,16 +63,19 @@ PULL = Purpose("pull", ("python3", "-I", "-c", _SLEEP))
 
 @dataclass(frozen=True)
 class Prepared:
+    """A pod that can be created."""
+
     pod: Object
     owner: Object | None  # the leading Job, if the cluster still has it
 
     def owned(self, manifest: Object) -> Object:
+        """The manifest, owned by the leading Job if there is one."""
         return objects.owned(manifest, self.owner) if self.owner else manifest
 
 
 @contextmanager
 def mounted(api: Api, run: RunFolder, purpose: Purpose = PULL) -> Iterator[str]:
-    """The name of a running pod with the run's claims at their places; deleted again, whatever happens."""
+    """Yield the name of a running pod that mounts the run's claims; it is always deleted."""
     prepared = prepare(api, run, purpose)
     prepared.pod["spec"]["activeDeadlineSeconds"] = _DEADLINE
     name = prepared.pod["metadata"]["name"]
@@ -83,7 +88,7 @@ def mounted(api: Api, run: RunFolder, purpose: Purpose = PULL) -> Iterator[str]:
 
 
 def prepare(api: Api, run: RunFolder, purpose: Purpose) -> Prepared:
-    """The pod's manifest, for a node where the claims can be mounted. Creates nothing."""
+    """Make the pod's manifest, for a node where the claims can be mounted. Creates nothing."""
     lead = identity.require(run, api)
     who, job = identity.of(run), _job(run)
     template = lead["spec"]["template"] if lead else _template(run.name, job)
@@ -95,9 +100,9 @@ def prepare(api: Api, run: RunFolder, purpose: Purpose) -> Prepared:
     user = _user(api, claims, who.leading) or _user(api, claims)
     if user and exclusive & claims_of(user["spec"]):
         name, owner = min(exclusive), user["metadata"]["name"]
-        look = f"`oarlock exec {run.name}` looks from inside a run"
+        hint = f"`oarlock exec {run.name}` looks from inside a run"
         raise OarlockError(
-            f"only one pod may mount claim {name} (ReadWriteOncePod), and {owner} does; {look}"
+            f"only one pod may mount claim {name} (ReadWriteOncePod), and {owner} does; {hint}"
         )
     if user:
         _share_node(pod["spec"], user["spec"])
@@ -109,7 +114,7 @@ def _job(run: RunFolder) -> Job:
 
 
 def _template(run: str, job: Job) -> Object:
-    """Of a leader that the cluster has forgotten (kubernetes.ttl); any image with a Python will do."""
+    """The template of a leader that no longer exists (kubernetes.ttl); any image with Python will do."""
     found = groups.of(job)
     framework = "none" if job.framework == "auto" else job.framework
     image = default_images.choose(job, found[0].part, framework).name
@@ -157,12 +162,13 @@ def _manifest(run: Identity, job: str, spec: Object, purpose: Purpose) -> Object
 
 
 def claims_of(spec: Object) -> set[str]:
+    """The names of the claims that a pod mounts."""
     volumes = spec.get("volumes") or []
     return {one["persistentVolumeClaim"]["claimName"] for one in volumes if "persistentVolumeClaim" in one}
 
 
 def _require(api: Api, claims: set[str]) -> set[str]:
-    """A pod would wait for one that is gone. Those that only one pod may mount."""
+    """Raise if a claim is gone, since a pod would wait for it. Returns those that only one pod may mount."""
     exclusive = set()
     for name in sorted(claims):
         claim = api.find("PersistentVolumeClaim", name)
@@ -176,8 +182,10 @@ def _require(api: Api, claims: set[str]) -> set[str]:
 
 
 def _share_node(spec: Object, user: Object) -> None:
-    """A claim that only one node may mount, and that the leader or another run of the job uses: go to that
-    node. What the leader tolerates there, admission may have added: a device's taint, say."""
+    """Place the pod on the node of the pod that uses the claim, since only one node may mount it.
+
+    It gets that pod's tolerations, because admission may have added some, such as for a device's taint.
+    """
     term = {"key": "metadata.name", "operator": "In", "values": [user["nodeName"]]}
     required = {"nodeSelectorTerms": [{"matchFields": [term]}]}
     spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
@@ -185,7 +193,7 @@ def _share_node(spec: Object, user: Object) -> None:
 
 
 def _user(api: Api, claims: set[str], labels: str = "") -> Object | None:
-    """A pod that has one of the claims on its node."""
+    """A pod that mounts one of the claims."""
     found = api.all("Pod", labels, _ALIVE)
     return next(
         (pod for pod in found if pod["spec"].get("nodeName") and claims_of(pod["spec"]) & claims), None
@@ -193,30 +201,38 @@ def _user(api: Api, claims: set[str], labels: str = "") -> Object | None:
 
 
 def _wait(api: Api, name: str) -> None:
-    deadline = time.monotonic() + _PATIENCE
-    while True:
+    def is_running() -> bool:
         pod = api.get("Pod", name)
-        if is_up(pod):
-            return
-        if pod["status"].get("phase") in ("Failed", "Succeeded") or time.monotonic() > deadline:
-            raise OarlockError(f"the pod that mounts its claim does not start: {why(pod)}")
-        time.sleep(_POLL)
+        if pod["status"].get("phase") in ("Failed", "Succeeded"):
+            raise TimeoutError
+        return is_up(pod)
+
+    try:
+        wait_for(is_running, "running pod", _PATIENCE, _POLL)
+    except TimeoutError:
+        reason = why(api.get("Pod", name))
+        raise OarlockError(f"the pod that mounts its claim does not start: {reason}") from None
 
 
 def delete(api: Api, kind: str, name: str) -> None:
-    """Tried for a while: an API server that is away comes back, and one that comes up refuses at first. After
-    that its deadline ends the pod."""
-    until = time.monotonic() + _FAREWELL
-    while time.monotonic() < until:
+    """Delete it, and retry for a while if the API server does not answer or refuses while it starts.
+
+    After that its own deadline ends the pod.
+    """
+
+    def is_deleted() -> bool:
         try:
             api.delete(kind, name, grace=0)
-            return
         except ApiError:
-            time.sleep(_POLL)
+            return False
+        return True
+
+    with suppress(TimeoutError):
+        wait_for(is_deleted, f"answer to the deletion of {name}", _FAREWELL, _POLL)
 
 
 def is_up(pod: Object) -> bool:
-    """Whether its container runs, and will for a while."""
+    """Whether its container runs and is not being deleted."""
     return "deletionTimestamp" not in pod["metadata"] and any(
         one["name"] == CONTAINER and "running" in one.get("state", {})
         for one in pod["status"].get("containerStatuses") or []
@@ -224,6 +240,7 @@ def is_up(pod: Object) -> bool:
 
 
 def why(pod: Object) -> str:
+    """Why the pod does not run, in Kubernetes' words."""
     status: dict[str, Any] = pod["status"]
     for one in status.get("containerStatuses") or []:
         for state in one.get("state", {}).values():

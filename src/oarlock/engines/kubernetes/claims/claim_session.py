@@ -1,8 +1,7 @@
-"""A pod beside a run's claims for as long as somebody looks, during training too.
+"""A temporary pod that mounts a run's claims for as long as a client uses it, also during training.
 
-It is a Job of its own, whose deadline the client pushes on as long as it lives. A client that is killed, or
-whose connection is lost, leaves a Job whose deadline comes; Kubernetes then removes the pod, and the Job
-itself a few seconds later. A pod alone would stay for ever, as a failed one.
+It is a Job of its own whose deadline the client extends. If the client is killed or disconnected, the
+deadline passes: Kubernetes removes the pod, and the Job a few seconds later. A pod alone would stay forever.
 """
 
 from __future__ import annotations
@@ -20,12 +19,13 @@ from oarlock.engines.kubernetes.claims import claim_pod
 from oarlock.engines.kubernetes.claims.claim_pod import HELPER, Purpose
 from oarlock.errors import OarlockError
 from oarlock.records.runs import RunFolder
+from oarlock.system.polling import wait_for
 
-LEASE = 600.0  # seconds that a pod outlives a client that is gone
-# Ends at once when it is asked to: a shell that waits for its child is deaf meanwhile, unless it `wait`s.
+LEASE = 600.0  # seconds that the pod outlives its client
+# Ends at once on SIGTERM: a shell handles no signal while it waits for a child, unless it `wait`s.
 IDLE = ("/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done")
 
-_AFTERWARDS = 5  # seconds in which a pod that failed can be asked why
+_AFTERWARDS = 5  # seconds for which a failed pod stays, to read the reason
 _PATIENCE = 120.0
 _POLL = 0.1
 _WHAT = "the pod beside its claim"
@@ -34,9 +34,9 @@ _HOPELESS = ("ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "Creat
 
 @contextmanager
 def beside(api: Api, run: RunFolder, purpose: Purpose, lease: float = LEASE) -> Iterator[str]:
-    """The name of a running pod with the run's claims at their places; gone again, whatever happens."""
+    """Yield the name of a running pod that mounts the run's claims; it is always removed."""
     prepared = claim_pod.prepare(api, run, purpose)
-    api.create(prepared.pod, dry_run=True)  # what admission refuses, a Job would say to nobody
+    api.create(prepared.pod, dry_run=True)  # a Job would only note in an event what admission refuses
     job = _job(prepared.pod, lease)
     name = job["metadata"]["name"]
     over = threading.Event()
@@ -51,7 +51,7 @@ def beside(api: Api, run: RunFolder, purpose: Purpose, lease: float = LEASE) -> 
 
 
 def require(api: Api, pod: str) -> None:
-    """Raises OarlockError when it runs no more."""
+    """Raise OarlockError if the pod no longer runs."""
     found = api.find("Pod", pod)
     if found is None:
         raise OarlockError(f"{_WHAT} was deleted")
@@ -60,7 +60,7 @@ def require(api: Api, pod: str) -> None:
 
 
 def _job(pod: Object, lease: float) -> Object:
-    """Without the run's label: `stop` would suspend it, and resume it later. Its pod has it."""
+    """The Job, without the run's label: `stop` would suspend it. Its pod has the label."""
     labels = {MANAGED: "oarlock", HELPER: pod["metadata"]["labels"][HELPER]}
     return {
         "apiVersion": "batch/v1",
@@ -76,7 +76,7 @@ def _job(pod: Object, lease: float) -> Object:
 
 
 def _renew(api: Api, job: str, lease: float, over: threading.Event) -> None:
-    """The deadline counts from the Job's start, of which we know only that it was not before now."""
+    """Extend the deadline, which counts from the Job's start; that was not before now."""
     began = time.monotonic()
     while not over.wait(lease / 3):
         deadline = round(time.monotonic() - began + lease)
@@ -88,18 +88,24 @@ def _renew(api: Api, job: str, lease: float, over: threading.Event) -> None:
 
 
 def _wait(api: Api, job: str) -> str:
-    deadline = time.monotonic() + _PATIENCE
-    while True:
-        found = api.all("Pod", f"batch.kubernetes.io/job-name={job}")
+    found: list[Object] = []
+
+    def running() -> str:
+        found[:] = api.all("Pod", f"batch.kubernetes.io/job-name={job}")
         for pod in found:
             if claim_pod.is_up(pod):
                 return str(pod["metadata"]["name"])
             if pod["status"].get("phase") in ("Failed", "Succeeded"):
                 raise OarlockError(f"{_WHAT} has ended: {_reason(api, pod)}")
-        if time.monotonic() > deadline or any(_is_hopeless(pod) for pod in found):
-            reason = _reason(api, found[0]) if found else "the cluster makes none"
-            raise OarlockError(f"{_WHAT} does not start: {reason}")
-        time.sleep(_POLL)
+        if any(_is_hopeless(pod) for pod in found):
+            raise TimeoutError
+        return ""
+
+    try:
+        return wait_for(running, "running pod", _PATIENCE, _POLL)
+    except TimeoutError:
+        reason = _reason(api, found[0]) if found else "the cluster creates none"
+        raise OarlockError(f"{_WHAT} does not start: {reason}") from None
 
 
 def _is_hopeless(pod: Object) -> bool:
@@ -108,8 +114,8 @@ def _is_hopeless(pod: Object) -> bool:
 
 
 def _reason(api: Api, pod: Object) -> str:
-    """In words, where we know them; else the last of the pod's own."""
-    found = diagnose.look(api, Identity(pod["metadata"]["name"]), [pod], [])
+    """The diagnosis, if there is one; else the last line of the pod's own reason."""
+    found = diagnose.find_problems(api, Identity(pod["metadata"]["name"]), [pod], [])
     if found:
         return found[0].what.removeprefix(f"{found[0].who}: ")
     return claim_pod.why(pod).strip().rpartition("\n")[2]

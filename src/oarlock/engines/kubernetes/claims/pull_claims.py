@@ -1,4 +1,4 @@
-"""Bringing what a run has made from its cluster to this machine.
+"""Bring a run's results from its cluster to this machine.
 
 While the leader runs it is asked itself; after that a pod of ours mounts the claim. Either way
 the folders come as one stream, are unpacked beside where they will be, and are put there only when all
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from itertools import islice
@@ -26,8 +25,9 @@ from oarlock.engines.kubernetes.lifecycle import identity
 from oarlock.engines.shared.pull_result import Pulled, check_room, is_taken, put_all
 from oarlock.errors import OarlockError
 from oarlock.records.runs import RunFolder
+from oarlock.system.polling import wait_for
 
-# What can be asked for, and the folders that it means, as they are called here.
+# What a user can ask for, and the local names of its folders.
 KINDS = {
     "model": ("model",),
     "checkpoints": ("checkpoints",),
@@ -37,12 +37,12 @@ KINDS = {
 }
 DEFAULT = ("model", "leader")
 
-_LONGEST_LINE = 1 << 16  # bytes of what the sender says
+_LONGEST_LINE = 1 << 16  # bytes of a line that the sender writes
 _GROWTH = 64 << 20  # bytes by which small folders may grow while they are read; large ones by as much again
 _MOST_REST = 1000  # pieces after the archive's end
 _ENDING = 2.0  # seconds in which a leader that hangs up may turn out to have ended
 
-Show = Callable[[int, int], None]  # bytes so far, of how many
+Show = Callable[[int, int], None]  # bytes so far, and in all
 
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -59,7 +59,7 @@ class _Sent(msgspec.Struct):
 
 
 def fetch(api: Api, run: RunFolder, names: Sequence[str], to: Path, show: Show, *, replaces: bool) -> Pulled:
-    """Bring these folders; all of them, or an OarlockError and none."""
+    """Bring these folders: all of them, or none and an OarlockError."""
     wanted, elsewhere = _sources(run, names)
     taken = [to / name for name in names if is_taken(to / name)]
     if taken and not replaces:
@@ -70,7 +70,7 @@ def fetch(api: Api, run: RunFolder, names: Sequence[str], to: Path, show: Show, 
         pulled = _fetch(api, run, names, wanted, to, show)
     except BaseException as problem:
         if is_new:
-            with suppress(OSError):  # somebody else has put something there
+            with suppress(OSError):  # another process has put something there
                 to.rmdir()
         if isinstance(problem, ApiError) and problem.status == 0:
             raise OarlockError(
@@ -97,7 +97,7 @@ def _fetch(
 
 
 def _sources(run: RunFolder, names: Sequence[str]) -> tuple[list[tuple[str, str]], dict[str, str]]:
-    """Name here and path there; and what is not in the cluster at all."""
+    """The folders as local name and path in the pod, and those that are not on the cluster."""
     spec = run.spec()
     places = {**spec.folders, "tensorboard": spec.folders["logs"]}
     wanted: list[tuple[str, str]] = []
@@ -125,12 +125,13 @@ def _receive_somehow(
         except ApiError as error:
             if error.status in (401, 403) or not has_ended(api, run):
                 raise
-            # It has ended in the middle: its claim is still there.
+            # The leader has ended in the middle; its claim still exists.
     with claim_pod.mounted(api, run) as pod:
         return _receive(api, pod, wanted, place, show)
 
 
 def leader(api: Api, run: RunFolder) -> str | None:
+    """The name of the running leading pod."""
     for pod in api.all("Pod", identity.of(run).leading):
         if claim_pod.is_up(pod):
             return str(pod["metadata"]["name"])
@@ -138,12 +139,11 @@ def leader(api: Api, run: RunFolder) -> str | None:
 
 
 def has_ended(api: Api, run: RunFolder) -> bool:
-    deadline = time.monotonic() + _ENDING
-    while leader(api, run) is not None:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.2)
-    return True
+    """Whether the leading pod ends within a moment."""
+    try:
+        return wait_for(lambda: leader(api, run) is None, "end of the leader", _ENDING, 0.2)
+    except TimeoutError:
+        return False
 
 
 def _receive(api: Api, pod: str, wanted: list[tuple[str, str]], place: Path, show: Show) -> Pulled:
@@ -189,7 +189,7 @@ def _said(lines: list[bytes], kind: type[T]) -> T:
 
 
 def _is_over(pieces: Iterator[bytes]) -> bool:
-    """Whether it ends: nobody waits for one that sends for ever."""
+    """Whether the stream ends after a limited number of pieces."""
     return sum(1 for _ in islice(pieces, _MOST_REST)) < _MOST_REST
 
 

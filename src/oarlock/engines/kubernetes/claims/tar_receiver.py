@@ -1,4 +1,4 @@
-"""Unpacking what came from a pod. Its program may have written anything, so nothing of it is trusted.
+"""Unpack what a pod sends. Its program may have written anything, so nothing in it is trusted.
 
 Everything goes into a new folder that nobody else sees. Every header is judged before anything is made of it,
 and links are made last, after all of them were judged: nothing is ever written through one. What is refused
@@ -23,13 +23,15 @@ _PIECE = 1 << 20
 _LONGEST_HEADER = 1 << 14  # bytes that carry a long name
 _FILES = (tarfile.REGTYPE, tarfile.AREGTYPE)
 _LONG_NAMES = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
-# All that our sender makes. No hard links, devices or sparse files; no PAX headers, which can hide those.
+# What our sender writes: no hard links, devices or sparse files; no PAX headers, which can hide those.
 _KNOWN = (*_FILES, *_LONG_NAMES, tarfile.DIRTYPE, tarfile.SYMTYPE)
 
 
 def unpack(stream: Stream, place: Path, most: int) -> tuple[int, int]:
-    """A tar stream of at most that many bytes into a folder that is made here. How many files, and bytes.
-    Raises OarlockError or OSError, and then there is no folder."""
+    """Unpack a tar stream of limited size into a new folder; returns the number of files and bytes.
+
+    If it raises OarlockError or OSError, there is no folder.
+    """
     place.mkdir(mode=0o700)
     try:
         with tarfile.open(
@@ -51,7 +53,7 @@ def _unpack(archive: tarfile.TarFile, place: Path, most: int) -> tuple[int, int]
     files = size = 0
     links: dict[Path, str] = {}
     while (member := archive.next()) is not None:
-        archive.members.clear()  # type: ignore[attr-defined]  # else it remembers all of them
+        archive.members.clear()  # type: ignore[attr-defined]  # else it keeps all of them in memory
         if not stays_inside(member.name):
             raise _refused(member.name, "no name for something inside the folder")
         path = place / member.name
@@ -79,7 +81,7 @@ def _unpack(archive: tarfile.TarFile, place: Path, most: int) -> tuple[int, int]
 
 
 class _Member(tarfile.TarInfo):
-    """Judged as soon as its header is read: tarfile would follow what the header says."""
+    """Check an entry as soon as its header is read: tarfile would do what the header says."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
@@ -93,7 +95,7 @@ class _Member(tarfile.TarInfo):
 
 
 def _judge_link(member: tarfile.TarInfo) -> None:
-    """It stays in the folder that it came with: `model/a` leads to what is in `model`."""
+    """Check that a link stays in its top folder: `model/a` leads to something in `model`."""
     if leads_out(member.name.partition("/")[2], member.linkname):
         raise _refused(member.name, f"it leads out of the folder, to {printable(member.linkname)}")
 
@@ -106,7 +108,7 @@ def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> Non
             file.write(piece)
         os.fchmod(file.fileno(), 0o755 if member.mode & 0o100 else 0o644)
         file.flush()
-        with suppress(OverflowError):  # a time that no clock shows
+        with suppress(OverflowError):  # a time out of range
             os.utime(file.fileno(), (member.mtime, member.mtime))
 
 
@@ -115,7 +117,7 @@ def _refused(name: str, why: str) -> OarlockError:
 
 
 class Stream:
-    """Pieces of any size, read as a file."""
+    """A stream of pieces of any size, read as a file."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
@@ -127,7 +129,7 @@ class Stream:
         return self._take(size)
 
     def line(self, most: int) -> bytes:
-        """Up to the first newline; as much as came where there is none."""
+        """Read to the first newline; all that arrived if there is none."""
         while b"\n" not in self._rest and len(self._rest) < most and self._receive():
             pass
         return self._take(self._rest.find(b"\n") + 1 or most)

@@ -1,5 +1,7 @@
-"""What runs in a pod to send its folders: on stdout a JSON line and a tar stream, and then on stderr
-another. It travels as text (`python3 -c`), so it imports nothing of ours, and any Python 3.7 runs it."""
+"""The program that sends a pod's folders: a JSON line and a tar stream on stdout, then a JSON line on stderr.
+
+It travels as text (`python3 -c`), so it imports nothing of Oarlock, and any Python from 3.7 on runs it.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-MOST = 20  # names told of what was not as it should be
-# In a folder of checkpoints: who may add to them, and what is half written or half deleted. Neither is one.
+MOST = 20  # names in the report of what changed or was skipped
+# In a checkpoint folder: the fence, and what is half written or half deleted.
 CHECKPOINTS = "checkpoints"
 MARKS = (".fence", ".fence.part", ".lock")
 HALF = (".saving-", ".deleting-")
@@ -25,7 +27,7 @@ class Entry(NamedTuple):
 
 
 def main() -> None:
-    """The argument: a JSON list of [name in the archive, path here]."""
+    """Send the folders of the argument: a JSON list of [name in the archive, path here]."""
     entries: list[Entry] = []
     absent: list[str] = []
     skipped: list[str] = []
@@ -40,7 +42,7 @@ def main() -> None:
 
 
 def walk(name: str, path: Path, skipped: list[str]) -> Iterator[Entry]:
-    """All that is there. A link that leads out of the folder is what it leads to, if that is a file."""
+    """List everything. A link that leads out of the folder is sent as its target, if that is a file."""
     if path.is_file():
         yield Entry(name, path, "file")
         return
@@ -75,7 +77,7 @@ def size_of(entry: Entry) -> int:
 
 
 def send(entries: list[Entry]) -> tuple[int, list[str]]:
-    """How many files went, and the names of those that were not the same all the time."""
+    """Send the entries; returns the number of files and the names of those that changed meanwhile."""
     files, changed = 0, []
     with tarfile.open(
         fileobj=sys.stdout.buffer,
@@ -90,14 +92,14 @@ def send(entries: list[Entry]) -> tuple[int, list[str]]:
                 if not add(archive, entry):
                     changed.append(entry.name)
                 files += entry.kind != "folder"
-            except FileNotFoundError:  # gone since it was listed
+            except FileNotFoundError:  # deleted since it was listed
                 changed.append(entry.name)
     sys.stdout.flush()
     return files, changed
 
 
 def add(archive: tarfile.TarFile, entry: Entry) -> bool:
-    """Whether it was the same before and after. What shrinks while it is read is filled up with zeros."""
+    """Send a file; returns whether it stayed the same. A file that shrinks is padded with zeros."""
     member = tarfile.TarInfo(entry.name)
     if entry.kind == "folder":
         member.type, member.mode = tarfile.DIRTYPE, 0o755
@@ -117,7 +119,7 @@ def add(archive: tarfile.TarFile, entry: Entry) -> bool:
 
 
 class Exactly:
-    """As many bytes as are asked for."""
+    """A file that returns as many bytes as requested, padded with zeros."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.file = file
@@ -128,7 +130,7 @@ class Exactly:
 
 
 def announce(told: dict[str, Any]) -> None:
-    """In front of the archive: whoever receives it knows how much may come before it does."""
+    """Write the line before the archive, which tells the receiver how much may follow."""
     sys.stdout.buffer.write(json.dumps(told).encode() + b"\n")
     sys.stdout.buffer.flush()
 

@@ -1,7 +1,8 @@
-"""Which pod hosts which task. A pod is a seat: a role and a number, with room for one member's tasks."""
+"""The pod of a task. A pod is a seat: a role and an index, for the tasks of one machine."""
 
 from __future__ import annotations
 
+from oarlock.agent.protocol.pod_paths import SEAT_OFFSET
 from oarlock.agent.protocol.spec import Spec
 from oarlock.engines.kubernetes.api import names
 from oarlock.engines.kubernetes.api.client import Api
@@ -11,12 +12,12 @@ from oarlock.errors import OarlockError
 
 
 def pod_of(api: Api, run: Identity, spec: Spec, task: str) -> str:
-    """The name of the running pod that has the task, or would have it. Raises OarlockError."""
+    """The name of the running pod that hosts a task. Raises OarlockError."""
     role, _, number = task.rpartition("-")
     member = int(number) // spec.processes_of(role)
     found = api.all("Pod", f"{run.selector},{ROLE}={role}")
     seats = {_seat(pod): str(pod["metadata"]["name"]) for pod in found if claim_pod.is_up(pod)}
-    # A gang that may shrink closes ranks: tasks are given out in the order of the seats that are there.
+    # A gang that may shrink has no gaps: tasks are placed in the order of the seats that exist.
     names = dict(enumerate(seats[seat] for seat in sorted(seats))) if spec.is_elastic(role) else seats
     if member not in names:
         raise OarlockError(f"no pod of {task} is running; `oarlock status {spec.run}` says why")
@@ -26,5 +27,5 @@ def pod_of(api: Api, run: Identity, spec: Spec, task: str) -> str:
 def _seat(pod: Object) -> int:
     container = next(one for one in pod["spec"]["containers"] if one["name"] == names.CONTAINER)
     variables = {one["name"]: one.get("value", "") for one in container.get("env") or []}
-    offset = int(variables.get("OARLOCK_SEAT_OFFSET") or 0)
+    offset = int(variables.get(SEAT_OFFSET) or 0)
     return offset + int(pod["metadata"]["labels"].get(INDEX, 0))

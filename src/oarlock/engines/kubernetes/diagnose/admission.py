@@ -1,7 +1,7 @@
-"""What admission says no to: quota, LimitRange, Pod Security, things that a pod names and that are not there.
+"""Refusals of admission: quota, LimitRange, Pod Security, policies, and missing objects that a pod names.
 
-The same words come in two ways: as the answer to a dry run, and in events of a Job whose pods are
-refused later. Pure.
+The same message comes in two ways: as the answer to a dry run, and in events of a Job whose pods are refused
+later. Pure.
 """
 
 from __future__ import annotations
@@ -11,21 +11,23 @@ from typing import NamedTuple
 
 from oarlock.engines.kubernetes.diagnose.problem import cut
 
-_WORDS = 120  # characters of the server's own
+_WORDS = 120  # characters of the server's message
 _FIELDS = {"cpu": "cpu", "memory": "memory", "nvidia.com/gpu": "gpu"}
 _CONTAINER = "containers: [{name: main, "
 
 
 class Refusal(NamedTuple):
+    """Why a pod is refused, and what to do."""
+
     said: str
     fix: str
 
 
 def refusal(text: str, role: str = "") -> Refusal:
-    """Of the text that follows `is forbidden: `, or of all of it."""
+    """Explain a message of admission: the part after `is forbidden: `, or all of it."""
     why = re.split(r" is forbidden: ", text, maxsplit=1)[-1].strip()
-    for judge in (_quota, _unspecified, _limit_range, _pod_security, _missing, _policy, _ending):
-        found = judge(why, role)
+    for reading in (_quota, _unspecified, _limit_range, _pod_security, _missing, _policy, _ending):
+        found = reading(why, role)
         if found is not None:
             return found
     return Refusal(f"the cluster refuses its pod: {cut(why, _WORDS)}", "ask the namespace's administrator")
@@ -50,15 +52,15 @@ def _quota(why: str, role: str) -> Refusal | None:
 
 
 def _unspecified(why: str, _: str) -> Refusal | None:
-    """Such as limits.cpu, which pods of ours do not have unless they are told to."""
+    """A quota on a field such as limits.cpu, which Oarlock's pods do not have by default."""
     matched = re.search(r"failed quota: ([^:]+): must specify ([\w./]+)", why)
     if matched is None:
         return None
     name, wanted = matched.groups()
     part, _, resource = wanted.partition(".")
     return Refusal(
-        f"quota {name} of the namespace wants every pod to say its {wanted}",
-        f"say it: --set 'kubernetes.pod={{{_CONTAINER}resources: {{{part}: {{{resource}: 2}}}}}}]}}'",
+        f"quota {name} of the namespace requires every pod to set its {wanted}",
+        f"set it: --set 'kubernetes.pod={{{_CONTAINER}resources: {{{part}: {{{resource}: 2}}}}}}]}}'",
     )
 
 
@@ -81,7 +83,7 @@ def _limit_range(why: str, role: str) -> Refusal | None:
     if amount is None:
         said = f"the namespace's LimitRange wants a limit for {resource} of {word} {bound}"
         wanted = f"{_CONTAINER}resources: {{limits: {{{resource}: {bound}}}}}}}]"
-        return Refusal(said, f"say it: --set 'kubernetes.pod={{{wanted}}}'")
+        return Refusal(said, f"set it: --set 'kubernetes.pod={{{wanted}}}'")
     shm = ", with /dev/shm" if resource == "memory" else ""
     said = f"the namespace's LimitRange allows {word} {bound} of {resource}{shm}, and it asks for {amount}"
     change = "less" if most == "maximum" else "more"
@@ -121,8 +123,8 @@ def _missing(why: str, _: str) -> Refusal | None:
 def _policy(why: str, _: str) -> Refusal | None:
     if "security context constraint" in why:
         return Refusal(
-            "OpenShift gives each namespace its own users, and this is none of them",
-            "leave the user to it: --set kubernetes.user=image",
+            "OpenShift gives each namespace its own users, and this user is not one of them",
+            "let it choose the user: --set kubernetes.user=image",
         )
     matched = re.search(r'admission webhook "([^"]+)" denied the request: (.*)', why, re.DOTALL) or re.search(
         r"ValidatingAdmissionPolicy '([^']+)' with binding '[^']+' denied request: (.*)", why, re.DOTALL
@@ -131,7 +133,7 @@ def _policy(why: str, _: str) -> Refusal | None:
         return None
     said = f"the cluster's policy {matched[1]} refuses it: {cut(matched[2], _WORDS)}"
     if "runAsUser" in matched[2]:
-        return Refusal(said, "leave the user to it: --set kubernetes.user=image")
+        return Refusal(said, "let it choose the user: --set kubernetes.user=image")
     return Refusal(said, "do as it says under kubernetes.labels or kubernetes.pod, or ask its administrator")
 
 
@@ -157,7 +159,7 @@ def _setting(role: str, resource: str) -> str:
 
 
 def _culprit(rules: str) -> str:
-    """The field, as a pod has it."""
+    """The field of the pod that violates a rule."""
     known = ("hostNetwork", "hostPID", "hostIPC", "hostPort", "privileged", "allowPrivilegeEscalation")
     for field in (*known, "capabilities", "seccompProfile", "procMount", "seLinuxOptions", "sysctls"):
         if field in rules:

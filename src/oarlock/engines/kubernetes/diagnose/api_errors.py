@@ -1,4 +1,4 @@
-"""What it means that the API server says no, or nothing. Pure."""
+"""What a refusal or the silence of the API server means. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ _READING = ("get", "list", "watch")
 _LOGIN = (
     "log in to the cluster again (kubectl get pods must work), or choose another --set kubernetes.context=..."
 )
-_WORDS = 140  # characters of the server's own
+_WORDS = 140  # characters of the server's message
 
 
 def explain(error: ApiError) -> Problem:
+    """Say in words what an error of the API server means, and what to do."""
     if error.status == 0:
         return _away(error.message)
     if error.status == 401 or 'User "system:anonymous"' in error.message:
@@ -39,7 +40,7 @@ def _away(message: str) -> Problem:
     if "certificate" in told:
         return problem(
             "the API server's certificate is not the one that the kubeconfig expects",
-            "get a new kubeconfig for this cluster, or check that a proxy is not in between",
+            "get a new kubeconfig for this cluster, or check that no proxy is in between",
         )
     if "name or service not known" in told or "name resolution" in told or "nodename nor servname" in told:
         why = "its name is unknown"
@@ -53,7 +54,7 @@ def _away(message: str) -> Problem:
         why = cut(re.sub(r"^the API server does not answer \((.*)\)$", r"\1", message), 100)
     return problem(
         f"the cluster's API server cannot be reached: {why}",
-        "check network and VPN, and that kubectl cluster-info works; a run that is there goes on meanwhile",
+        "check network and VPN, and that kubectl cluster-info works; runs on the cluster continue meanwhile",
     )
 
 
@@ -83,7 +84,7 @@ def _forbidden(error: ApiError) -> Problem:
 
 
 def _refused(error: ApiError) -> Problem:
-    """Admission: of the dry run's pod, or of another object."""
+    """A refusal of admission: of the dry run's pod, or of another object."""
     said, fix = refusal(error.message)
     matched = re.match(r'([\w.]+) "([^"]+)" is forbidden: exceeded quota', error.message)
     if matched and matched[1] != "pods":
@@ -100,7 +101,7 @@ def _missing(error: ApiError) -> Problem:
         )
     if matched := re.search(r'(\w+)[\w.]* "([^"]+)" not found', error.message):
         kind = matched[1].removesuffix("s")
-        return problem(f"there is no {kind} {matched[2]}", "oarlock ps lists the runs that there are")
+        return problem(f"there is no {kind} {matched[2]}", "oarlock ps lists the runs")
     said = f"the API server does not know {error.doing.rpartition(' ')[2] or 'that'}"
     return problem(
         said, "check the server's address in the kubeconfig and the cluster's version (1.29 or newer)"
@@ -114,7 +115,7 @@ def _conflict(error: ApiError) -> Problem:
         return problem(
             f"there is already a {kind} {matched[2]}", "choose another --name, or oarlock delete it"
         )
-    return problem(f"somebody else changed it at the same time: {cut(error.message, 120)}", "try again")
+    return problem(f"another client changed it at the same time: {cut(error.message, 120)}", "try again")
 
 
 def _invalid(error: ApiError) -> Problem:
@@ -128,7 +129,7 @@ def _invalid(error: ApiError) -> Problem:
     if "ValidatingAdmissionPolicy" in error.message:  # which says so unless it is told to forbid
         return _refused(error)
     told = re.sub(r'^\w[\w.]* "[^"]*" is invalid: ', "", error.message)
-    said = f"the cluster does not take it: {cut(told, _WORDS)}"
+    said = f"the cluster rejects it: {cut(told, _WORDS)}"
     if re.search(r"\bspec\.|PodSpec", told):
         return problem(said, "correct it under kubernetes.pod, which is merged into every pod")
     return problem(said, "correct that field under kubernetes in the job file")

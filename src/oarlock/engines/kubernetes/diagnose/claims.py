@@ -1,4 +1,4 @@
-"""Claims that are missing, or that no volume comes for. Pure."""
+"""Claims that are missing, or without a volume. Pure."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from oarlock.engines.kubernetes.api.names import Object
 from oarlock.engines.kubernetes.diagnose.evidence import Evidence, claim_names, task_of
 from oarlock.engines.kubernetes.diagnose.problem import Finding, Weight, cut
 
-_PATIENCE = 30.0  # seconds that a volume may take to be made
+_PATIENCE = 30.0  # seconds that creating a volume may take
 _LIST = "kubectl get storageclass lists them"
 
 
 def concerns(message: str) -> bool:
-    """Whether what the scheduler says is about a claim and not about nodes."""
+    """Whether the scheduler's message is about a claim and not about nodes."""
     return "persistentvolumeclaim" in message.lower() or "binding volumes" in message
 
 
 def unbound(pod: Object, message: str, evidence: Evidence) -> Finding | None:
+    """Why a claim of the pod has no volume; None if it is merely new."""
     if matched := re.search(r'persistentvolumeclaim "([^"]+)" not found', message):
         return _finding(
             pod,
@@ -38,7 +39,7 @@ def unbound(pod: Object, message: str, evidence: Evidence) -> Finding | None:
 
 
 def unmounted(pod: Object, message: str) -> Finding | None:
-    """A claim that is in use elsewhere."""
+    """The finding for a claim that is in use on another node."""
     if "Multi-Attach error" not in message:
         return None
     claim = ", ".join(claim_names(pod)) or "a claim"

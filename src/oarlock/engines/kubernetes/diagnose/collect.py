@@ -1,4 +1,4 @@
-"""Asking the cluster for what a judgement needs, with as many calls for 2,000 pods as for two."""
+"""Collect from the cluster what a diagnosis needs, with as many calls for 2,000 pods as for two."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from oarlock.engines.kubernetes.api.names import Identity, Object
 from oarlock.engines.kubernetes.diagnose import claims, containers
 from oarlock.engines.kubernetes.diagnose.evidence import claim_names, condition, job_name
 from oarlock.engines.kubernetes.diagnose.problem import Problem
-from oarlock.engines.kubernetes.diagnose.rules import judge
+from oarlock.engines.kubernetes.diagnose.rules import problems_in
 
-_PODS = 3  # whose events are asked for
+_PODS = 3  # whose events are read
 _CLAIMS = 3
 
 
-def look(
+def find_problems(
     api: Api, run: Identity, pods: Sequence[Object] | None = None, jobs: Sequence[Object] | None = None
 ) -> list[Problem]:
-    """Raises ApiError where the cluster does not answer: `explain` knows what that means."""
+    """Diagnose a run. Raises ApiError if the cluster does not answer: `explain` says what that means."""
     if jobs is None:
         jobs = api.all("Job", run.selector)
     if pods is None:
         pods = api.all("Pod", run.members)
     wanting = _claims(api, pods)
     happenings: list[Object] = []
-    for thing in (*jobs, *_troubled(pods), *wanting):
-        happenings += api.all("Event", fields=f"involvedObject.uid={thing['metadata']['uid']}")
-    return judge(jobs, pods, happenings, wanting, now=time.time())
+    for item in (*jobs, *_troubled(pods), *wanting):
+        happenings += api.all("Event", fields=f"involvedObject.uid={item['metadata']['uid']}")
+    return problems_in(jobs, pods, happenings, wanting, now=time.time())
 
 
 def _troubled(pods: Iterable[Object]) -> list[Object]:
-    """Those of which events tell more than they do; of each Job one, before a second."""
+    """The pods whose events say more than their status; one of each Job before a second one."""
     waiting = [
         pod for pod in pods if containers.is_unpulled(pod) or containers.is_starting(pod) or _is_unplaced(pod)
     ]
@@ -45,7 +45,7 @@ def _troubled(pods: Iterable[Object]) -> list[Object]:
 
 
 def _claims(api: Api, pods: Iterable[Object]) -> list[Object]:
-    """Only if a pod waits for one."""
+    """The claims that pods wait for."""
     names = dict.fromkeys(
         name
         for pod in pods

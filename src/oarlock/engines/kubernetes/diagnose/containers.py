@@ -1,9 +1,10 @@
-"""Containers that wait, ran out of memory or end again and again. Pure."""
+"""Containers that wait, run out of memory or crash repeatedly. Pure."""
 
 from __future__ import annotations
 
 import re
 
+from oarlock.agent.record.pod_lines import MARK
 from oarlock.engines.kubernetes.api.names import Object
 from oarlock.engines.kubernetes.diagnose import claims, images
 from oarlock.engines.kubernetes.diagnose.evidence import (
@@ -18,16 +19,16 @@ from oarlock.engines.kubernetes.diagnose.problem import Finding, Weight, cut
 from oarlock.quantities import Size
 
 KILLED = 137
-_AGAIN = 2  # restarts; the first follows at once and may be anything
+_AGAIN = 2  # restarts; the first follows at once and may have any reason
 _RECENT = 600.0  # seconds; after that Kubernetes, too, forgets that a container crashed
 _YOUNG = 30.0  # seconds in which a volume may not be there yet
 _STARTING = ("ContainerCreating", "PodInitializing")
 _MOUNTING = ("FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox")
-_EVENT = "::oarlock "  # a line for programs, not for people
-_NOT_OURS = (143, 255)  # asked to leave; a node that was switched off and on
+_NOT_OURS = (143, 255)  # SIGTERM; a node that was switched off and on
 
 
 def troubled(pod: Object, evidence: Evidence) -> Finding | None:
+    """The problem of a pod's containers, if there is one."""
     for status in statuses(pod):
         found = _waiting(pod, status, evidence) or _ended(pod, status, evidence)
         if found is not None:
@@ -36,14 +37,17 @@ def troubled(pod: Object, evidence: Evidence) -> Finding | None:
 
 
 def is_starting(pod: Object) -> bool:
+    """Whether a container is being created."""
     return any(_reason(status) in _STARTING for status in statuses(pod))
 
 
 def is_unpulled(pod: Object) -> bool:
+    """Whether an image cannot be pulled."""
     return any(_reason(status) in images.REASONS for status in statuses(pod))
 
 
 def out_of_memory(pod: Object, evidence: Evidence) -> Finding:
+    """The finding for a container that was killed because of memory."""
     limits = (pod["spec"]["containers"][0].get("resources") or {}).get("limits") or {}
     limit = limits.get("memory")
     if limit is None:
@@ -56,8 +60,8 @@ def out_of_memory(pod: Object, evidence: Evidence) -> Finding:
 
 
 def last_words(message: str) -> str:
-    """Of a log's end or of what the agent left: the last line that a person wrote."""
-    lines = [line for line in message.splitlines() if line.strip() and not line.startswith(_EVENT)]
+    """The last line for people in the end of a log or in a termination message."""
+    lines = [line for line in message.splitlines() if line.strip() and not line.startswith(MARK)]
     return lines[-1].strip().removeprefix("oarlock: ") if lines else ""
 
 
@@ -80,7 +84,7 @@ def _waiting(pod: Object, status: Object, evidence: Evidence) -> Finding | None:
 
 
 def _unmounted(pod: Object, evidence: Evidence) -> Finding | None:
-    """Events are asked for a few pods only; what those of one Job lack, its others lack too."""
+    """A pod that cannot mount its volumes. A few pods' events are read: others of a Job lack the same."""
     told = evidence.about(pod, *_MOUNTING)
     if not told:
         mates = [mate for mate in evidence.pods if job_name(mate) == job_name(pod) and is_starting(mate)]
@@ -111,7 +115,7 @@ def _lacking(pod: Object, message: str) -> Finding:
 
 
 def _missing(text: str) -> tuple[str, str, str] | None:
-    """What is not there: kind, name and perhaps key."""
+    """The kind, name and perhaps key of a missing object."""
     if matched := re.search(r"couldn't find key (\S+) in (\w+) [^/]+/(\S+)", text):
         return matched[2].lower(), matched[3], matched[1]
     if matched := re.search(r"references non-existent (secret|config) key: (\S+)", text):
@@ -143,7 +147,7 @@ def _crashing(pod: Object, code: int, restarts: int, message: str) -> Finding:
     words = last_words(message)
     often = " again and again" if restarts else ""
     said = f"its agent ends with code {code}{often}" + (f": {cut(words, 120)}" if words else "")
-    fix = "correct what it says and run again; oarlock logs has the rest"
+    fix = "correct what it says and run it again; oarlock logs has the rest"
     return Finding(Weight.CRASH, task_of(pod), said, fix)
 
 

@@ -1,4 +1,4 @@
-"""Pods that were taken away: their node is lost or drained, or somebody else needed the room. Pure."""
+"""Pods that were removed: their node is lost or drained, or other work has a higher priority. Pure."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ _ELSEWHERE = "wait: it starts again on another node"
 
 
 def lost(pod: Object, evidence: Evidence) -> Finding | None:
+    """Why a pod was evicted, disrupted or lost with its node; None if it was not."""
     if pod["status"].get("phase") == "Succeeded":
         return None
     told = _evicted(pod, evidence) or _disrupted(pod) or _unanswered(pod)
@@ -30,7 +31,7 @@ def _evicted(pod: Object, evidence: Evidence) -> tuple[str, str] | None:
             return f"node {node} was low on {what} and evicted it", setting
         return f"was evicted from node {node}: {cut(message, 120)}", "keep less in its folders, or allow more"
     if reason == "DeadlineExceeded":
-        said = "was ended because its pod may only run for so long"
+        said = "was ended because its pod reached its time limit"
         return said, "take activeDeadlineSeconds out of kubernetes.pod"
     if reason in ("Terminated", "NodeShutdown"):
         return f"node {node} was shut down", _ELSEWHERE
@@ -56,8 +57,7 @@ def _disrupted(pod: Object) -> tuple[str, str] | None:
 
 
 def _unanswered(pod: Object) -> tuple[str, str] | None:
-    """A node that no longer answers leaves its pods as they were, but for this. A pod that its own node
-    calls not ready has a reason."""
+    """A pod whose node does not answer: not ready, and without the reason that its own node would give."""
     ready = condition(pod, "Ready")
     if pod["status"].get("phase") != "Running" or ready.get("status") != "False" or ready.get("reason"):
         return None

@@ -1,4 +1,4 @@
-"""What there is to see of a run, and whose it is: tasks by the names that users know. Pure."""
+"""The objects of a run that a diagnosis reads, and the tasks that they belong to. Pure."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
-from oarlock.engines.kubernetes.api.names import INDEX, ROLE, RUN, Object
+from oarlock.agent.protocol.pod_paths import SEAT_OFFSET
+from oarlock.engines.kubernetes.api.names import INDEX, ROLE, RUN, SHM_VOLUME, Object
 from oarlock.quantities import Size
 
 JOB_OF = "batch.kubernetes.io/job-name"
-_OFFSET = "OARLOCK_SEAT_OFFSET"
-_SHM = "oarlock-shm"
 _OLDEST = "0001-01-01T00:00:00Z"
 
 
 @dataclass(frozen=True)
 class Evidence:
+    """The objects of one run at one time."""
+
     jobs: Sequence[Object]
     pods: Sequence[Object]
     happenings: Sequence[Object]
     claims: Sequence[Object]
-    now: float | None = None  # without it, the time of the last thing seen
+    now: float | None = None  # None: the newest timestamp in the objects
 
-    def about(self, thing: Object, *reasons: str) -> list[str]:
-        """What the cluster has said of it, the newest first."""
-        metadata = thing["metadata"]
+    def about(self, item: Object, *reasons: str) -> list[str]:
+        """The messages of events about an object, the newest first."""
+        metadata = item["metadata"]
         found = [
             event
             for event in self.happenings
@@ -38,18 +39,20 @@ class Evidence:
         return [str(event.get("message", "")) for event in sorted(found, key=_moment, reverse=True)]
 
     def age(self, stamp: str | None) -> float:
-        """Seconds since then; none where it is not known."""
+        """Seconds since a timestamp; 0 without one."""
         return max(0.0, self._time - _seconds(stamp)) if stamp else 0.0
 
     def claims_of(self, pod: Object) -> list[Object]:
+        """The claims that a pod mounts."""
         names = claim_names(pod)
         return [claim for claim in self.claims if claim["metadata"]["name"] in names]
 
     def pods_of(self, job: Object) -> list[Object]:
+        """The pods of a Job."""
         return self._by_job.get(job["metadata"]["name"], [])
 
     def setting(self, role: str, field: str, value: str = "...") -> str:
-        """How the user changes it. A role that is a list of groups has no one value to set."""
+        """How the user changes a field of a role. A role that is a list of groups has several values."""
         if not role:
             return f"{field} of its role"
         if role in self._grouped:
@@ -73,21 +76,21 @@ class Evidence:
     def _time(self) -> float:
         if self.now is not None:
             return self.now
-        stamps = [thing["metadata"].get("creationTimestamp") for thing in (*self.jobs, *self.pods)]
+        stamps = [item["metadata"].get("creationTimestamp") for item in (*self.jobs, *self.pods)]
         seen = [_moment(event) for event in self.happenings]
         return max((_seconds(stamp) for stamp in (*stamps, *seen) if stamp), default=0.0)
 
 
-def labels_of(thing: Object) -> dict[str, str]:
-    return thing["metadata"].get("labels") or {}
+def labels_of(item: Object) -> dict[str, str]:
+    return item["metadata"].get("labels") or {}
 
 
-def annotations_of(thing: Object) -> dict[str, str]:
-    return thing["metadata"].get("annotations") or {}
+def annotations_of(item: Object) -> dict[str, str]:
+    return item["metadata"].get("annotations") or {}
 
 
 def task_of(pod: Object) -> str:
-    """`worker-1`; a pod that is not of ours has only its own name."""
+    """The task of a pod, such as `worker-1`; for a pod without a task, the pod's own name."""
     labels = labels_of(pod)
     if ROLE not in labels or INDEX not in labels:
         return str(pod["metadata"]["name"])
@@ -95,7 +98,7 @@ def task_of(pod: Object) -> str:
 
 
 def tasks_of(job: Object) -> list[str]:
-    """The task of each index."""
+    """The tasks of a Job by index."""
     template = job["spec"]["template"]
     role = labels_of({"metadata": template.get("metadata") or {}}).get(ROLE) or job["metadata"]["name"]
     offset = _offset(template["spec"])
@@ -110,16 +113,16 @@ def job_name(pod: Object) -> str:
     return labels_of(pod).get(JOB_OF, "")
 
 
-def condition(thing: Object, kind: str) -> Object:
-    """Empty where it is not set."""
-    for found in thing.get("status", {}).get("conditions") or []:
+def condition(item: Object, kind: str) -> Object:
+    """The condition of a kind; empty if it is not set."""
+    for found in item.get("status", {}).get("conditions") or []:
         if found["type"] == kind:
             return dict(found)
     return {}
 
 
 def statuses(pod: Object) -> Iterator[Object]:
-    """Of its containers, those first that start first."""
+    """Container statuses in start order."""
     yield from pod["status"].get("initContainerStatuses") or []
     yield from pod["status"].get("containerStatuses") or []
 
@@ -129,8 +132,8 @@ def claim_names(pod: Object) -> list[str]:
     return [one["persistentVolumeClaim"]["claimName"] for one in volumes if "persistentVolumeClaim" in one]
 
 
-def asked(pod: Object, resource: str) -> str:
-    """How much of it the pod asks for. Memory as the job file has it: without /dev/shm."""
+def requested(pod: Object, resource: str) -> str:
+    """The amount that a pod requests; memory as in the job file, without /dev/shm."""
     resources = pod["spec"]["containers"][0].get("resources") or {}
     either = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     amount = str(either.get(resource, ""))
@@ -142,7 +145,7 @@ def asked(pod: Object, resource: str) -> str:
 
 
 def without_shm(spec: Object, amount: str) -> str:
-    shared = [one for one in spec.get("volumes") or [] if one["name"] == _SHM]
+    shared = [one for one in spec.get("volumes") or [] if one["name"] == SHM_VOLUME]
     limit = (shared[0].get("emptyDir") or {}).get("sizeLimit") if shared else None
     try:
         return str(Size(Size.parse(amount).bytes - (Size.parse(limit).bytes if limit else 0)))
@@ -152,7 +155,7 @@ def without_shm(spec: Object, amount: str) -> str:
 
 def _offset(spec: Object) -> int:
     for variable in spec["containers"][0].get("env") or []:
-        if variable["name"] == _OFFSET:
+        if variable["name"] == SEAT_OFFSET:
             return int(variable.get("value") or 0)
     return 0
 

@@ -1,4 +1,4 @@
-"""Images that cannot be had, or that cannot start. Pure."""
+"""Images that cannot be pulled or cannot start. Pure."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ _AWAY = ("dial tcp", "no such host", "i/o timeout", "connection refused", "certi
 
 
 def unpulled(pod: Object, status: Object, evidence: Evidence) -> Finding:
+    """The finding for an image that cannot be pulled."""
     image = _image(pod, status)
     waiting = status["state"]["waiting"]
     pulls = [text for text in evidence.about(pod, "Failed") if "pull" in text]
     text = "\n".join([str(waiting.get("message", "")), *pulls])
-    said, fix = _told(image, waiting["reason"], text, _lost_secret(pod, evidence))
+    said, fix = _explained(image, waiting["reason"], text, _lost_secret(pod, evidence))
     return Finding(Weight.IMAGE, task_of(pod), said, fix)
 
 
 def unstartable(pod: Object, status: Object, message: str) -> Finding:
-    """The image is there, and its first process is not."""
+    """The finding for an image that is pulled and whose first process does not start."""
     image = _image(pod, status)
     if matched := re.search(r'exec: "([^"]+)": (?:executable file not found|stat .*no such file)', message):
         said = f"image {image} has no {matched[1]}"
@@ -50,16 +51,17 @@ def unstartable(pod: Object, status: Object, message: str) -> Finding:
 
 
 def runs_as_root(pod: Object, status: Object) -> Finding:
+    """The finding for an image whose user is root."""
     image = _image(pod, status)
-    said = f"image {image} runs as root, which a pod of ours may not"
+    said = f"image {image} runs as root, which Oarlock's pods may not"
     return Finding(Weight.IMAGE, task_of(pod), said, "name a user: --set kubernetes.user=1000")
 
 
-def _told(image: str, reason: str, text: str, secret: str | None) -> tuple[str, str]:
+def _explained(image: str, reason: str, text: str, secret: str | None) -> tuple[str, str]:
     lower = text.lower()
     if reason == "InvalidImageName":
         why = re.search(r"invalid reference format: (.*)", text)
-        return f"{image} is no name of an image" + (f": {why[1]}" if why else ""), _NAME
+        return f"{image} is not the name of an image" + (f": {why[1]}" if why else ""), _NAME
     if reason == "ErrImageNeverPull":
         return (
             f"image {image} is not on the node, and pull_policy is Never",
@@ -78,7 +80,7 @@ def _told(image: str, reason: str, text: str, secret: str | None) -> tuple[str, 
         )
     if "toomanyrequests" in lower or "429" in lower:
         return (
-            f"image {image} cannot be pulled now: its registry has had too many requests",
+            f"image {image} cannot be pulled now: its registry has received too many requests",
             "wait, or log in with --set kubernetes.pull_secrets=[...]",
         )
     if "no match for platform" in lower:
@@ -98,7 +100,7 @@ def _told(image: str, reason: str, text: str, secret: str | None) -> tuple[str, 
 
 
 def _image(pod: Object, status: Object) -> str:
-    """As the job names it: the node may know it by another name."""
+    """The image as the job names it: the node may have another name for it."""
     every = [*(pod["spec"].get("initContainers") or []), *pod["spec"]["containers"]]
     return next((str(one["image"]) for one in every if one["name"] == status["name"]), "?")
 

@@ -1,10 +1,10 @@
-"""What stands at the Jobs themselves: suspended, over time, or unable to create their pods. Pure."""
+"""Problems of the Jobs themselves: suspended, over time, or unable to create their pods. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from oarlock.engines.kubernetes.api.names import COMPLETE, INDEX, LEAD, QUEUE, ROLE, RUN, STOPPED, Object
+from oarlock.engines.kubernetes.api.names import COMPLETE, INDEX, LEAD, ROLE, RUN, STOPPED, Object
 from oarlock.engines.kubernetes.diagnose.admission import refusal
 from oarlock.engines.kubernetes.diagnose.evidence import (
     Evidence,
@@ -14,12 +14,13 @@ from oarlock.engines.kubernetes.diagnose.evidence import (
     tasks_of,
 )
 from oarlock.engines.kubernetes.diagnose.problem import Finding, Weight, cut
+from oarlock.job.cluster_names import QUEUE
 
 _SUBMITTED = 60.0  # seconds; a submission takes less than one
 
 
 def is_at_rest(job: Object) -> bool:
-    """Nothing is expected of it: ended well, stopped or being deleted."""
+    """Whether the Job is complete, stopped or being deleted."""
     return (
         "deletionTimestamp" in job["metadata"]
         or STOPPED in annotations_of(job)
@@ -28,10 +29,12 @@ def is_at_rest(job: Object) -> bool:
 
 
 def is_lead(job: Object) -> bool:
+    """Whether it is the leading Job."""
     return LEAD in labels_of(job)
 
 
 def troubled(job: Object, evidence: Evidence) -> Iterator[Finding]:
+    """Yield the problems of a Job."""
     if told := failed(job):
         if told.get("reason") == "DeadlineExceeded":
             yield _overdue(job)
@@ -43,7 +46,7 @@ def troubled(job: Object, evidence: Evidence) -> Iterator[Finding]:
 
 
 def failed(job: Object) -> Object:
-    """Why, or nothing."""
+    """The condition that says why a Job failed; empty if it did not."""
     for kind in ("FailureTarget", "Failed"):
         if (told := condition(job, kind)).get("status") == "True":
             return told
@@ -51,17 +54,17 @@ def failed(job: Object) -> Object:
 
 
 def unexplained(job: Object) -> Finding | None:
-    """A Job that failed, when none of its pods tells why."""
+    """The finding for a failed Job of which no pod says why."""
     told = failed(job)
     if not told:
         return None
     said = f"Kubernetes gave it up: {cut(str(told.get('message') or told.get('reason')), 140)}"
-    return Finding(Weight.RUN, "", said, "oarlock logs may tell why; run it again")
+    return Finding(Weight.RUN, "", said, "oarlock logs may say why; run it again")
 
 
 def _overdue(job: Object) -> Finding:
     limit = job["spec"].get("activeDeadlineSeconds", "?")
-    said = f"the run was ended after {limit} s, the most that limits.runtime allows it"
+    said = f"the run was ended after {limit} s, the limit that limits.runtime sets"
     return Finding(Weight.RUN, "", said, "allow more with --set limits.runtime=..., or none")
 
 
@@ -71,7 +74,7 @@ def _suspended(job: Object, evidence: Evidence) -> Iterator[Finding]:
     is_complete = COMPLETE in annotations_of(job)
     if queue and is_complete:
         said = f"the run waits in queue {queue} for Kueue to admit it"
-        fix = f"wait; kubectl describe localqueue {queue} tells how full it is, if the cluster has Kueue"
+        fix = f"wait; kubectl describe localqueue {queue} says how full it is, if the cluster has Kueue"
         yield Finding(Weight.RUN, "", said, fix)
     elif is_complete:
         resume = """--type merge -p '{"spec":{"suspend":false}}'"""

@@ -1,4 +1,4 @@
-"""A problem in the user's words, and many equal ones as one. Pure."""
+"""A problem in words for the user, and equal problems of several tasks as one. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ LONGEST = 200  # characters of a line
 
 
 class Problem(NamedTuple):
+    """What is wrong, and what to do about it."""
+
     what: str  # what is wrong, and where
     fix: str  # one thing to do
     who: str = ""  # the tasks it is about; empty: the run
 
 
 class Weight(IntEnum):
-    """What is told first: what never heals by itself, and what causes the others."""
+    """The order of problems: first those that never resolve by themselves, and that cause others."""
 
     RUN = 0
     REFUSED = 1
@@ -29,7 +31,7 @@ class Weight(IntEnum):
 
 
 class Finding(NamedTuple):
-    """A problem of one task, before equal ones are folded."""
+    """A problem of one task, before equal problems are merged."""
 
     weight: Weight
     who: str
@@ -38,7 +40,7 @@ class Finding(NamedTuple):
 
 
 def fold(findings: Iterable[Finding]) -> list[Problem]:
-    """The weightiest first; among equals the one that comes first."""
+    """Merge equal findings; the weightiest first, and equal weights in their order."""
     tasks: dict[tuple[Weight, str, str], list[str]] = {}
     for finding in findings:
         tasks.setdefault((finding.weight, finding.said, finding.fix), []).append(finding.who)
@@ -49,10 +51,12 @@ def fold(findings: Iterable[Finding]) -> list[Problem]:
 
 
 def problem(said: str, fix: str, who: str = "") -> Problem:
+    """Make a problem of short lines."""
     return Problem(cut(f"{who}: {said}" if who else said), cut(fix), who)
 
 
 def named(tasks: Iterable[str]) -> str:
+    """Two names, or one and how many more."""
     found = sorted({task for task in tasks if task}, key=_natural)
     if len(found) <= 2:
         return " and ".join(found)
@@ -60,7 +64,7 @@ def named(tasks: Iterable[str]) -> str:
 
 
 def cut(text: str, limit: int = LONGEST) -> str:
-    """On one line, no longer than that."""
+    """The text on one line of at most `limit` characters."""
     text = " ".join(text.split())
     return text if len(text) <= limit else text[: limit - 1].rstrip(" ,:;") + "…"
 

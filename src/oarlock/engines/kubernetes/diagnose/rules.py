@@ -1,4 +1,4 @@
-"""From plain objects to problems, most important first. Pure."""
+"""The problems that plain objects show, the most important first. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from oarlock.engines.kubernetes.diagnose.evidence import Evidence, job_name, lab
 from oarlock.engines.kubernetes.diagnose.problem import Finding, Problem, fold
 
 
-def judge(
+def problems_in(
     jobs: Sequence[Object],
     pods: Sequence[Object],
     happenings: Sequence[Object] = (),
@@ -20,8 +20,10 @@ def judge(
     *,
     now: float | None = None,
 ) -> list[Problem]:
-    """What is wrong; nothing where all is well, or merely young. Without `now`, it is the time of the last
-    thing seen."""
+    """The problems of a run, none while all is well or merely young.
+
+    Without `now`, the newest timestamp in the objects is the current time.
+    """
     evidence = Evidence(jobs, pods, happenings, claims, now)
     return fold(_findings(evidence))
 
@@ -44,7 +46,7 @@ def _findings(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _of_task(lives: Sequence[Object], evidence: Evidence) -> Finding | None:
-    """The newest pod of a task counts; what became of the one before it, only until it runs."""
+    """The problem of a task's newest pod; until that pod runs, also how the pod before it was lost."""
     newest, *earlier = lives
     found = _of_pod(newest, evidence)
     if found is None and earlier and newest["status"].get("phase") == "Pending":
@@ -73,7 +75,7 @@ def _lives(pods: Sequence[Object]) -> list[list[Object]]:
 
 
 def _born(pod: Object) -> tuple[str, bool, bool]:
-    """To the second; of two in one second the one that is not on its way out."""
+    """When a pod was created, to the second; of two in one second, the one that stays is younger."""
     return (
         str(pod["metadata"].get("creationTimestamp", "")),
         "deletionTimestamp" not in pod["metadata"],
@@ -82,8 +84,11 @@ def _born(pod: Object) -> tuple[str, bool, bool]:
 
 
 def _memory(evidence: Evidence) -> Iterator[Finding]:
-    """A run that failed because a program was killed: the agent lives on to tell, and Kubernetes tells that
-    it was for memory. (Where it kills the agent too, cgroup v2, the container ends with 137.)"""
+    """The finding for a run that failed because a program ran out of memory.
+
+    The agent survives and reports that the program was killed; Kubernetes reports that memory was the reason.
+    (Where cgroup v2 kills the agent too, the container ends with 137.)
+    """
     verdicts = [_verdict(status) for pod in evidence.pods for status in statuses(pod)]
     if not any(told.get("result") == "failed" and told.get("code") == containers.KILLED for told in verdicts):
         return

@@ -1,4 +1,4 @@
-"""A pod that no node takes: from the scheduler's own words to the user's. Pure."""
+"""Pods that fit on no node: the scheduler's message in words for the user. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from oarlock.engines.kubernetes.api.names import Object
 from oarlock.engines.kubernetes.diagnose import claims
 from oarlock.engines.kubernetes.diagnose.evidence import (
     Evidence,
-    asked,
     claim_names,
     condition,
+    requested,
     role_of,
     task_of,
 )
@@ -20,8 +20,8 @@ from oarlock.engines.kubernetes.diagnose.problem import Finding, Weight, cut
 _GPU = "nvidia.com/gpu"
 _FIELDS = {"cpu": "cpu", "memory": "memory", _GPU: "gpu"}
 _UNITS = {"cpu": "cpu", "memory": "of memory", _GPU: "GPUs"}
-_OWN = "node-role.kubernetes.io/"  # taints of the cluster's own machines
-_UNHEARD = 30.0  # seconds; a scheduler that is there answers within one
+_OWN = "node-role.kubernetes.io/"  # taints of the control plane's nodes
+_UNHEARD = 30.0  # seconds; a scheduler that exists answers within one
 
 
 class _Reason(NamedTuple):
@@ -32,6 +32,7 @@ class _Reason(NamedTuple):
 
 
 def unplaced(pod: Object, evidence: Evidence) -> Finding | None:
+    """Why a pod is not scheduled; None if it is."""
     told = condition(pod, "PodScheduled")
     if told.get("status") == "True" or pod["status"].get("phase") != "Pending":
         return None
@@ -59,7 +60,7 @@ def _unheard(pod: Object, evidence: Evidence) -> Finding | None:
 def _misfit(pod: Object, message: str, evidence: Evidence) -> Finding:
     total, reasons = _reasons(message)
     if not reasons:
-        return _finding(pod, f"cannot be placed: {cut(message, 150)}", "kubectl describe pod tells more")
+        return _finding(pod, f"cannot be placed: {cut(message, 150)}", "kubectl describe pod says more")
     parts = [f"{reason.nodes} of {total} {_worded(pod, reason.text)}" for reason in reasons]
     said = f"no node fits: {'; '.join(parts)}"
     if evidence.about(pod, "TriggeredScaleUp"):
@@ -85,7 +86,7 @@ def _reasons(message: str) -> tuple[str, list[_Reason]]:
 
 def _worded(pod: Object, text: str) -> str:
     if resource := _lacking(text):
-        amount = asked(pod, resource) or "enough"
+        amount = requested(pod, resource) or "enough"
         return f"lack {amount} {_UNITS.get(resource, resource)} free"
     if (taint := _taint(text)) is not None:
         return f"have the taint {taint}" if taint else "have a taint that it does not tolerate"
@@ -111,7 +112,7 @@ def _fix(pod: Object, text: str, is_busy: bool, evidence: Evidence) -> str | Non
             return None
         if taint.startswith("node.kubernetes.io/"):
             return "wait until the node is well again"
-        key = taint.partition("=")[0] or (_GPU if asked(pod, _GPU) else "...")
+        key = taint.partition("=")[0] or (_GPU if requested(pod, _GPU) else "...")
         return f"tolerate it: --set 'kubernetes.tolerations=[{{key: {key}, operator: Exists}}]'"
     if _is_selector(text):
         return "choose labels that nodes have, with kubernetes.node_selector or roles.*.node_selector"
@@ -123,7 +124,7 @@ def _fix(pod: Object, text: str, is_busy: bool, evidence: Evidence) -> str | Non
 
 
 def _by_use(reason: _Reason) -> int:
-    """Nodes with GPUs are tainted and the others have none: the taint is what to do something about."""
+    """The order of fixes. Nodes with GPUs are tainted and the others have none: the taint comes first."""
     if (taint := _taint(reason.text)) is not None:
         return 3 if taint.startswith((_OWN, "node.kubernetes.io/")) else 1
     resource = _lacking(reason.text)
@@ -138,7 +139,7 @@ def _lacking(text: str) -> str | None:
 
 
 def _taint(text: str) -> str | None:
-    """`dedicated=ml`; empty where it is not named, as by 1.36."""
+    """The taint, such as `dedicated=ml`; empty if the message does not name it, as in Kubernetes 1.36."""
     if "taint" not in text:
         return None
     matched = re.search(r"\{([^:}]+):? ?([^}]*)\}", text)

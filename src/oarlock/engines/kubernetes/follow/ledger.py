@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from oarlock.agent.lead.target_size import Wanted
+from oarlock.agent.lead.agents.target_size import Wanted
 from oarlock.agent.record import log_segments, pod_lines
 from oarlock.agent.record.run_record import LINE_LIMIT
 from oarlock.engines.kubernetes.follow.pod_log import Position
@@ -35,14 +35,14 @@ _LONGEST = 2 * LINE_LIMIT  # bytes: a line and the one before it
 
 
 class Ledger:
-    """Open only while holding the run's lock."""
+    """The record's writer; open it only while holding the run's lock."""
 
     def __init__(self, run: RunFolder) -> None:
         self.run = run
         self._spec = run.spec()
         kept = _kept(run)
         self.positions = {} if kept is None else kept.positions
-        self.records = {} if kept is None else kept.records  # how many events of each of the leader's records
+        self.records = {} if kept is None else kept.records  # events read of each of the leader's records
         self._sizes = _whole_lines(run) if kept is None else kept.sizes
         self._waiting: dict[str, list[str]] = {}  # lines by file, until the next commit
         self._output: dict[_Log, list[str]] = {}  # and of tasks
@@ -58,11 +58,11 @@ class Ledger:
 
     @property
     def machines(self) -> int:
-        """How many pods there are to be, by the last `scale`."""
+        """The number of pods by the last `scale`."""
         return Wanted(self._spec, self.state.workers).machines
 
     def take(self, uid: str, pod: str, stamp: str, text: str) -> None:
-        """One line of a pod's log."""
+        """Take one line of a pod's log."""
         said = pod_lines.parse(text)
         if isinstance(said, pod_lines.EventLine):
             self._take_event(said)
@@ -75,14 +75,15 @@ class Ledger:
                 self._append("agent.log", f"{stamp} {pod}: {text}")
 
     def emit(self, kind: str, **fields: Any) -> None:
-        """An event of the client's own: what only it can see."""
+        """Record an event of the client: what only it can see."""
         self._put({"t": time.time(), "kind": kind, **fields})
 
     def end(self, state: str, code: int, **fields: Any) -> None:
+        """Record the end of the run."""
         self.emit("end", state=state, code=code, **fields)
 
     def commit(self) -> None:
-        """Also when nothing is new: it says when the cluster was last seen."""
+        """Write what was taken; even without news, which notes when the cluster was last seen."""
         for name, waiting in self._waiting.items():
             path = self.run.path / name
             with path.open("ab") as file:
@@ -102,14 +103,14 @@ class Ledger:
             self._committed = kept
 
     def seal(self) -> None:
-        """The run is over: its state as it will be from now on."""
+        """Write the final state of a run that is over."""
         self.commit()
         write_durably(self.run.path / "result.json", json.dumps(self.state.to_data(), indent=1).encode())
 
     def _take_event(self, said: pod_lines.EventLine) -> None:
         record = repr(said.record)
         if said.number <= self.records.get(record, 0):
-            return  # told again by a leader that took over
+            return  # repeated by a leader that took over
         self.records[record] = said.number
         line = events.encode(said.event)
         if self._events.get(line, 0):
@@ -145,8 +146,8 @@ class _Kept:
 
 
 def _kept(run: RunFolder) -> _Kept | None:
-    """None where there is none yet, half of it, or less of the files than it says: lines that were not on the
-    disk before the power went. Raises LaterRun for a later version's."""
+    """The last commit; None if there is none, or if the files are shorter than it says, as lines may be that
+    were not on the disk before a power cut. Raises LaterRun for a later version's."""
     try:
         data = json.loads((run.path / _FILE).read_bytes())
         if not isinstance(data, dict) or not isinstance(data.get("positions"), dict):
@@ -169,14 +170,14 @@ def _files(run: RunFolder) -> dict[str, Path]:
 
 
 def _whole_lines(run: RunFolder) -> dict[str, int]:
-    """How large each file is, without a half line at its end."""
+    """The size of each file, without an incomplete line at its end."""
     return {
         name: path.stat().st_size - len(_end(path).rpartition(b"\n")[2]) for name, path in _files(run).items()
     }
 
 
 def _last_stamps(run: RunFolder) -> dict[_Log, str]:
-    """How far each log goes."""
+    """The newest stamp in each log."""
     found = {_AGENT: [run.path / "agent.log"]}
     for generation in log_segments.generations(run.path / "logs"):
         for task, parts in log_segments.listed(run.path / "logs" / str(generation)).items():

@@ -1,8 +1,7 @@
-"""One pod's log, each line exactly once: through its container's restarts, and those of kubelet and API
-server.
+"""One pod's log, each line exactly once, even if its container, its kubelet or the API server restarts.
 
-The server stamps each line to the nanosecond. A reader that comes back asks from the last stamp's second
-on and drops what it has had. A clean end of the stream says nothing: kubelets end it when they restart.
+The server stamps each line to the nanosecond. A reader that reconnects reads from the last stamp's second on
+and drops the lines it has seen. A clean end of the stream means nothing: kubelets end it when they restart.
 """
 
 from __future__ import annotations
@@ -13,47 +12,32 @@ from dataclasses import dataclass
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import CONTAINER, Object
+from oarlock.engines.kubernetes.follow import pod_status
 
-_PATIENCE = 1.0  # seconds for a node to hand out the next piece of a log that is there
+_PATIENCE = 1.0  # seconds for a node to send the next piece of a log that exists
 
 
 @dataclass
 class Position:
-    """How far a pod's log has been read."""
+    """How far a pod's log is read."""
 
-    last: str = ""  # the latest line's stamp
+    last: str = ""  # the stamp of the newest line
     count: int = 0  # lines read with exactly that stamp
     restarts: int = 0  # the container it was read from
-    is_done: bool = False  # the pod has ended, and all of it has been read
 
     def takes(self, stamp: str, seen: int) -> bool:
-        """Whether a line is new; `seen` is how many with its stamp this reading has met before it."""
+        """Whether a line is new; `seen` counts the lines with its stamp before it in this reading."""
         return stamp > self.last or (stamp == self.last and seen >= self.count)
 
     def advance(self, stamp: str) -> None:
+        """Count a line as read."""
         self.count = self.count + 1 if stamp == self.last else 1
         self.last = stamp
 
 
-def restarts_of(pod: Object) -> int:
-    return max((one.get("restartCount", 0) for one in _containers(pod)), default=0)
-
-
-def has_started(pod: Object) -> bool:
-    """Whether there may be something to read."""
-    return any(
-        "running" in one.get("state", {}) or "terminated" in one.get("state", {}) or one.get("restartCount")
-        for one in _containers(pod)
-    )
-
-
-def has_ended(pod: Object) -> bool:
-    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-
-
 def read(api: Api, pod: Object, position: Position, *, follow: bool) -> Iterator[tuple[str, str]]:
-    """(stamp, text) of every new line; advances the position. Raises ApiError."""
-    name, restarts = pod["metadata"]["name"], restarts_of(pod)
+    """Read (stamp, text) of every new line; advances the position. Raises ApiError."""
+    name, restarts = pod["metadata"]["name"], pod_status.restarts_of(pod)
     if restarts > position.restarts:
         try:
             yield from _read(api, name, position, _PATIENCE, previous="true")
@@ -76,8 +60,3 @@ def _read(
         if position.takes(stamp, seen):
             position.advance(stamp)
             yield stamp, text
-
-
-def _containers(pod: Object) -> list[Object]:
-    statuses: list[Object] = pod.get("status", {}).get("containerStatuses") or []
-    return [one for one in statuses if one["name"] == CONTAINER]

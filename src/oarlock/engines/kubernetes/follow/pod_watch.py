@@ -1,6 +1,6 @@
-"""Threads that see what a run's pods do: the watcher lists and watches them, a reader follows the log of one.
+"""Threads that read from the cluster: the watcher lists and watches a run's pods, a reader follows one log.
 
-They only bring it; the mirror makes something of it.
+They only collect; the mirror interprets.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Callable
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import Identity, Object
-from oarlock.engines.kubernetes.follow import pod_log
+from oarlock.engines.kubernetes.follow import pod_log, pod_status
 from oarlock.engines.kubernetes.follow.pod_log import Position
-from oarlock.engines.kubernetes.follow.replace_lost import Replacing
+from oarlock.engines.kubernetes.follow.replace_lost import Replacement
 
 _RETRY = 0.5  # seconds between two tries
 
@@ -23,24 +23,24 @@ Line = tuple[str, str, str, str]  # uid, pod, stamp, text
 
 
 class Watcher(threading.Thread):
-    """The run's pods, as the cluster says."""
+    """Keeps the list of the run's pods up to date."""
 
     def __init__(self, api: Api, run: Identity) -> None:
         super().__init__(name=f"pods of {run.name}", daemon=True)
         self.api = api
         self.labels = run.members
-        self.replacing = Replacing(api)
+        self.replacement = Replacement(api)
         self._pods: dict[str, Object] = {}  # by uid
         self._lock = threading.Lock()
         self.gone: dict[str, Object] = {}
-        self.problem: ApiError | None = None  # what keeps it from seeing
+        self.problem: ApiError | None = None  # why it cannot read the pods
         self.since = 0.0
         self.has_seen = threading.Event()
         self.is_over = False
 
     @property
     def pods(self) -> dict[str, Object]:
-        """By uid, as they are now."""
+        """The current pods by uid."""
         with self._lock:
             return dict(self._pods)
 
@@ -68,7 +68,7 @@ class Watcher(threading.Thread):
                     self.gone[uid] = pod
                 else:
                     self._pods[uid] = pod
-            self.replacing.look(pod)
+            self.replacement.release(pod)
 
     def _set(self, found: dict[str, Object]) -> None:
         with self._lock:
@@ -76,7 +76,7 @@ class Watcher(threading.Thread):
             self._pods, self.problem = found, None
         self.has_seen.set()
         for pod in found.values():
-            self.replacing.look(pod)
+            self.replacement.release(pod)
 
     def _fail(self, error: ApiError) -> None:
         if self.problem is None:
@@ -86,7 +86,7 @@ class Watcher(threading.Thread):
 
 
 class Reader(threading.Thread):
-    """One pod's log, followed to its end."""
+    """Follows one pod's log to its end."""
 
     def __init__(
         self,
@@ -110,13 +110,13 @@ class Reader(threading.Thread):
             pod = self.watcher.pods.get(self.uid)
             if pod is None:
                 break  # deleted; its log with it
-            # After the run's end the end of a stream is the container's, and not only its kubelet's.
-            had_ended = pod_log.has_ended(pod) or has_read_on
+            # After the run's end, a stream ends with the container, not because its kubelet restarts.
+            had_ended = pod_status.has_ended(pod) or has_read_on
             try:
                 for stamp, text in pod_log.read(self.watcher.api, pod, self.position, follow=not had_ended):
                     self.out.put((self.uid, pod["metadata"]["name"], stamp, text))
                 if had_ended:
-                    break  # read to its end after it had one
+                    break  # read to the end after the pod had ended
                 has_read_on = self.is_run_over()
             except ApiError as error:
                 if had_ended and error.status == 404 and self.uid not in self.watcher.pods:

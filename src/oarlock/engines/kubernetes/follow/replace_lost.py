@@ -1,12 +1,12 @@
-"""Having Kubernetes replace a lost pod at once.
+"""Make Kubernetes replace a lost pod at once.
 
-Left to itself the Job controller waits 10 s, then 20 s, 40 s ... for each index, and for a pod on a lost node
-until the node is back. A pod without the controller's finalizer is counted by nobody, and replaced within a
-second; but the controller looks a second after the first change, so we have to be quicker.
+The Job controller alone waits 10 s, then 20 s, 40 s ... for each index, and for a pod on a lost node until
+the node is back. It does not count a pod without its finalizer, and replaces it within a second; but it acts
+one second after the first change, so the client has to be quicker.
 
-So a pod is let go as soon as it is asked to leave: another may start while it ends. A leader that saves what
-there is to save says so on the claim, and its successor waits for that; without a claim its place is
-given away only when nothing of it runs, or nobody could tell.
+A pod is released as soon as it is being deleted, so that another may start while it ends. A leader that is
+saving notes that on the claim, and its successor waits for it. A leader without a claim is released only when
+none of its containers runs, or when its node cannot say.
 """
 
 from __future__ import annotations
@@ -16,30 +16,31 @@ from oarlock.engines.kubernetes.api.client import Api, uid_of
 from oarlock.engines.kubernetes.api.names import LEAD, ROLE, STORE_VOLUME, Object
 
 _FINALIZER = "batch.kubernetes.io/job-tracking"
-# Others may have finalizers of their own on it, and reasons for them.
-_LET_GO = {"metadata": {"$deleteFromPrimitiveList/finalizers": [_FINALIZER]}}
+# Only this one: other controllers may have finalizers on it, and reasons for them.
+_RELEASE = {"metadata": {"$deleteFromPrimitiveList/finalizers": [_FINALIZER]}}
 
 
-class Replacing:
-    """Looks at every change of a pod."""
+class Replacement:
+    """Releases lost pods, given every change of a pod."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._let_go: set[str] = set()
+        self._released: set[str] = set()
         self._is_allowed = True
 
-    def look(self, pod: Object) -> None:
+    def release(self, pod: Object) -> None:
+        """Have the Job controller replace the pod now if it is lost or being deleted."""
         uid = pod["metadata"]["uid"]
         is_lost = _is_lost(pod)
-        if not self._is_allowed or uid in self._let_go or not (is_lost or _may_go(pod)):
+        if not self._is_allowed or uid in self._released or not (is_lost or _may_go(pod)):
             return
-        self._let_go.add(uid)
+        self._released.add(uid)
         try:
-            self._api.change("Pod", pod, _LET_GO, "strategic-merge")
+            self._api.change("Pod", pod, _RELEASE, "strategic-merge")
             if is_lost:
                 self._api.delete("Pod", pod["metadata"]["name"], grace=0, only=uid_of(pod))
         except ApiError as error:
-            self._is_allowed = error.status != 403  # a viewer waits with everybody else
+            self._is_allowed = error.status != 403  # a user who may only read waits for the controller
 
 
 def _may_go(pod: Object) -> bool:
@@ -55,7 +56,7 @@ def _has_claim(pod: Object) -> bool:
 
 
 def _is_lost(pod: Object) -> bool:
-    """Nothing of it runs, or nobody could tell: never one that is still saving its work in its grace."""
+    """Whether no container of it runs, or its node cannot say; never true for one that saves in its grace."""
     status = pod.get("status", {})
     if not _is_tracked(pod) or status.get("phase") == "Succeeded":
         return False

@@ -1,4 +1,4 @@
-"""Putting a question to a run's leading agent, through exec in its pod."""
+"""Send a request to a run's leading agent, through exec in its pod."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _ASK = f"import sys; sys.path.append('{AGENT}'); from oarlock.agent.pod.ask impo
 
 
 def leading(api: Api, run: Identity) -> list[Object]:
-    """The pods in which it may be; one that is being replaced, or stopped, among them."""
+    """The running pods in which the leading agent may be, with one that is being replaced or stopped."""
     found = api.all("Pod", run.leading)
     return [pod for pod in found if pod["status"].get("phase") == "Running"]
 
 
 def ask(api: Api, pod: Object, question: dict[str, Any]) -> dict[str, Any]:
-    """The agent's answer. Raises UnreachableError while there is none, and ApiError."""
+    """The leading agent's answer. Raises UnreachableError if it does not answer, and ApiError."""
     try:
         words = ["python3", "-I", "-c", _ASK, json.dumps(question)]
         code, said, complaint = pod_exec.run(api, pod["metadata"]["name"], words)
     except ApiError as error:
         if error.is_transient:
-            raise UnreachableError(str(error)) from None  # its pod may be on its way out
+            raise UnreachableError(str(error)) from None  # its pod may be ending
         raise
     if code:
         raise UnreachableError(complaint.decode(errors="replace").strip().rpartition("\n")[2])
@@ -39,10 +39,13 @@ def ask(api: Api, pod: Object, question: dict[str, Any]) -> dict[str, Any]:
 
 
 def hurry(api: Api, run: Identity) -> None:
-    """Have all tasks of a run whose pods are being deleted killed. A kubelet goes on with the grace that it
-    began with, whatever a later deletion says (kubernetes#83916), and a Job's own has all of it."""
+    """Have the leading agent kill all tasks of a run whose pods are being deleted.
+
+    A kubelet keeps the grace period that it began with, whatever a later deletion says (kubernetes#83916),
+    and the deletion by a Job has the full one.
+    """
     try:
         for pod in leading(api, run):
             ask(api, pod, {"ask": "leave"})
     except (UnreachableError, ApiError):
-        pass  # it has left, or was never there: tasks do not outlive that for long
+        pass  # it has ended, or never ran: tasks do not outlive it for long

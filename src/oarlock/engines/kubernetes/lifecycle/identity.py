@@ -1,12 +1,12 @@
-"""Which run, on which cluster, a record means: cluster.json.
+"""The run and the cluster that a record is about: cluster.json.
 
     namespace, context, server      where it was sent to
     id                              the label that all its objects carry
     lead                            the uid of its leading Job, as last seen
     sent_from                       the program's folder, if this machine sent it; else it was adopted
 
-A name and a context mean something else tomorrow. So a verb acts only on the server that the record names,
-and on a run with that id; all else is left alone, and said.
+A name and a context may mean something else tomorrow. So a verb acts only on the server that the record names
+and on a run with that id. Anything else stays as it is, and the verb says so.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ _SENDING = 120.0  # seconds between the record of an earlier version and its lea
 
 
 def write(run: RunFolder, api: Api, id: str, *, sent_from: Path | None = None) -> None:
-    """Before anything is sent."""
+    """Write the record's place, before anything is sent."""
     place = {"namespace": api.namespace, "context": api.context, "server": api.server, "id": id}
     _replace(run, {**place, **({"sent_from": str(sent_from)} if sent_from else {})})
 
 
 def of(run: RunFolder) -> Identity:
+    """The name and id of a record's run."""
     return Identity(run.name, str(_read(run).get("id", "")))
 
 
 def reach(run: RunFolder) -> Api:
-    """Where it was sent to, whatever the current context is by now. Raises if that context has moved."""
+    """Connect to the server and namespace that the run was sent to. Raises if its context has moved."""
     place = _read(run)
     api = Api(place.get("context"), place["namespace"])
     sent_to = str(place.get("server") or api.server)
@@ -53,7 +54,7 @@ def reach(run: RunFolder) -> Api:
 
 
 def require(run: RunFolder, api: Api) -> Object | None:
-    """The leading Job, None where the cluster has forgotten it. Raises if another run has its name now."""
+    """The leading Job; None if it was deleted. Raises if another run has the name now."""
     lead = api.find("Job", f"{run.name}-lead")
     if lead is None:
         return None
@@ -65,7 +66,7 @@ def require(run: RunFolder, api: Api) -> Object | None:
 
 
 def note(run: RunFolder, lead: Object) -> None:
-    """This is its leading Job: just sent, or sent again."""
+    """Record the leading Job of a run that was just sent, or sent again."""
     labels, uid = lead["metadata"]["labels"], lead["metadata"]["uid"]
     _replace(run, {**_read(run), "id": labels.get(ID, ""), "lead": uid})
 
@@ -78,14 +79,14 @@ def _is_same(run: RunFolder, api: Api, lead: Object) -> bool:
     if place.get("lead") == metadata["uid"]:
         return True
     id = labels.get(ID)
-    if id is not None:  # who goes on with a run that has ended gives it new Jobs, and the same id
+    if id is not None:  # a resumed run has new Jobs and the same id
         return id in (place.get("id"), _spec(run).id)
     return "lead" not in place and not place.get("id") and _looks_same(run, api, metadata)
 
 
 def _looks_same(run: RunFolder, api: Api, lead: Object) -> bool:
-    """Neither record nor Jobs of earlier versions have an id. But both were made in the same moment, or the
-    record has read the log of one of its pods."""
+    """Compare a record and a Job of earlier versions, which have no id: they are of the same moment, or the
+    record has read the log of one of the run's pods."""
     created = datetime.fromisoformat(lead["creationTimestamp"].replace("Z", "+00:00")).timestamp()
     if abs(created - run.created) < _SENDING:
         return True

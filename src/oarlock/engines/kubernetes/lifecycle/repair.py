@@ -1,4 +1,4 @@
-"""Finishing what a client that died in the middle had begun: to send, to stop or to scale a run."""
+"""Finish what a client began before it died: sending, stopping or scaling a run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from oarlock.engines.kubernetes.lifecycle import identity, stop_delete, submit
 from oarlock.errors import OarlockError
 from oarlock.records.runs import RunFolder
 
-_GOING = 60.0  # seconds for what is half there to go
+_GOING = 60.0  # seconds for half-sent objects to go
 
 
 def repair(api: Api, jobs: Sequence[Object]) -> None:
-    """What was to be stopped is stopped, what was to be started starts."""
+    """Stop the Jobs of a run that is stopped, and resume those of a run that is not."""
     lead = _complete(jobs)
     if lead is None:
         return
@@ -29,8 +29,11 @@ def repair(api: Api, jobs: Sequence[Object]) -> None:
 
 
 def match(api: Api, jobs: Sequence[Object], workers: int | None) -> None:
-    """As many pods as the leader was last asked to have workers, if it was. It is asked before its Job is
-    changed: who has looked at the Jobs first, and then at what it says, knows nothing older from it."""
+    """Give the Job as many pods as the leader was last asked to have workers.
+
+    A client asks the leader before it changes the Job. A reader of the Jobs and then of the leader's events
+    therefore never has events that are older than the Jobs.
+    """
     lead = _complete(jobs)
     if workers is None or lead is None or STOPPED in _notes(lead):
         return
@@ -41,14 +44,16 @@ def match(api: Api, jobs: Sequence[Object], workers: int | None) -> None:
 
 
 def settle(run: RunFolder, api: Api) -> bool:
-    """Whether the run is really there. One whose client died while sending it is gone on with if all of it
-    was created, and removed, with its record, if not."""
+    """Whether the run exists, after repairing a run whose client died while sending it.
+
+    Such a run is resumed if all of it was created, and deleted with its record if not.
+    """
     if not (run.path / submit.UNSENT).exists():
         return True
     try:
         held = run.hold(seconds=0)
     except OarlockError:
-        return True  # it is being sent right now
+        return True  # a client is sending it right now
     try:
         who = identity.of(run)
         jobs = submit.jobs_of(api, who)
@@ -64,7 +69,7 @@ def settle(run: RunFolder, api: Api) -> bool:
 
 
 def _complete(jobs: Sequence[Object]) -> Object | None:
-    """The leading Job of a run that was sent to the end."""
+    """The leading Job of a run that was sent completely."""
     return next((job for job in jobs if LEAD in job["metadata"]["labels"] and COMPLETE in _notes(job)), None)
 
 

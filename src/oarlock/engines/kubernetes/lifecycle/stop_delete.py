@@ -1,11 +1,10 @@
-"""Ending a run on its cluster: stop it so that it can go on, or delete it and prove that it is gone."""
+"""Stop, resume, scale and delete a run on its cluster."""
 
 from __future__ import annotations
 
 import base64
 import secrets
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from oarlock.agent.protocol.spec import Spec
@@ -15,7 +14,6 @@ from oarlock.engines.kubernetes.api.names import (
     LEAD,
     MANAGED,
     OWNER,
-    QUEUE,
     RESULT,
     RUN,
     STOPPED,
@@ -27,16 +25,18 @@ from oarlock.engines.kubernetes.manifests import groups
 from oarlock.engines.kubernetes.manifests.payload import Parcel
 from oarlock.engines.shared import specs
 from oarlock.errors import LaterRun, OarlockError
+from oarlock.job.cluster_names import QUEUE
 from oarlock.run.typed import LaterVersion
+from oarlock.system.polling import wait_for
 
-# All that a run may have made, in the order in which it is deleted: first what makes other things.
+# The kinds of a run's objects, in the order of deletion: first those that create others.
 KINDS = ("Job", "Pod", "Service", "ConfigMap", "Secret", "NetworkPolicy")
 _POLL = 0.1
-_GOING = 60.0  # seconds for objects to go
+_GOING = 60.0  # seconds for objects to be gone
 
 
 def stop(api: Api, run: Identity, *, now: bool = False) -> None:
-    """Suspend its Jobs: the pods get SIGTERM and the grace, and `resume` brings them back."""
+    """Suspend the run's Jobs: the pods get SIGTERM and the grace, and `resume` creates them again."""
     jobs = sorted(submit.jobs_of(api, run), key=lambda job: LEAD not in job["metadata"]["labels"])
     for job in jobs:
         change: Object = {"spec": {"suspend": True}}
@@ -50,8 +50,7 @@ def stop(api: Api, run: Identity, *, now: bool = False) -> None:
 
 
 def resume(api: Api, run: Identity) -> Object:
-    """Go on with a run: its Jobs where they were only stopped, new ones where they have ended. The leading
-    one, as it is now."""
+    """Resume a run and return its leading Job: stopped Jobs are resumed, ended ones are created again."""
     jobs = sorted(submit.jobs_of(api, run), key=lambda job: LEAD not in job["metadata"]["labels"])
     if not jobs:
         raise OarlockError(f"{run.name} is no longer on the cluster; `oarlock run` starts another")
@@ -61,14 +60,14 @@ def resume(api: Api, run: Identity) -> Object:
         return submit.submit(api, parcel)
     for job in jobs:
         change: Object = {"metadata": {"annotations": {STOPPED: None, RESULT: None}}}
-        if QUEUE not in job["metadata"]["labels"]:  # else it is for Kueue to resume
+        if QUEUE not in job["metadata"]["labels"]:  # Kueue resumes the Jobs in its queue
             change["spec"] = {"suspend": False}
         api.change("Job", job, change)
     return jobs[0]
 
 
 def unpacked(api: Api, run: Identity, jobs: list[Object]) -> Parcel:
-    """The run as it was sent, but as large as it was made since, out of its own objects, to be sent again."""
+    """Make a parcel of a run's own objects, to send it again with its current size."""
     maps = api.all("ConfigMap", run.selector)
     binary = {name: data for one in maps for name, data in (one.get("binaryData") or {}).items()}
     data = {name: text for one in maps for name, text in (one.get("data") or {}).items()}
@@ -88,12 +87,12 @@ def unpacked(api: Api, run: Identity, jobs: list[Object]) -> Parcel:
         token=secrets.token_hex(32),
         framework="torch" if "torch" in spec.modules else "none",
         id=spec.id,
-        owner=(jobs[0]["metadata"].get("annotations") or {}).get(OWNER, ""),  # whose it was, it remains
+        owner=(jobs[0]["metadata"].get("annotations") or {}).get(OWNER, ""),  # it keeps its owner
     )
 
 
 def spec_in(data: Mapping[str, str], run: str) -> Spec:
-    """Out of a run's ConfigMap, which another version may have written. Raises OarlockError."""
+    """Read the spec in a run's ConfigMap, which another version may have written. Raises OarlockError."""
     try:
         return Spec.from_json(data["spec.json"])
     except LaterVersion as later:
@@ -103,13 +102,13 @@ def spec_in(data: Mapping[str, str], run: str) -> Spec:
 
 
 def scale(api: Api, job: Object, count: int) -> None:
-    """With no completions left a Job is complete, and could never grow again."""
+    """Set the number of pods; completions stay at least 1, because a complete Job can never grow again."""
     change = {"parallelism": count, **({"completions": count} if count else {})}
     api.change("Job", job, {"spec": change})
 
 
 def delete(api: Api, run: Identity, *, now: bool, patience: float) -> None:
-    """Everything but the claims, and wait until none of it is left. Raises OarlockError if some is."""
+    """Delete everything but the claims and wait until it is gone. Raises OarlockError if it is not."""
     for kind in KINDS:
         api.delete_all(kind, run.selector)
     if now:
@@ -122,33 +121,36 @@ def delete(api: Api, run: Identity, *, now: bool, patience: float) -> None:
         left[:] = remaining(api, run)
         return not left
 
-    if not _wait(is_gone, patience):
-        raise OarlockError(f"after {patience:g} s there is still {', '.join(left[:5])}")
+    try:
+        wait_for(is_gone, f"end of {run.name}", patience, _POLL)
+    except TimeoutError:
+        raise OarlockError(f"after {patience:g} s there is still {', '.join(left[:5])}") from None
 
 
 def remaining(api: Api, run: Identity) -> list[str]:
-    """What there is of the run on the cluster, claims apart."""
+    """The run's objects on the cluster, without claims, as kind/name."""
     found = [(kind, one) for kind in KINDS for one in api.all(kind, run.selector)]
     return [f"{kind}/{one['metadata']['name']}" for kind, one in found]
 
 
 def claims_of(api: Api, job: str) -> list[Object]:
-    """Those that Oarlock made for a job."""
+    """The claims that Oarlock created for a job."""
     return api.all("PersistentVolumeClaim", f"{MANAGED}=oarlock,{JOB}={job}")
 
 
 def is_mine(api: Api, found: Object) -> bool:
-    """Whether this user made it; those of earlier versions do not say."""
+    """Whether this user created it, or an earlier version that did not note the user."""
     return bool(found["metadata"].get("annotations", {}).get(OWNER, api.user) == api.user)
 
 
 def users_of(api: Api, job: str, but: Collection[str]) -> list[str]:
-    """Other runs of the job that are on the cluster."""
+    """The names of other runs of the job on the cluster."""
     labels = [found["metadata"]["labels"] for found in api.all("Job", f"{MANAGED}=oarlock,{JOB}={job}")]
     return sorted({one[RUN] for one in labels if RUN in one} - set(but))
 
 
 def delete_claims(api: Api, claims: Collection[Object], patience: float) -> None:
+    """Delete claims and wait until they are gone. Raises OarlockError if they are not."""
     for claim in claims:
         api.delete("PersistentVolumeClaim", claim["metadata"]["name"], only=uid_of(claim))
     left = {claim["metadata"]["uid"] for claim in claims}
@@ -157,15 +159,8 @@ def delete_claims(api: Api, claims: Collection[Object], patience: float) -> None
         found = api.all("PersistentVolumeClaim", f"{MANAGED}=oarlock") if left else []
         return not any(one["metadata"]["uid"] in left for one in found)
 
-    if not _wait(is_gone, patience):
+    try:
+        wait_for(is_gone, "end of the claims", patience, _POLL)
+    except TimeoutError:
         names = ", ".join(claim["metadata"]["name"] for claim in claims)
-        raise OarlockError(f"after {patience:g} s there is still claim {names}")
-
-
-def _wait(done: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not done():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_POLL)
-    return True
+        raise OarlockError(f"after {patience:g} s there is still claim {names}") from None

@@ -1,13 +1,13 @@
-"""Bringing a run to a cluster, in an order in which a client may die at any point.
+"""Send a run to a cluster, in an order in which the client may die at any point.
 
-    1  a dry run of one pod per group: what admission would refuse, it refuses now
+    1  a dry run of one pod per group: admission refuses now what it would refuse later
     2  the leading Job, suspended: it owns all that follows, and nothing runs yet
     3  ConfigMaps, Secret, Service, NetworkPolicy, claims; the other Jobs, suspended
     4  the leading Job is resumed and marked as complete, then the others
 
-Until 4 nothing runs, and what is there is cleared by the next command (`repairing`). A client that dies
-within 4 leaves a leader that waits for the others; whoever looks at the run next resumes them, and if
-nobody does the leader gives up after limits.rendezvous.
+Before 4 nothing runs, and the next command deletes what a dead client has left (`repair`). A client that dies
+within 4 leaves a leader that waits for the others. The next command on the run resumes them; without one the
+leader gives up after limits.rendezvous.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from datetime import datetime
 
 import yaml
 
+from oarlock.agent.protocol.pod_paths import PORT
 from oarlock.agent.protocol.spec import Spec
 from oarlock.engines.kubernetes.api import names
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api, uid_of
-from oarlock.engines.kubernetes.api.names import COMPLETE, LEAD, MANAGED, OWNER, QUEUE, Identity, Object
+from oarlock.engines.kubernetes.api.names import COMPLETE, LEAD, MANAGED, OWNER, Identity, Object
 from oarlock.engines.kubernetes.lifecycle import identity
 from oarlock.engines.kubernetes.manifests import objects, packing, pod_template
 from oarlock.engines.kubernetes.manifests.payload import Parcel
 from oarlock.errors import JobError
+from oarlock.job.cluster_names import QUEUE
 from oarlock.job.job_file import JobFile
 from oarlock.job.model import to_data
 from oarlock.records import runs
@@ -44,20 +46,24 @@ UNSENT = "unsent"  # a file in the record, until all of the run has been created
 def start(
     jobfile: JobFile, name: str | None, api: Api, on_packed: Callable[[Parcel], None] = lambda _: None
 ) -> runs.RunFolder:
-    """The record, then the objects; without the objects there is no record. `on_packed` hears what goes
-    before any of it does."""
+    """Write the record, then create the objects; without the objects there is no record.
+
+    `on_packed` gets what will be sent before any of it is.
+    """
     clear_stale(api)
     held: list[int] = []
-    id = secrets.token_hex(8)
+    parcels: list[Parcel] = []
+    id, owner = secrets.token_hex(8), api.user
 
     def fill(draft: runs.RunFolder) -> None:
-        _fill(draft, jobfile, api, id)
-        held.append(draft.hold())  # a record that is half sent and held by nobody is a dead client's
+        parcels.append(packing.pack(jobfile, draft.name, is_new=name is None, id=id, owner=owner))
+        _fill(draft, jobfile, api, parcels[-1])
+        held.append(draft.hold())  # a record that is half sent and not locked is a dead client's
 
     for _ in range(_TRIES):
         run = runs.create(jobfile.job.name, fill, name)
         try:
-            parcel = packing.pack(jobfile, run.name, is_new=name is None, id=id, owner=api.user)
+            parcel = parcels.pop()
             on_packed(parcel)
             identity.note(run, submit(api, parcel))
             (run.path / UNSENT).unlink()
@@ -79,9 +85,9 @@ def start(
 
 
 def submit(api: Api, parcel: Parcel) -> Object:
-    """The leading Job. Raises ApiError or JobError, and then leaves nothing of this run behind."""
+    """Create all objects and return the leading Job. If it raises ApiError or JobError, nothing is left."""
     for group in parcel.groups:
-        api.create(_pod(parcel, pod_template.template(parcel, group, "203.0.113.1:1")), dry_run=True)
+        api.create(_pod(parcel, pod_template.template(parcel, group, names.NOWHERE)), dry_run=True)
     lead = api.create(objects.job(parcel, parcel.leader))
     try:
         made = {parcel.leader.name: lead, **_create_rest(api, parcel, lead)}
@@ -94,22 +100,24 @@ def submit(api: Api, parcel: Parcel) -> Object:
 
 
 def resume(api: Api, job: Object) -> None:
-    """A Job in a Kueue queue is for Kueue to resume."""
+    """Mark a Job as complete and resume it; Kueue resumes a Job in its queue."""
     marks = {"metadata": {"annotations": {COMPLETE: "true"}}}
     is_queued = QUEUE in job["metadata"]["labels"]
     api.change("Job", job, marks if is_queued else {**marks, "spec": {"suspend": False}})
 
 
 def clear_stale(api: Api) -> None:
-    """What a client of this user left that died before its run was complete. Nobody else's: theirs may be
-    under way, and by the server's clock, since ours may be wrong."""
+    """Delete what a client of this user left that died before its run was complete.
+
+    Runs of other users stay: they may be under way. Ages are by the server's clock: ours may be wrong.
+    """
     left = [job for job in api.all("Job", f"{MANAGED}=oarlock,{LEAD}=true") if _is_half_sent(job)]
     now = api.time() if left else None
     for job in left:
         metadata = job["metadata"]
         is_mine = metadata.get("annotations", {}).get(OWNER) == api.user
         if is_mine and now is not None and now - seconds(metadata["creationTimestamp"]) > _STALE:
-            # As we saw it: somebody may resume it at this moment.
+            # Only in this version: another client may resume it at this moment.
             seen = {"resourceVersion": metadata["resourceVersion"], **uid_of(job)}
             api.delete("Job", metadata["name"], only=seen)
 
@@ -119,11 +127,12 @@ def _is_half_sent(job: Object) -> bool:
 
 
 def jobs_of(api: Api, run: Identity) -> list[Object]:
+    """The run's Jobs."""
     return api.all("Job", run.selector)
 
 
 def _create_rest(api: Api, parcel: Parcel, lead: Object) -> dict[str, Object]:
-    """The other Jobs, by their groups."""
+    """Create everything but the leading Job; returns the other Jobs by group."""
     for manifest in (*objects.config_maps(parcel), objects.secret(parcel)):
         api.create(objects.owned(manifest, lead))
     service = api.create(objects.owned(objects.service(parcel), lead))
@@ -137,7 +146,7 @@ def _create_rest(api: Api, parcel: Parcel, lead: Object) -> dict[str, Object]:
             found = api.find("PersistentVolumeClaim", claim["metadata"]["name"])
             _check_claim(found, claim, parcel)  # an earlier run of the job has made it
     # The address, not the name: a cluster's DNS may remember for 30 s that there was none.
-    coordinator = f"{service['spec']['clusterIP']}:{names.PORT}"
+    coordinator = f"{service['spec']['clusterIP']}:{PORT}"
     return {
         group.name: api.create(objects.owned(objects.job(parcel, group, coordinator=coordinator), lead))
         for group in parcel.groups[1:]
@@ -158,7 +167,7 @@ def _pod(parcel: Parcel, template: Object) -> Object:
 
 
 def fill(draft: runs.RunFolder, written: str, spec: Spec, created: float) -> None:
-    """The record of a run on a cluster, before anything is known of it."""
+    """Write the first files of a record: job, spec and first event."""
     job = draft.path / "job.yaml"
     write_durably(job, written.encode())
     os.utime(job, (created, created))
@@ -168,13 +177,15 @@ def fill(draft: runs.RunFolder, written: str, spec: Spec, created: float) -> Non
     write_durably(draft.path / "events.jsonl", events.encode({**event, "version": VERSION}).encode() + b"\n")
 
 
-def _fill(draft: runs.RunFolder, jobfile: JobFile, api: Api, id: str) -> None:
+def _fill(draft: runs.RunFolder, jobfile: JobFile, api: Api, parcel: Parcel) -> None:
+    """Write the record with the very spec that the pods get."""
     header = f"# {jobfile.source or jobfile.job.name}, as it was sent from {jobfile.folder}\n"
     (draft.path / UNSENT).touch()
     written = header + yaml.safe_dump(to_data(jobfile.job), sort_keys=False)
-    identity.write(draft, api, id, sent_from=jobfile.folder)
-    fill(draft, written, packing.spec_for(jobfile.job, jobfile.folder, draft.name, id=id), time.time())
+    identity.write(draft, api, parcel.id, sent_from=jobfile.folder)
+    fill(draft, written, Spec.from_json(parcel.spec), time.time())
 
 
 def seconds(stamp: str) -> float:
+    """A timestamp of the API server as seconds since the epoch."""
     return datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()

@@ -1,4 +1,4 @@
-"""Which image a job's pods run, where it names none: the framework's own, in the version used here.
+"""The image of a job that names none: the framework's own, in the version installed here.
 
 Never a `latest`: nodes that pulled it on different days would make one gang of different frameworks.
 """
@@ -12,8 +12,8 @@ from typing import NamedTuple
 from oarlock.job.model import Job, Role
 
 _TENSORFLOW = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu")
-_NEWEST_TENSORFLOW = "2.21.0"  # where none is installed here
-# PyTorch's tags carry the version of CUDA, which cannot be told from torch's. These are known to exist; the
+_NEWEST_TENSORFLOW = "2.21.0"  # if none is installed here
+# PyTorch's tags have the version of CUDA, which does not follow from torch's. These are known to exist; the
 # last one is for any other version.
 _TORCH = {
     "2.4": "2.4.1-cuda12.4-cudnn9-runtime",
@@ -27,7 +27,7 @@ _TORCH = {
 
 class Image(NamedTuple):
     name: str
-    pip: tuple[str, ...] = ()  # what it lacks
+    pip: tuple[str, ...] = ()  # packages that it lacks
 
 
 def choose(job: Job, role: Role, framework: str) -> Image:

@@ -1,4 +1,4 @@
-"""The machines of a job, in groups of equal ones: each group is one Indexed Job. Pure.
+"""The machines of a job in groups of equal ones; each group is an Indexed Job. Pure.
 
 The leader is a group of its own, because it alone mounts the claim; the others of its role follow it.
 However many workers there are, the number of groups is the same.
@@ -18,12 +18,12 @@ class Group:
     role: str
     offset: int  # the index of its first member
     count: int
-    part: Role  # what each of its machines is like
+    part: Role  # what each of its machines needs
     leads: bool = False
 
 
 def of(job: Job) -> tuple[Group, ...]:
-    """The leader first."""
+    """The groups of a job, the leader first."""
     found: list[Group] = []
     for role in cluster.ROLES:
         described: Role | None = getattr(job.roles, role)

@@ -1,4 +1,4 @@
-"""A run's objects: plain manifests, built from the job and nothing else. Pure.
+"""The manifests of a run's objects, built from the job and nothing else. Pure.
 
 ConfigMaps <run>-code-N    the agent, the program's folder and the spec, 1 MiB each
 Secret <run>               the token
@@ -14,17 +14,19 @@ import base64
 from collections.abc import Iterable
 from typing import Any
 
-from oarlock.engines.kubernetes.api.names import ID, JOB, LEAD, MANAGED, OWNER, PORT, QUEUE, RUN, Object
+from oarlock.agent.protocol.pod_paths import PORT
+from oarlock.engines.kubernetes.api.names import ID, JOB, LEAD, MANAGED, OWNER, RUN, Object
 from oarlock.engines.kubernetes.manifests import pod_template
 from oarlock.engines.kubernetes.manifests.groups import Group
 from oarlock.engines.kubernetes.manifests.payload import Parcel
+from oarlock.job.cluster_names import QUEUE
 from oarlock.job.model import Job
 
-_FAILURES = 1_000_000  # of one index: the leader counts restarts, not Kubernetes
+_FAILURES = 1_000_000  # per index: the leader counts restarts, not Kubernetes
 
 
 def config_maps(parcel: Parcel) -> list[Object]:
-    """The first holds the agent, the spec and the beginning of the program."""
+    """The ConfigMaps; the first has the agent, the spec and the beginning of the program."""
     found = []
     for number, (name, piece) in enumerate(parcel.code.items()):
         content: Object = {"binaryData": {f"program.tar.gz.{number:02}": _text(piece)}}
@@ -40,7 +42,7 @@ def secret(parcel: Parcel) -> Object:
 
 
 def service(parcel: Parcel) -> Object:
-    """Without a readiness probe the leader is behind it as soon as it listens; a lost one is not."""
+    """The leader's Service. Without a readiness probe a leader is reachable as soon as it listens."""
     port = {"name": "coordinator", "port": PORT, "targetPort": PORT, "protocol": "TCP"}
     selector = {RUN: parcel.run, LEAD: "true"}
     return {
@@ -50,7 +52,7 @@ def service(parcel: Parcel) -> Object:
 
 
 def network_policy(parcel: Parcel) -> Object:
-    """A TensorFlow server executes whatever it is sent."""
+    """Only the run's own pods may connect: a TensorFlow server executes whatever it receives."""
     ours = {"matchLabels": {RUN: parcel.run}}
     return {
         **_head(parcel, "networking.k8s.io/v1", "NetworkPolicy", parcel.run),
@@ -63,7 +65,7 @@ def network_policy(parcel: Parcel) -> Object:
 
 
 def claims(parcel: Parcel) -> list[Object]:
-    """Those that are to be created. They outlive the run, so they carry the job's labels, not the run's."""
+    """The claims to create. They outlive the run, so they have the job's labels, not the run's."""
     settings = parcel.job.kubernetes
     found = []
     if settings.claim is not None and not settings.claim.existing:
@@ -75,7 +77,7 @@ def claims(parcel: Parcel) -> list[Object]:
 
 
 def not_ours(claim: Object, parcel: Parcel) -> str | None:
-    """Why a claim on the cluster, called as one that is to be created, must not be mounted. Else None."""
+    """Why an existing claim with the name of one to create must not be mounted; None if it may."""
     metadata = claim["metadata"]
     labels, owner = metadata.get("labels") or {}, (metadata.get("annotations") or {}).get(OWNER)
     if labels.get(MANAGED) != "oarlock":
@@ -90,7 +92,7 @@ def not_ours(claim: Object, parcel: Parcel) -> str | None:
 
 
 def _ways_out(claim: str, job: Job) -> str:
-    """How a job gets a claim of its own, and how it uses this one on purpose."""
+    """The advice: how to get a claim of its own, and how to use this one on purpose."""
     if claim == pod_template.claim_name(job):
         other, same = "kubernetes.claim.name=OTHER", f"kubernetes.claim={claim}"
         return f"give the job another name, or --set {other}; --set {same} uses it in spite of that"
@@ -99,7 +101,7 @@ def _ways_out(claim: str, job: Job) -> str:
 
 
 def job(parcel: Parcel, group: Group, *, coordinator: str | None = None, suspend: bool = True) -> Object:
-    """One group's Job. `coordinator` is where its agents find the leader; the leader itself needs none."""
+    """One group's Job. `coordinator` is the leader's address; the leader itself needs none."""
     settings = parcel.job.kubernetes
     limits = parcel.job.limits
     head = _head(parcel, "batch/v1", "Job", parcel.name_of(group))
@@ -109,7 +111,7 @@ def job(parcel: Parcel, group: Group, *, coordinator: str | None = None, suspend
         head["metadata"]["labels"][QUEUE] = settings.queue
     described: Object = {
         "completionMode": "Indexed",
-        "completions": max(1, group.count),  # without any a Job is complete, and could never grow
+        "completions": max(1, group.count),  # a Job without completions is complete, and can never grow
         "parallelism": group.count,
         "backoffLimitPerIndex": _FAILURES,
         "podReplacementPolicy": "TerminatingOrFailed",
@@ -118,16 +120,16 @@ def job(parcel: Parcel, group: Group, *, coordinator: str | None = None, suspend
     if suspend:
         described["suspend"] = True
     if limits.runtime is not None:
-        # The leader keeps the limit itself, with its reasons; this is for one that cannot.
+        # The leader keeps the limit itself and reports it; this is for a leader that cannot.
         spare = limits.grace.seconds + limits.rendezvous.seconds
         described["activeDeadlineSeconds"] = int(limits.runtime.seconds + spare)
-    if group.leads or not suspend:  # the others go with their owner, where they have one
+    if group.leads or not suspend:  # the others are deleted with their owner, if they have one
         described["ttlSecondsAfterFinished"] = int(settings.ttl.seconds)
     return {**head, "spec": described}
 
 
 def owned(manifest: Object, owner: Object) -> Object:
-    """The manifest as a dependent of the leading Job. Not blocking: `edit` may not be allowed to say so."""
+    """The manifest, owned by the leading Job. Not blocking: the role `edit` may not allow that."""
     reference = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -138,8 +140,8 @@ def owned(manifest: Object, owner: Object) -> Object:
 
 
 def standalone(parcel: Parcel) -> list[Object]:
-    """All of it for `kubectl apply`, in an order that starts at once: the Service's name is there before
-    anybody asks for it."""
+    """All objects for `kubectl apply`, in an order that starts at once: the Service exists before a pod looks
+    up its name."""
     address = f"{parcel.run}:{PORT}"
     return [
         *claims(parcel),

@@ -1,4 +1,4 @@
-"""From a job file to a parcel: read the program's folder, choose images, write the agents' spec."""
+"""Pack a job file into a parcel: read the program's folder, choose images, write the agents' spec."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from oarlock.agent.protocol.pod_paths import PROGRAM, SECRET, STORE
+from oarlock.agent.protocol.pod_paths import PORT, PROGRAM, SECRET, STORE
 from oarlock.agent.protocol.spec import Spec
-from oarlock.engines.kubernetes.api.names import PORT
 from oarlock.engines.kubernetes.manifests import default_images, groups
 from oarlock.engines.kubernetes.manifests.payload import PART, Parcel
 from oarlock.engines.shared import specs
@@ -25,19 +24,22 @@ _RENDEZVOUS = 1800.0  # seconds, unless the job says otherwise
 def pack(
     jobfile: JobFile, run: str, part: int = PART, is_new: bool = False, id: str = "", owner: str = ""
 ) -> Parcel:
-    """Raises JobError for a folder that is too big to travel. `is_new`: the run's name was just made up."""
+    """Pack a run. Raises JobError for a folder that is too large to travel.
+
+    `is_new` says that the run's name was generated, so that no earlier run can have left anything under it.
+    """
     job = jobfile.job
     packed = bundle.pack(jobfile.folder)
     if job.program is not None and job.program not in packed.files:
         raise JobError(
-            f"{job.program} is ignored and would stay behind; `!{job.program}` in .oarlockignore takes it"
+            f"{job.program} is ignored and would stay behind; `!{job.program}` in .oarlockignore includes it"
         )
     framework = frameworks.framework_of(job, jobfile.folder)
     found = groups.of(job)
     chosen = {group.name: default_images.choose(job, group.part, framework) for group in found}
     lacking = dict.fromkeys(package for image in chosen.values() for package in image.pip)
     spec = spec_for(job, jobfile.folder, run, (*lacking, *job.pip), id)
-    # Without a claim every pod that leads looks like the first.
+    # Without a claim every leading pod looks like the first.
     spec = replace(spec, is_new=is_new and job.kubernetes.claim is not None)
     return Parcel(
         run=run,
@@ -60,7 +62,7 @@ def pack(
 
 
 def spec_for(job: Job, folder: Path, run: str, pip: tuple[str, ...] = (), id: str = "") -> Spec:
-    """The same for every pod; who it is, a pod learns from its variables."""
+    """The spec that all pods share; a pod learns its own index from its variables."""
     record = f"{STORE}/runs/{run}"
     spec = specs.resolve(job, folder, run)
     if job.limits.rendezvous == Limits().rendezvous:  # images have to be pulled, nodes may have to be added

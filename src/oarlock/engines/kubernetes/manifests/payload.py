@@ -1,4 +1,4 @@
-"""Everything that a run consists of, before it becomes objects. Pure."""
+"""Everything that is sent of a run, before it becomes objects. Pure."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Parcel:
     framework: str = "none"
     files: int = 0  # of the program, and their bytes
     size: int = 0
-    withheld: tuple[str, ...] = ()  # of the program's folder, what may hold credentials
+    withheld: tuple[str, ...] = ()  # files that stay behind because they may hold credentials
     part: int = PART
     id: str = ""  # the spec's
-    owner: str = ""  # the user who sends it, as the cluster calls them; not known to a rendering
+    owner: str = ""  # the user by the cluster's name; `render` does not know it
 
     @property
     def leader(self) -> Group:
@@ -45,7 +45,7 @@ class Parcel:
 
     @property
     def code(self) -> dict[str, bytes]:
-        """The program's archive by the ConfigMaps that carry it; the first has the agent and the spec too."""
+        """The parts of the program's archive, by ConfigMap; the first also has the agent and the spec."""
         room = self.part - len(self.agent) - len(self.spec.encode()) - len(self.written.encode())
         cuts = [0, *range(room, len(self.program), self.part)]
         ends = [*cuts[1:], len(self.program)]

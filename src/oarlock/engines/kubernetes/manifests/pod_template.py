@@ -1,22 +1,22 @@
-"""One group's pod: what Pod Security `restricted` takes, with no API token and nothing of the image's
-own start. Pure."""
+"""The pod of one group: accepted by Pod Security `restricted`, without an API token, and without the image's
+entrypoint. Pure."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from oarlock.agent.protocol.pod_paths import CODE, ROOT, SECRET, STORE, WORK
-from oarlock.engines.kubernetes.api.names import CONTAINER, LEAD, ROLE, RUN, STORE_VOLUME, Object
+from oarlock.agent.protocol.pod_paths import CODE, ROOT, SEAT_OFFSET, SECRET, STORE, WORK
+from oarlock.engines.kubernetes.api.names import CONTAINER, LEAD, ROLE, RUN, SHM_VOLUME, STORE_VOLUME, Object
 from oarlock.engines.kubernetes.manifests.groups import Group
 from oarlock.engines.kubernetes.manifests.payload import Parcel
 from oarlock.job.model import Job, Role
 from oarlock.quantities import Size
 
-# No proxy beside us: it would go on after we have ended, and training traffic is none of its business.
+# No proxy in the pod: it would run after the task has ended, and need not see training traffic.
 _ALONE = {"sidecar.istio.io/inject": "false", "linkerd.io/inject": "disabled"}
 _LOST = 1  # seconds from a node's loss to its pods' eviction; a stock cluster would wait 300
-_SHM = Size(64 * 1024**2)  # what container engines give
+_SHM = Size(64 * 1024**2)  # the default of container engines
 _SHM_TORCH = Size(1024**3)  # its data loaders pass batches there
 
 
@@ -41,8 +41,8 @@ def shm_of(job: Job, framework: str) -> Size:
 
 
 def resources(job: Job, part: Role, framework: str) -> Object:
-    """Memory is a limit, shared memory included; processor time is only a share: a limit would slow the
-    imports down for nothing."""
+    """Memory is a limit that includes shared memory; CPU is only a request: a limit would slow down imports
+    for nothing."""
     memory = f"{math.ceil((part.memory.bytes + shm_of(job, framework).bytes) / 1024**2)}Mi"
     requests = {"cpu": f"{math.ceil(part.cpu * 1000)}m", "memory": memory}
     limits = {"memory": memory}
@@ -111,7 +111,7 @@ def _variables(parcel: Parcel, group: Group, coordinator: str | None) -> list[Ob
     cores = max(1, round(group.part.cpu))
     plain = {
         "OARLOCK_SEAT_ROLE": group.role,
-        "OARLOCK_SEAT_OFFSET": str(group.offset),
+        SEAT_OFFSET: str(group.offset),
         "OARLOCK_CORES": str(cores),
         "PYTHONUNBUFFERED": "1",
         **({"OARLOCK_COORDINATOR": coordinator} if coordinator else {}),
@@ -130,7 +130,7 @@ def _variables(parcel: Parcel, group: Group, coordinator: str | None) -> list[Ob
 def _volumes(parcel: Parcel, group: Group) -> list[Object]:
     job, settings = parcel.job, parcel.job.kubernetes
     sources = [{"configMap": {"name": name}} for name in parcel.code]
-    # A secret is root's; the user reads it through the group, where we set one.
+    # A secret belongs to root; the user reads it through the group, if the pod sets one.
     mode = 0o440 if settings.user != "image" else 0o444
     found: list[Object] = [
         {"name": "oarlock-code", "projected": {"sources": sources}},
@@ -138,7 +138,7 @@ def _volumes(parcel: Parcel, group: Group) -> list[Object]:
         {"name": "oarlock-work", "emptyDir": {}},
         {"name": "oarlock-tmp", "emptyDir": {}},
         {
-            "name": "oarlock-shm",
+            "name": SHM_VOLUME,
             "emptyDir": {"medium": "Memory", "sizeLimit": str(shm_of(job, parcel.framework))},
         },
         {"name": STORE_VOLUME, **_store(parcel, group)},
@@ -160,7 +160,7 @@ def _volumes(parcel: Parcel, group: Group) -> list[Object]:
 
 
 def _secret_volume(number: int) -> str:
-    """Not after the secret: that may have dots, and be called as a volume of the user's."""
+    """The name of a secret's volume. A secret's own name may have dots, or be the name of another volume."""
     return f"oarlock-secret-{number}"
 
 
@@ -179,7 +179,7 @@ def _mounts(parcel: Parcel, group: Group) -> list[Object]:
         {"name": "oarlock-work", "mountPath": WORK},
         {"name": STORE_VOLUME, "mountPath": STORE},
         {"name": "oarlock-tmp", "mountPath": "/tmp"},
-        {"name": "oarlock-shm", "mountPath": "/dev/shm"},
+        {"name": SHM_VOLUME, "mountPath": "/dev/shm"},
     ]
     found += [
         {"name": name, "mountPath": volume.path, "readOnly": volume.read_only}
@@ -199,7 +199,7 @@ def _concerns(roles: tuple[str, ...], group: Group) -> bool:
 
 
 def _pod_security(user: int | str) -> Object:
-    """`image`: whoever the image or the cluster says (OpenShift gives each namespace its own range)."""
+    """`image` leaves the user to the image or the cluster (OpenShift gives each namespace its own range)."""
     described: Object = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     if isinstance(user, int):
         described |= {
@@ -221,8 +221,8 @@ def _quick(condition: str) -> Object:
 
 
 def _merged(ours: Any, theirs: Any) -> Any:
-    """The user's part into ours: mappings are merged, lists of named things by name, lists of other mappings
-    are added to, all else is replaced."""
+    """Merge the user's part into ours: mappings by key, lists of named items by name; lists of other mappings
+    are appended, everything else is replaced."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         return {
             **ours,

@@ -1,4 +1,4 @@
-"""A run as a file for `kubectl apply`, which needs Oarlock no more. Asks no cluster."""
+"""A run as a file for `kubectl apply`, which does not need Oarlock. Calls no cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oarlock.engines.kubernetes.manifests import objects, packing
 from oarlock.engines.kubernetes.manifests.payload import PART, Parcel
 from oarlock.job.job_file import JobFile
 
-# kubectl writes what it applies into an annotation of the object, and all annotations together may have
+# kubectl writes what it applies into an annotation, and all annotations of an object together may have
 # 256 KiB. Base64 makes four bytes of three.
 _ANNOTATION = 256 * 1024
 _PART = 180 * 1024
@@ -30,7 +30,7 @@ class Rendered:
 
     @property
     def fits_annotations(self) -> bool:
-        """Whether `kubectl apply` takes it as it is, or only with --server-side."""
+        """Whether `kubectl apply` accepts the file, or only with --server-side."""
         return all(len(json.dumps(one)) < _ANNOTATION for one in self.objects)
 
 
@@ -79,7 +79,7 @@ def _preface(rendered: Rendered) -> str:
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-    """As kubectl's reader understands it, which is not the one that PyYAML writes for."""
+    """Writes YAML as kubectl reads it, which differs from what PyYAML writes for."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -88,7 +88,7 @@ class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[mi
 def _text(dumper: Any, text: str) -> Any:
     if "\n" in text:
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|")
-    # `1e3` and `y` are texts to PyYAML, a number and a truth to kubectl. Words are quoted where PyYAML does.
+    # `1e3` and `y` are text to PyYAML, but a number and a boolean to kubectl.
     is_word = re.match("[A-Za-z/].", text) is not None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if is_word else '"')
 

@@ -1,4 +1,4 @@
-"""What a cluster lets this user do, asked one by one. Creates nothing.
+"""What a cluster allows this user to do, checked one by one. Creates nothing.
 
 What the server does not tell is None, which is an answer too: `edit` may not list storage classes, and no
 server says whether its nodes can pull an image.
@@ -20,12 +20,12 @@ _IS_DEFAULT = "storageclass.kubernetes.io/is-default-class"
 
 
 class Need(NamedTuple):
-    """What one resource is used for: each of Kubernetes' verbs, and the verbs of ours that need it."""
+    """The use of one resource: each of Kubernetes' verbs, and Oarlock's verbs that need it."""
 
     resource: str
     group: str
     verbs: dict[str, str]
-    is_vital: bool = True  # without it there is no run at all
+    is_vital: bool = True  # no run works without it
 
     @property
     def name(self) -> str:
@@ -91,13 +91,13 @@ class Greeting(NamedTuple):
 
 
 def greet(api: Api) -> Greeting:
-    """Version and clock. Raises ApiError; a server that knows nobody here is found out by `who`."""
+    """The server's version and clock. Raises ApiError; `who` finds out whether it accepts this user."""
     before = time.time()
     answer = api.send("GET", "version")
     now = (before + time.time()) / 2
     ahead: float | None
     try:
-        # The header has whole seconds, cut off.
+        # The header has whole seconds, rounded down.
         ahead = parsedate_to_datetime(answer.headers["Date"]).timestamp() + 0.5 - now
     except (KeyError, ValueError, TypeError):
         ahead = None
@@ -105,13 +105,13 @@ def greet(api: Api) -> Greeting:
 
 
 def lacking(api: Api, need: Need) -> list[str]:
-    """Those of Kubernetes' verbs that this user may not use on it."""
+    """The verbs of Kubernetes that this user may not use on the resource."""
     resource, _, below = need.resource.partition("/")
     return [verb for verb in need.verbs if not api.review(verb, need.group, resource, below)]
 
 
 def pod_security(api: Api) -> str | None:
-    """restricted, baseline or privileged: what the namespace's label says, else what a dry run shows."""
+    """The Pod Security level: by the namespace's label, else by a dry run."""
     try:
         namespace = api.raw(f"api/v1/namespaces/{api.namespace}")
         told = (namespace["metadata"].get("labels") or {}).get(_LEVEL)
@@ -138,7 +138,7 @@ def has_default_class(api: Api) -> bool | None:
 
 
 def listed(api: Api, kind: str) -> list[Object] | None:
-    """All of a kind, None where that is not for this user to see."""
+    """All objects of a kind; None if this user may not list them."""
     try:
         return api.all(kind)
     except ApiError as error:
@@ -148,7 +148,7 @@ def listed(api: Api, kind: str) -> list[Object] | None:
 
 
 def _probe(**spec: object) -> Object:
-    """Never created. What `restricted` refuses and `baseline` takes, unless it asks for more."""
+    """A pod for a dry run: `restricted` refuses it and `baseline` accepts it, unless it asks for more."""
     resources = {"requests": {"cpu": "1m", "memory": "1Mi"}, "limits": {"cpu": "1m", "memory": "1Mi"}}
     container = {"name": "main", "image": "probe", "resources": resources}
     metadata = {"generateName": "oarlock-doctor-", "labels": {MANAGED: "oarlock"}}
@@ -157,7 +157,7 @@ def _probe(**spec: object) -> Object:
 
 
 def _refused_by(api: Api, pod: Object) -> str | None:
-    """The level that refuses it, '' if it would be taken, None if something else is in the way."""
+    """The level that refuses the pod; '' if it would be accepted, None if something else refuses it."""
     try:
         api.create(pod, dry_run=True)
         return ""

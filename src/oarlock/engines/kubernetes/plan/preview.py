@@ -1,4 +1,4 @@
-"""What a run would create, take and be refused for: first without a cluster, then by what the cluster says.
+"""What a run would create and need, and what would refuse it: without a cluster, then by the cluster.
 
 Creates nothing. What comes out is plain data, as `oarlock plan --json` prints it.
 """
@@ -19,19 +19,18 @@ from oarlock.engines.kubernetes import diagnose
 from oarlock.engines.kubernetes.api import quantity
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
-from oarlock.engines.kubernetes.api.names import Object
+from oarlock.engines.kubernetes.api.names import NOWHERE, Object
 from oarlock.engines.kubernetes.manifests import default_images, objects, pod_template
 from oarlock.engines.kubernetes.manifests.groups import Group
 from oarlock.engines.kubernetes.manifests.payload import Parcel
 from oarlock.engines.kubernetes.plan import quota_use
 
-_NOWHERE = "203.0.113.1:1"  # for documentation only: nobody is ever asked there
 _LARGEST = 5
 _GPU = "nvidia.com/gpu"
 
 
 def describe(parcel: Parcel, folder: Path) -> dict[str, Any]:
-    """All that is known without a cluster."""
+    """What is known without a cluster."""
     groups = [_group(parcel, group) for group in parcel.groups]
     total = {key: sum(group["machines"] * group[key] for group in groups) for key in ("cpu", "memory", "gpu")}
     return {
@@ -46,8 +45,8 @@ def describe(parcel: Parcel, folder: Path) -> dict[str, Any]:
     }
 
 
-def ask(api: Api, parcel: Parcel, told: dict[str, Any]) -> dict[str, Any]:
-    """What the cluster says, and `told` without what is there already. Raises ApiError if nobody answers."""
+def on_cluster(api: Api, parcel: Parcel, told: dict[str, Any]) -> dict[str, Any]:
+    """The cluster's part, and `told` without objects that exist. Raises ApiError without an answer."""
     parcel, claims = replace(parcel, owner=api.user), told["claims"]
     answered = [_try_pod(api, parcel, group) for group in parcel.groups]
     foreign = _look_up(api, parcel, claims)
@@ -56,7 +55,7 @@ def ask(api: Api, parcel: Parcel, told: dict[str, Any]) -> dict[str, Any]:
     new = [claim for claim in objects.claims(parcel) if _is_new(claim, claims)]
     refused = [one["refusal"] for _, one in answered]
     others = [_try(api, manifest) for manifest in (objects.job(parcel, parcel.leader), *new)]
-    # What is refused to every pod is no news a second time.
+    # A refusal of every pod is shown once.
     admission = [one for _, one in answered] + [
         one for _, one in others if one["refusal"] is not None and one["refusal"] not in refused
     ]
@@ -100,7 +99,7 @@ def _group(parcel: Parcel, group: Group) -> dict[str, Any]:
 
 
 def _default(parcel: Parcel, image: str) -> str:
-    """Not every version has an image that we know of."""
+    """Where the image comes from; not every version of a framework has a known image."""
     if parcel.framework == "none":
         return "default"
     here = default_images.installed(parcel.framework)
@@ -119,7 +118,7 @@ def _claims(parcel: Parcel) -> list[dict[str, Any]]:
 
 
 def _claim(name: str, spec: Object | None) -> dict[str, Any]:
-    """`state`: to be created, exists, missing; existing where nobody has looked."""
+    """A claim; its `state` is to be created, exists or missing, and existing if it was not checked."""
     size = spec and int(quantity.parse(spec["resources"]["requests"]["storage"]))
     access = spec and spec["accessModes"][0]
     return {
@@ -144,7 +143,7 @@ def _program(packed: bytes) -> dict[str, Any]:
 
 
 def _try_pod(api: Api, parcel: Parcel, group: Group) -> tuple[Object, dict[str, Any]]:
-    template = pod_template.template(parcel, group, _NOWHERE)
+    template = pod_template.template(parcel, group, NOWHERE)
     metadata = {**template["metadata"], "generateName": f"{parcel.name_of(group)}-"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
     kept, answer = _try(api, pod)
@@ -152,7 +151,7 @@ def _try_pod(api: Api, parcel: Parcel, group: Group) -> tuple[Object, dict[str, 
 
 
 def _try(api: Api, manifest: Object) -> tuple[Object, dict[str, Any]]:
-    """The object as the server would keep it, with its defaults; as it is where the server refuses it."""
+    """The object as the server would keep it, with its defaults; unchanged if the server refuses it."""
     metadata = manifest["metadata"]
     answer = {"what": f"{manifest['kind']} {metadata.get('name', '')}", "refusal": None, "fix": None}
     try:
@@ -169,7 +168,7 @@ def _try(api: Api, manifest: Object) -> tuple[Object, dict[str, Any]]:
 
 
 def _look_up(api: Api, parcel: Parcel, claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What each claim is like. Those that somebody else made are refused."""
+    """Compare the claims with those on the cluster; claims of other users are refused."""
     foreign: list[dict[str, Any]] = []
     for claim in claims:
         try:
@@ -177,7 +176,7 @@ def _look_up(api: Api, parcel: Parcel, claims: list[dict[str, Any]]) -> list[dic
         except ApiError as error:
             if error.status != 403:
                 raise
-            continue  # not for us to see
+            continue  # this user may not see it
         if found is not None:
             if claim["state"] == "to be created" and (why := objects.not_ours(found, parcel)):
                 foreign.append(
@@ -229,6 +228,6 @@ def _number(amount: Decimal) -> float | int:
 
 def _too_little(room: quota_use.Room) -> str:
     needed, used, hard = (
-        quantity.told(amount, room.resource) for amount in (room.needed, room.used, room.hard)
+        quantity.text(amount, room.resource) for amount in (room.needed, room.used, room.hard)
     )
     return f"quota {room.quota} does not fit: {room.resource} {used} of {hard} used, {needed} needed"

@@ -1,4 +1,4 @@
-"""What a run would take of a namespace's quotas. Pure: manifests and ResourceQuotas in, sums out."""
+"""What a run would use of a namespace's quotas. Pure: manifests and ResourceQuotas in, sums out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oarlock.engines.kubernetes.api.names import Object
 
 Usage = dict[str, Decimal]
 
-# How quotas call the number of each kind: by their plural with its group, some by an older name too.
+# The names by which quotas count each kind: the plural with its group, for some an older name too.
 _COUNTED = {
     "Job": ("count/jobs.batch",),
     "Pod": ("pods", "count/pods"),
@@ -26,7 +26,7 @@ _COMPUTE = ("cpu", "memory", "ephemeral-storage")
 
 @dataclass(frozen=True)
 class Room:
-    """One resource of one quota."""
+    """One resource of a quota: what is used, needed and allowed."""
 
     quota: str
     resource: str
@@ -46,7 +46,7 @@ class Room:
 def rooms(
     quotas: Iterable[Object], pods: Sequence[tuple[Object, int]], others: Iterable[Object]
 ) -> list[Room]:
-    """What the run needs of each quota. `pods` are one of each group, and how many there are."""
+    """What the run needs of each quota. `pods` has one pod of each group, and their number."""
     counted = list(others)
     found = []
     for quota in quotas:
@@ -71,7 +71,7 @@ def rooms(
 
 
 def of_pod(pod: Object) -> Usage:
-    """By the names that quotas use."""
+    """What a pod counts as, by the names that quotas use."""
     requests, limits = _totals(pod["spec"])
     found: Usage = dict.fromkeys(_COUNTED["Pod"], Decimal(1))
     for resource, amount in requests.items():
@@ -121,7 +121,7 @@ def _totals(spec: Object) -> tuple[Usage, Usage]:
 
 
 def _asked(container: Object, kind: str) -> Usage:
-    """What is limited and not requested is requested: the server has it so."""
+    """Requests and limits of a container; as on the server, a limit is the default request."""
     resources = container.get("resources") or {}
     written = resources.get(kind) or {}
     if kind == "requests":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from oarlock.agent.lead.placement import Agent, Placement, place, slots
+from oarlock.agent.lead.agents.placement import Agent, Placement, place, slots
 from oarlock.agent.protocol.spec import Spec
 from oarlock.run.cluster import form
 
@@ -45,9 +45,18 @@ class Wanted:
     def suffices(self, placement: Placement) -> bool:
         return all(placement.size(role) >= self._least(role) for role in self.sizes)
 
-    def missing(self, placement: Placement) -> list[str]:
-        placed = {task.name for task in placement.tasks}
-        return [task.name for task in form(self.sizes) if task.name not in placed]
+    def could_grow(self, running: int, agents: Iterable[Agent]) -> bool:
+        """Whether a gang of more than the `running` tasks could form now."""
+        if running >= self.total:
+            return False
+        placement = self.place(agents)
+        return len(placement.tasks) > running and self.suffices(placement)
+
+    def missing(self, agents: Iterable[Agent]) -> str:
+        """The tasks that the agents have no room for, the first five by name."""
+        placed = {task.name for task in self.place(agents).tasks}
+        missing = [task.name for task in form(self.sizes) if task.name not in placed]
+        return ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
 
     def _least(self, role: str) -> int:
         """A gang of a fixed size is complete or not at all, also after it was given another size."""

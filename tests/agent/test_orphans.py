@@ -9,7 +9,7 @@ PROGRAM = """
 import os, subprocess, sys, time
 from oarlock.system import processes
 from oarlock.agent.net.loop import Loop
-from oarlock.agent.host.orphans import Reaping
+from oarlock.agent.orphans import Reaping
 
 processes.adopt_orphans()
 loop = Loop()

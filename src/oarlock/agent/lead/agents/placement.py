@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from oarlock.agent.protocol.messages import Status
-from oarlock.agent.protocol.wire import Message
+from oarlock.agent.protocol.spec import Spec
+from oarlock.agent.protocol.status import Status
+from oarlock.agent.protocol.wishes import Order, Wish
 from oarlock.run.cluster import ROLES, Task, form
+from oarlock.run.contract import Gang
 
 
 @dataclass
@@ -24,7 +26,7 @@ class Agent:
     uid: str
     machine: str  # the same for an agent that starts again there
     host: str
-    wish: Callable[[Message], None]
+    send: Callable[[Wish | Order], None]
     is_connected: bool = True
     is_leading: bool = False  # the leading agent's own host: nobody takes its place
     status: Status | None = None
@@ -48,6 +50,20 @@ class Placement(NamedTuple):
 
     def size(self, role: str) -> int:
         return sum(task.role == role for task in self.tasks)
+
+    def gang(self, spec: Spec, generation: int, restarts: int, checkpoints: list[str]) -> Gang:
+        """The generation that these tasks make, as each of them sees it."""
+        return Gang(
+            run=spec.run,
+            generation=generation,
+            tasks=self.tasks,
+            addresses=self.addresses,
+            restarts=restarts,
+            max_restarts=spec.limits.restarts,
+            seed=spec.seed,
+            machines=[names for names in self.places.values() if names],
+            checkpoints=checkpoints,
+        )
 
 
 def slots(agents: Iterable[Agent]) -> int:

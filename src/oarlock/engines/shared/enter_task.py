@@ -1,8 +1,8 @@
-"""Becoming a command that runs as a task does: in the program's folder, with the task's variables.
+"""Become a command that runs as a task does: in the program's folder, with the task's variables.
 
-On this machine it is called; into a pod it travels as text (`python3 -c`). So it imports nothing of ours, and
-any Python 3.7 runs it. The values of the job's `env` do not travel with it: other users see the words of a
-process, and an API server writes them into its audit log. They are read where the task had them from.
+On this machine it is called; into a pod it is sent as text (`python3 -c`). So it imports nothing of Oarlock,
+and any Python 3.7 runs it. The values of the job's `env` are not sent: other users see the arguments of a
+process, and an API server writes them into its audit log. They are read from the task's own spec.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-# The task's line to its agent is not ours to write on.
+# The task's connection to its agent.
 _ITS_OWN = ("OARLOCK_FD",)
 
 
 def enter(order: dict[str, Any]) -> NoReturn:
-    """`words`, `cwd` and `env`; `pid`, whose environment it starts from, None is this process's own; `spec`,
-    the file with the job's `env`, if that is wanted."""
+    """Replace this process by the command of an order.
+
+    The order has `words`, `cwd` and `env`; `pid`, the process whose environment it starts from (None: this
+    one); and optionally `spec`, the file with the job's `env`.
+    """
     env = {**variables_of(order["pid"]), **env_of(order.get("spec")), **order["env"]}
     for name in _ITS_OWN:
         env.pop(name, None)
@@ -37,13 +40,13 @@ def enter(order: dict[str, Any]) -> NoReturn:
 
 
 def _join_network(pid: int | None) -> None:
-    """That of a task with `network: private`; everybody else is in ours."""
+    """Enter the network of a task with `network: private`; other tasks share the network of this process."""
     for kind in ("user", "net"):
         theirs = Path(f"/proc/{pid}/ns/{kind}")
         try:
             is_ours = theirs.stat().st_ino == Path(f"/proc/self/ns/{kind}").stat().st_ino
         except OSError:
-            return  # there is no such process, or it cannot be looked at
+            return  # there is no such process, or it cannot be read
         if is_ours:
             continue
         with theirs.open() as namespace:
@@ -52,7 +55,7 @@ def _join_network(pid: int | None) -> None:
 
 
 def variables_of(pid: int | None) -> dict[str, str]:
-    """As the process was started with them; what it has set since, nobody else can see."""
+    """Return the variables with which a process was started; what it has set since is not visible."""
     if pid is None:
         return dict(os.environ)
     try:
@@ -64,6 +67,7 @@ def variables_of(pid: int | None) -> dict[str, str]:
 
 
 def env_of(spec: str | None) -> dict[str, str]:
+    """Return the job's `env`, from the file with the spec."""
     if spec is None:
         return {}
     try:

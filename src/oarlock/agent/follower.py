@@ -1,0 +1,151 @@
+"""A following agent: it hosts this machine's tasks for a conductor elsewhere.
+
+host <-> link (TCP) <-> the leading agent
+"""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import time
+from dataclasses import dataclass, replace
+
+from oarlock.agent.host.host import Host
+from oarlock.agent.host.real_machine import RealMachine
+from oarlock.agent.host.zygote_link import ZygoteLink
+from oarlock.agent.net.link import Link
+from oarlock.agent.net.loop import Loop
+from oarlock.agent.orphans import Reaping
+from oarlock.agent.protocol.messages import Hello
+from oarlock.agent.protocol.spec import Seat, Spec
+from oarlock.agent.protocol.wishes import Halt, Order, Over, Part, Wish
+from oarlock.agent.record.run_record import Record
+from oarlock.agent.snapshots.transfer import Getting
+from oarlock.agent.spec_files import read_token
+from oarlock.run.contract import PREEMPTED
+from oarlock.run.events import Event
+
+# Deadlines
+ANSWER, DEPARTURE = "answer", "leave"
+
+_ANSWER = 2.0  # seconds for the conductor to let the gang halt before this machine leaves
+
+
+@dataclass(frozen=True)
+class Departure:
+    """Why a following agent ends."""
+
+    code: int
+    is_over: bool = False  # the run has ended; else it continues without this machine
+
+
+class Follower:
+    """Connects host and link; it is the host's `Upstream`.
+
+    `machine` names this machine where an agent that starts again on it must not pass for another one.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        record: Record,
+        seat: Seat,
+        leader: tuple[str, int],
+        bind: str,
+        machine: str | None = None,
+    ) -> None:
+        self.spec = spec = replace(spec, bind=bind)
+        self.record = record
+        self.loop = loop = Loop()
+        self.departure: Departure | None = None
+        token = read_token(spec)
+        supply = None
+        if spec.is_replaced:  # a pod: only the leader's has the volume
+            supply = Getting(loop, leader, token, spec.folders["checkpoints"], spec.limits.rendezvous)
+        machine_here, zygote = RealMachine(loop, spec, record), ZygoteLink(loop, spec)
+        self.host = Host(loop, spec, seat, machine_here, zygote, self, supply)
+        uid = secrets.token_hex(8)
+        self.link = Link(
+            loop,
+            leader,
+            token,
+            Hello(seat.name, uid, machine or uid, bind),
+            on_wish=self._on_wish,
+            on_joined=self.on_status,
+            on_fence=self._on_fence,
+            on_refused=self._on_refused,
+            complain=record.complain,
+        )
+
+    def run(self) -> Departure:
+        """Host tasks until the leading agent says that the run is over, or this machine has to leave."""
+        Reaping(self.loop)
+        self.loop.on_signals([signal.SIGINT, signal.SIGTERM], self._on_signal)
+        self.host.start()
+        self.link.start()
+        self.link.wait_for_leader(self.spec.limits.rendezvous, self._on_no_leader)
+        while self.departure is None:
+            self.loop.turn()
+            if self.host.is_leaving and self.host.is_cleared:
+                self._depart(Departure(PREEMPTED))
+        if self.host.is_leaving:
+            self.link.send({"bye": "it was asked to leave"})
+        self.link.close()
+        self.host.close()
+        return self.departure
+
+    def _depart(self, departure: Departure) -> None:
+        """The first reason to end counts."""
+        self.departure = self.departure or departure
+
+    # To and from the leading agent
+
+    def on_event(self, event: Event) -> None:
+        self.link.send({"events": [{"t": time.time(), **event}]})
+
+    def on_status(self) -> None:
+        self.link.send({"status": self.host.status().to_data()})
+
+    def _on_wish(self, wish: Wish | Order) -> None:
+        if isinstance(wish, Over):
+            # An agent whose place another has taken hears this as well; for it the run is not over.
+            self._depart(Departure(wish.code, is_over=not wish.replaced))
+        elif isinstance(wish, Part):
+            self._end_tasks()
+        else:
+            if isinstance(wish, Halt):
+                self.loop.cancel(ANSWER)
+            self.host.obey(wish)
+
+    def _on_refused(self, why: str) -> None:
+        self.record.complain(f"refused by the coordinator: {why}")
+        self._depart(Departure(PREEMPTED))
+
+    def _on_fence(self) -> None:
+        """No leading agent for too long: another machine may train in place of this one."""
+        self.record.complain("no coordinator for too long: this machine's tasks are ended")
+        self.host.fence()
+        self.link.wait_for_leader(self.spec.limits.rendezvous, self._on_no_leader)
+
+    def _on_no_leader(self) -> None:
+        limit = self.spec.limits.rendezvous
+        self.record.complain(f"no coordinator within limits.rendezvous ({limit:g} s)")
+        self._depart(Departure(1))
+
+    # This machine has to leave
+
+    def _on_signal(self, number: int) -> None:
+        if number not in (signal.SIGTERM, signal.SIGINT):
+            return
+        patience = self.spec.limits.grace + 1
+        self.loop.after(DEPARTURE, patience, lambda: self._depart(Departure(PREEMPTED)))
+        may_halt = self.host.is_busy and self.link.is_joined and not self.host.is_leaving
+        self.host.leave()
+        if not may_halt:
+            self._end_tasks()
+        elif not isinstance(self.host.wish, Halt):
+            self.loop.after(ANSWER, _ANSWER, self._end_tasks)
+
+    def _end_tasks(self) -> None:
+        self.loop.cancel(ANSWER)
+        self.host.end_tasks()

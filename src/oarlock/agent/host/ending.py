@@ -1,0 +1,126 @@
+"""Ends the tasks of one machine: at once, with grace, or after they have shown their stacks; then sweeps."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+
+from oarlock.agent.host.host_effects import Upstream, Zygote
+from oarlock.agent.host.hosted import Hosted
+from oarlock.agent.host.task_process import TaskProcess
+from oarlock.agent.net.deadlines import Action, Deadlines
+from oarlock.agent.protocol.spec import Spec
+from oarlock.agent.protocol.wishes import Finish, Run, Stop
+from oarlock.agent.zygote.orders import Signal, Sweep
+
+# Deadlines
+GRACE, STACKS = "grace", "stacks"
+
+_SERVING = 3.0  # seconds for workers that may only serve to end by themselves
+_DUMP = 2.0  # seconds for stacks to arrive in the log before the tasks are killed
+
+
+class EndingTasks:
+    """`on_room` is called once nothing is left of a generation and a later one is wanted."""
+
+    def __init__(
+        self,
+        loop: Deadlines,
+        spec: Spec,
+        hosted: Hosted,
+        zygote: Zygote,
+        upstream: Upstream,
+        show_stacks: Action,
+        on_room: Action,
+    ) -> None:
+        self._loop = loop
+        self._spec = spec
+        self._hosted = hosted
+        self._zygote = zygote
+        self._upstream = upstream
+        self._show_stacks = show_stacks
+        self._on_room = on_room
+
+    def clear_after_stacks(self) -> None:
+        if self._hosted.ending is None:
+            self._hosted.ending = "stacks"
+            self._show_stacks()
+            self._loop.after(STACKS, _DUMP, self.clear)
+
+    def clear(self, ours: bool = True) -> None:
+        """Kill every task and sweep. `ours`: it is no failure of the tasks."""
+        self._cancel_deadlines()
+        self._hosted.ending = "clear"
+        self.signal(self._hosted.alive(), signal.SIGKILL, ours)
+        self.sweep_if_ended()
+
+    def wind_down(self, wish: Finish | Stop) -> None:
+        """Ask every task to end: by itself at first (finish), or with SIGTERM (stop)."""
+        hosted = self._hosted
+        if isinstance(wish, Stop) and wish.now and hosted.ending != "clear":
+            self.clear()
+            return
+        if hosted.ending in ("finish" if isinstance(wish, Finish) else "stop", "stop", "clear"):
+            return
+        for process in hosted.alive():
+            process.send("stop")
+        if isinstance(wish, Stop):
+            self._terminate()
+        else:
+            hosted.ending = "finish"
+            self.signal([process for process in hosted.alive() if process.task.role == "ps"], signal.SIGTERM)
+            # Beside parameter servers, workers may be servers as well, and wait for a chief that is done.
+            grace = self._spec.limits.grace
+            self._loop.after(
+                GRACE, min(grace, _SERVING) if "ps" in self._spec.sizes else grace, self._terminate
+            )
+        self.sweep_if_ended()
+
+    def signal(self, processes: Sequence[TaskProcess], number: int, ours: bool = True) -> None:
+        pids = tuple(process.pid for process in processes if process.pid is not None)
+        if pids:
+            self._zygote.send(Signal(int(number), pids, ours))
+
+    def reach_late(self, process: TaskProcess) -> None:
+        """What was decided while a task was being forked could not reach it: repeat it."""
+        if self._hosted.ending in ("clear", "stop"):
+            self.signal([process], signal.SIGKILL)
+        elif self._hosted.ending == "finish" and process.task.role == "ps":
+            self.signal([process], signal.SIGTERM)
+
+    def sweep_if_ended(self) -> None:
+        """Once every task that was asked to end has: sweep what they left behind."""
+        hosted = self._hosted
+        if not hosted.ending or hosted.alive() or hosted.is_sweeping:
+            return
+        self._cancel_deadlines()
+        if hosted.cleared < hosted.generation and hosted.is_ready:
+            hosted.is_sweeping = True
+            self._zygote.send(Sweep())
+        else:
+            self.on_swept()
+
+    def on_swept(self) -> None:
+        """Nothing is left of this generation."""
+        hosted, wish = self._hosted, self._hosted.wish
+        hosted.is_sweeping = False
+        for process in hosted.tasks.values():
+            process.close()
+        if not isinstance(wish, Run):
+            hosted.generation = max(hosted.generation, wish.generation)
+        hosted.cleared = hosted.generation
+        self._upstream.on_status()
+        if isinstance(hosted.wish, Run) and hosted.wish.generation > hosted.generation:
+            self._on_room()
+
+    def _terminate(self) -> None:
+        hosted = self._hosted
+        hosted.ending = "stop"  # for the tasks as well that are being forked
+        self.signal(hosted.alive(), signal.SIGTERM)
+        grace = hosted.wish.grace if isinstance(hosted.wish, Stop) else None
+        grace = self._spec.limits.grace if grace is None else grace
+        self._loop.after(GRACE, grace, lambda: self.signal(hosted.alive(), signal.SIGKILL))
+
+    def _cancel_deadlines(self) -> None:
+        self._loop.cancel(GRACE)
+        self._loop.cancel(STACKS)

@@ -1,0 +1,81 @@
+"""What a host needs of the world: its machine, the zygote, and the leading agent.
+
+`real_machine` and `zygote_link` have the real ones; tests have lists. The host itself opens no file and no
+socket, and starts no process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from oarlock.agent.host.task_process import TaskLine, TaskProcess
+from oarlock.agent.net.deadlines import Action
+from oarlock.agent.zygote.orders import Order, Reply
+from oarlock.run.cluster import Task
+from oarlock.run.events import Event
+
+
+class Upstream(Protocol):
+    """Towards the conductor, in this process or behind a link."""
+
+    def on_event(self, event: Event) -> None:
+        """For the record."""
+
+    def on_status(self) -> None:
+        """The host's status has changed."""
+
+
+class Machine(Protocol):
+    def free_ports(self, count: int) -> list[int]: ...
+
+    def oom_kills(self) -> int:
+        """How many processes the kernel has killed here for memory so far."""
+
+    def folders(self, task: Task) -> dict[str, str]:
+        """Data, checkpoints, model and logs as this task sees them."""
+
+    def open_line(self, task: Task, generation: int, on_lines: Callable[[list[bytes]], None]) -> TaskLine:
+        """Make a task's pipes; `on_lines` gets what it writes on its line for events."""
+
+    def show_stacks(self, process: TaskProcess) -> None:
+        """Have a task show its Python stacks in its log."""
+
+
+class Zygote(Protocol):
+    """The parent of this machine's tasks."""
+
+    warm: bool
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def is_adopted(self) -> bool:
+        """Whether an earlier run did its imports."""
+
+    @property
+    def keeper(self) -> int | None:
+        """The process that keeps the imports, or will after the run."""
+
+    @property
+    def keep(self) -> float:
+        """Seconds for which its imports stay after the run."""
+
+    def start(self, tasks: int, on_reply: Callable[[Reply], None], on_lost: Action) -> None: ...
+
+    def send(self, order: Order, fds: tuple[int, ...] = ()) -> None: ...
+
+    def bury(self) -> str:
+        """After it died: how it ended, in words."""
+
+    def close(self) -> None: ...
+
+
+class CheckpointSupply(Protocol):
+    """Fetches checkpoints from the leading agent, where the folder is not shared: `transfer.Getting`."""
+
+    def has(self, names: Sequence[str]) -> bool: ...
+
+    def get(self, names: Sequence[str], then: Callable[[str | None], None]) -> None:
+        """Call `then` with None, or with why there is none."""

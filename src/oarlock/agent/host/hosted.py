@@ -1,0 +1,28 @@
+"""What is there on one machine: the state that host, launching, tasks and ending share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, Optional
+
+from oarlock.agent.host.task_process import TaskProcess
+from oarlock.agent.protocol.wishes import Clear, Wish
+
+# Which end the tasks were asked for. None: they run. Their stacks, and then SIGKILL; by themselves; SIGTERM;
+# SIGKILL.
+Ending = Optional[Literal["stacks", "finish", "stop", "clear"]]
+
+
+@dataclass
+class Hosted:
+    wish: Wish = field(default_factory=lambda: Clear(0))
+    generation: int = 0
+    cleared: int = 0  # no process of this generation or an earlier one is left
+    is_ready: bool = False  # the zygote can launch tasks
+    is_sweeping: bool = False
+    is_leaving: bool = False  # this machine was asked to leave: it takes no more tasks
+    ending: Ending = None
+    tasks: dict[str, TaskProcess] = field(default_factory=dict)
+
+    def alive(self) -> list[TaskProcess]:
+        return [process for process in self.tasks.values() if process.is_alive]

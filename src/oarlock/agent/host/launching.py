@@ -1,0 +1,108 @@
+"""Launches the tasks of one machine: from the wish to run a gang to one order to the zygote for each task."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from oarlock.agent.host.ending import EndingTasks
+from oarlock.agent.host.host_effects import Machine, Upstream, Zygote
+from oarlock.agent.host.hosted import Hosted
+from oarlock.agent.host.task_events import TaskEvents
+from oarlock.agent.host.task_process import TaskProcess
+from oarlock.agent.net.deadlines import Deadlines
+from oarlock.agent.protocol.spec import Spec
+from oarlock.agent.protocol.wishes import Run
+from oarlock.agent.zygote.orders import Launch
+from oarlock.run.cluster import Task
+from oarlock.run.contract import environment
+from oarlock.system.processes import why_no_fork
+
+QUIET = "silence about forks"  # a deadline: until then a refused fork is not mentioned again
+_AGAIN = 1.0  # seconds until the zygote tries again to fork
+_NO_PROCESS = 71  # the exit code of a task that never could be forked: EX_OSERR
+
+
+class Launching:
+    def __init__(
+        self,
+        loop: Deadlines,
+        spec: Spec,
+        hosted: Hosted,
+        machine: Machine,
+        zygote: Zygote,
+        upstream: Upstream,
+        events: TaskEvents,
+        ending: EndingTasks,
+    ) -> None:
+        self._loop = loop
+        self._spec = spec
+        self._hosted = hosted
+        self._machine = machine
+        self._zygote = zygote
+        self._upstream = upstream
+        self._events = events
+        self._ending = ending
+
+    def launch(self, wish: Run, task: Task, launch: int, began: float | None = None) -> None:
+        generation = self._hosted.generation
+        process = TaskProcess(task, launch, self._loop.time() if began is None else began)
+        process.line = self._machine.open_line(task, generation, partial(self._events.hear, process))
+        self._hosted.tasks[task.name] = process
+        order = Launch(
+            task=task.name,
+            parent=self._zygote.pid,
+            cwd=self._spec.cwd,
+            program=self._spec.program,
+            seed=wish.gang.seed,
+            identity=f"{task.name} rank {task.rank} generation {generation} launch {launch}",
+            env={**self._spec.env, **environment(wish.gang, task, self._machine.folders(task))},
+        )
+        self._zygote.send(order, process.line.ends)
+        process.line.handed_over()
+
+    def relaunch(self, wish: Run) -> None:
+        """Start again the tasks that have ended and have a higher launch number now."""
+        for name, launch in wish.launches.items():
+            process = self._hosted.tasks.get(name)
+            if process is not None and not process.is_alive and process.launch < launch:
+                process.close()
+                self.launch(wish, process.task, launch)
+
+    def on_launched(self, name: str, pid: int) -> None:
+        process = self._hosted.tasks[name]
+        process.pid = pid
+        self._upstream.on_event({"kind": "task", "task": name, "state": "started", "pid": pid})
+        self._ending.reach_late(process)
+
+    def on_not_launched(self, name: str, errno: int) -> None:
+        """The system refuses another process. That passes when other processes end, so the host tries again,
+        for as long as a gang may take to come together."""
+        process = self._hosted.tasks[name]
+        patience = self._spec.limits.rendezvous
+        why = f"{name} cannot start: {why_no_fork(errno)}"
+        if process.began + patience < self._loop.time():
+            process.error = {"type": "OSError", "message": why, "where": None, "t": self._loop.time()}
+            self._upstream.on_event({"kind": "error", **process.error, "task": name})
+            self._give_up(process)
+            return
+        if not self._loop.expects(QUIET):
+            self._upstream.on_event({"kind": "note", "text": f"{why}; trying again"})
+            self._loop.after(QUIET, patience, lambda: None)
+        self._loop.after(f"start of {name}", _AGAIN, lambda: self._try_again(process))
+
+    def _try_again(self, process: TaskProcess) -> None:
+        if self._hosted.tasks.get(process.name) is not process or not process.is_alive:
+            return
+        wish = self._hosted.wish
+        if self._hosted.ending or not isinstance(wish, Run) or wish.generation != self._hosted.generation:
+            process.ours = True
+            self._give_up(process)
+            return
+        process.close()
+        self.launch(wish, process.task, process.launch, process.began)
+
+    def _give_up(self, process: TaskProcess) -> None:
+        process.status = _NO_PROCESS << 8
+        self._events.tell_exit(process)
+        self._upstream.on_status()
+        self._ending.sweep_if_ended()

@@ -1,0 +1,42 @@
+"""The machine that an agent runs on, as its host uses it: ports, folders, logs, pipes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from oarlock.agent.host.stack_requests import StackRequests
+from oarlock.agent.host.task_pipes import TaskPipes
+from oarlock.agent.host.task_process import TaskProcess
+from oarlock.agent.net.loop import Loop
+from oarlock.agent.protocol.spec import Spec
+from oarlock.agent.record.run_record import Record
+from oarlock.run.cluster import Task
+from oarlock.system import free_ports, oom_kills
+
+
+class RealMachine:
+    def __init__(self, loop: Loop, spec: Spec, record: Record) -> None:
+        self._loop = loop
+        self._spec = spec
+        self._record = record
+        self._stacks = StackRequests(loop)
+
+    def free_ports(self, count: int) -> list[int]:
+        return free_ports.free_ports(count, self._spec.bind)
+
+    def oom_kills(self) -> int:
+        return oom_kills.kills()
+
+    def folders(self, task: Task) -> dict[str, str]:
+        """Every task must be able to "save", as collectives demand; only the leader's model is kept."""
+        if task.is_leader:
+            return self._spec.folders
+        model = self._record.scratch(task.name) / "model"
+        model.mkdir(exist_ok=True)
+        return {**self._spec.folders, "model": str(model)}
+
+    def open_line(self, task: Task, generation: int, on_lines: Callable[[list[bytes]], None]) -> TaskPipes:
+        return TaskPipes(self._loop, self._record.log(generation, task.name), on_lines)
+
+    def show_stacks(self, process: TaskProcess) -> None:
+        self._stacks.request(process)

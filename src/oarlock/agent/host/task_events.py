@@ -1,0 +1,138 @@
+"""What the tasks of one machine say, and how they end."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+
+from oarlock.agent.host import metrics
+from oarlock.agent.host.ending import EndingTasks
+from oarlock.agent.host.host_effects import Machine, Upstream
+from oarlock.agent.host.hosted import Hosted
+from oarlock.agent.host.task_process import TaskProcess
+from oarlock.agent.net.deadlines import Deadlines
+from oarlock.agent.net.oddities import Oddities
+from oarlock.agent.protocol import messages
+from oarlock.agent.protocol.gates import GATE_EVENTS, Whereabouts
+from oarlock.agent.zygote.orders import Exit
+from oarlock.run.contract import PREEMPTED
+from oarlock.run.events import Event
+
+_LAST_WORDS = 5.0  # seconds for a task that reported its error to end by itself
+# Seconds between two reports of a task to the leading agent, which records still fewer. A task sends no more
+# often than that itself, but a program may write on the line without `oarlock.current()`.
+_REPORT_INTERVAL = 0.1
+
+
+class TaskEvents:
+    def __init__(
+        self,
+        loop: Deadlines,
+        hosted: Hosted,
+        machine: Machine,
+        upstream: Upstream,
+        ending: EndingTasks,
+        oddities: Oddities,
+    ) -> None:
+        self._loop = loop
+        self._hosted = hosted
+        self._machine = machine
+        self._upstream = upstream
+        self._ending = ending
+        self._oddities = oddities
+        self._oom_kills = machine.oom_kills()
+
+    def hear(self, process: TaskProcess, lines: Sequence[bytes]) -> None:
+        """Take in the lines that a task wrote. It may write anything: that costs the line."""
+        for line in lines:
+            try:
+                self._on_event(process, messages.task_event(line, process.name, self._loop.time()))
+            except Exception as error:
+                self._oddities.add(process.name, error)
+
+    def _on_event(self, process: TaskProcess, event: Event) -> None:
+        if event["kind"] == "report":
+            self._on_report(process, event)
+        elif event["kind"] == "error":
+            self._on_error(process, event)
+        elif event["kind"] in GATE_EVENTS:
+            self._on_gate(process, event)
+        elif event["kind"] == "note":
+            self._upstream.on_event({"kind": "note", "text": f"{process.name}: {event['text']}"})
+        else:
+            self._upstream.on_event(event)
+
+    def _on_report(self, process: TaskProcess, event: Event) -> None:
+        now = self._loop.now()
+        if process.metrics.add(event, now):
+            self._oddities.add(process.name, f"more than {metrics.MOST} names of metrics")
+        if now - process.reported_at >= _REPORT_INTERVAL:
+            process.reported_at = now
+            self._upstream.on_event(process.metrics.newest(now))
+
+    def _on_error(self, process: TaskProcess, event: Event) -> None:
+        process.error = {name: event.get(name) for name in ("type", "message", "where")}
+        process.failed_at = event["t"]
+        self._upstream.on_event(event)
+        if process.is_alive and not self._hosted.ending:
+            self._loop.after(
+                _last_words_of(process),
+                _LAST_WORDS,
+                lambda: self._ending.signal([process], signal.SIGKILL, ours=False),
+            )
+
+    def _on_gate(self, process: TaskProcess, event: Event) -> None:
+        """Part of the status, which is repeated after a cut; it does not belong into the record."""
+        if process.gate is not None or event["kind"] == "gate":
+            process.gate = (process.gate or Whereabouts(loop=0)).after(event)
+            self._upstream.on_status()
+
+    def on_exits(self, exits: Sequence[Exit]) -> None:
+        ended = []
+        for exit in exits:
+            for process in self._hosted.alive():
+                if process.pid == exit.pid:
+                    if process.line is not None:
+                        self.hear(process, process.line.last_lines())
+                    process.status, process.ours = exit.status, exit.ours
+                    process.ours |= process.is_halting and process.code == PREEMPTED
+                    ended.append(process)
+        self._notice_memory(ended)
+        for process in ended:
+            self.tell_exit(process)
+        self._upstream.on_status()  # of all at once: tasks that died together are judged together
+        self._ending.sweep_if_ended()
+
+    def on_zygote_lost(self) -> None:
+        """The tasks died with the zygote: the kernel sees to that."""
+        for process in self._hosted.alive():
+            process.status = signal.SIGKILL
+            self.tell_exit(process)
+
+    def tell_exit(self, process: TaskProcess) -> None:
+        if process.metrics:  # its last report is always recorded
+            self._upstream.on_event({**process.metrics.all(), "last": True})
+        self._loop.cancel(_last_words_of(process))
+        if process.code != 0 and not process.ours:
+            process.failed_at = process.failed_at or self._loop.time()
+        self._upstream.on_event(
+            {
+                "kind": "task",
+                "task": process.name,
+                "state": "ended",
+                "code": process.code,
+                "ours": process.ours,
+            }
+        )
+
+    def _notice_memory(self, ended: Sequence[TaskProcess]) -> None:
+        killed = [process for process in ended if process.signal == signal.SIGKILL and not process.ours]
+        if killed and (count := self._machine.oom_kills()) > self._oom_kills:
+            self._oom_kills = count
+            for process in killed:
+                process.starved = True
+
+
+def _last_words_of(process: TaskProcess) -> str:
+    """The deadline after which a task that reported its error is killed."""
+    return f"last words of {process.name}"

@@ -1,0 +1,94 @@
+"""A task's pipe for output and its socket for events, watched by the loop. Its output goes into its log."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+
+from oarlock.agent.net.loop import Loop
+from oarlock.agent.record.run_record import Log
+
+_CHUNK = 1 << 16
+_LINE_LIMIT = 1 << 20  # bytes without a newline that are kept
+_READS = 16  # chunks of events at one go: a task that writes without end must not keep the loop to itself
+_LAST_READS = 256
+_OUTPUT_READS = 64
+
+
+class TaskPipes:
+    def __init__(self, loop: Loop, log: Log, on_lines: Callable[[list[bytes]], None]) -> None:
+        self._loop = loop
+        self._on_lines = on_lines
+        self._log = log
+        self._output, self._output_end = os.pipe()
+        self._events, self._events_end = socket.socketpair()
+        os.set_blocking(self._output, False)
+        self._events.setblocking(False)
+        self._partial = b""
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """What the task's process gets: standard output and its line for events."""
+        return self._output_end, self._events_end.fileno()
+
+    def handed_over(self) -> None:
+        os.close(self._output_end)
+        self._events_end.close()
+        self._loop.watch(self._output, self._on_output)
+        self._loop.watch(self._events, self._on_events)
+
+    def send(self, text: str) -> None:
+        try:
+            self._events.send(text.encode() + b"\n")
+        except OSError:
+            pass  # gone, or not listening: the signal that follows is for it
+
+    def say(self, text: str) -> None:
+        self._log.say(text)
+
+    def last_lines(self) -> list[bytes]:
+        return self._read_lines(_LAST_READS) if self._loop.watches(self._events) else []
+
+    def read_output(self, most: int = _OUTPUT_READS) -> bool:
+        """Pass on what is there, at most `most` chunks; False at its end."""
+        for _ in range(most):
+            try:
+                data = os.read(self._output, _CHUNK)
+            except BlockingIOError:
+                return True
+            if not data:
+                return False
+            self._log.feed(data)
+        return True
+
+    def close(self) -> None:
+        self._loop.forget(self._output)
+        self._loop.forget(self._events)
+        self.read_output(most=1 << 20)
+        self._log.close()
+        os.close(self._output)
+        self._events.close()
+
+    def _on_output(self) -> None:
+        if not self.read_output():
+            self._loop.forget(self._output)
+
+    def _on_events(self) -> None:
+        self._on_lines(self._read_lines(_READS))
+
+    def _read_lines(self, most: int) -> list[bytes]:
+        try:
+            for _ in range(most):
+                data = self._events.recv(_CHUNK)
+                if not data:
+                    self._loop.forget(self._events)
+                    break
+                self._partial += data
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._loop.forget(self._events)
+        *lines, self._partial = self._partial.split(b"\n")
+        self._partial = b"" if len(self._partial) > _LINE_LIMIT else self._partial
+        return [line for line in lines if line]

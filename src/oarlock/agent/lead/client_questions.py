@@ -1,0 +1,58 @@
+"""What clients ask the leading agent for: stacks, another number of workers, a fault. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from oarlock.agent.lead import fault_requests
+from oarlock.agent.lead.conductor import Conductor
+from oarlock.agent.lead.phase_machine import PhaseMachine
+from oarlock.agent.protocol.messages import Question
+from oarlock.agent.protocol.wire import Message
+from oarlock.agent.protocol.wishes import Clear, Halt, ShowStacks
+
+
+def answer(question: Question, conductor: Conductor) -> Message:
+    machine = conductor.machine
+    if question.ask == "stacks":
+        machine.roster.order(ShowStacks(machine.number))
+        return {"ok": True}
+    if question.ask == "scale" and question.workers is not None:
+        refusal = scale(machine, question.workers)
+        return {"ok": False, "why": refusal} if refusal else {"ok": True, **_formation(machine)}
+    if question.ask == "fault":
+        return fault_requests.inflict(question, machine)
+    return {"ok": False, "why": f"no such question: {question.ask}"}
+
+
+def scale(machine: PhaseMachine, workers: int) -> str | None:
+    """Give a live run another number of workers. None, or why not."""
+    if machine.phase in ("finishing", "stopping", "over") or machine.stopped is not None:
+        return "the run is ending"
+    refusal = machine.spec.refuses_workers(workers)
+    if refusal is not None:
+        return refusal
+    if machine.wanted.set_workers(workers):
+        noun = "worker" if workers == 1 else "workers"
+        machine.record.emit("scale", workers=workers)
+        _resize(machine, f"scaled to {workers} {noun}")
+    return None
+
+
+def _resize(machine: PhaseMachine, why: str) -> None:
+    """A running gang continues until there is room for all tasks that are wanted."""
+    wanted, wish = machine.wanted, machine.roster.wish
+    if machine.phase != "running":
+        if isinstance(wish, (Clear, Halt)):
+            machine.roster.make(replace(wish, want=wanted.sizes))
+        machine.advance()
+    elif len(machine.generation.tasks) != wanted.total and (
+        machine.spec.is_alone or wanted.is_complete(wanted.place(machine.roster))
+    ):
+        machine.reform(why)  # else the gang has the size that is wanted now, and another never formed
+
+
+def _formation(machine: PhaseMachine) -> Message:
+    """How many worker tasks are wanted, and the first generation that may have them."""
+    tasks = machine.wanted.sizes.get("worker", 0)
+    return {"tasks": tasks, "generation": machine.number + (machine.phase != "running")}

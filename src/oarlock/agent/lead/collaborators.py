@@ -1,0 +1,42 @@
+"""What the conductor needs of the world, besides the agents that it sends wishes to. Pure.
+
+The leading agent passes the real ones; tests pass lists. The conductor itself opens no file and no socket.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from oarlock.agent.net.deadlines import Action
+from oarlock.run.run_state import RunState
+
+
+class Journal(Protocol):
+    """The run's record, as far as the conductor writes it: `run_record.Record`."""
+
+    @property
+    def state(self) -> RunState: ...
+
+    def emit(self, kind: str, /, **fields: Any) -> None: ...
+
+    def end(self, state: str, code: int, **fields: Any) -> None: ...
+
+
+class SeatOrder(Protocol):
+    """Which machine holds a seat: `machine_order.Seats`."""
+
+    def take(self, seat: str, machine: str) -> str | None:
+        """Give the seat to this machine. None, or why not."""
+
+
+class Surroundings(Protocol):
+    """The leading agent around the conductor."""
+
+    def is_leading(self) -> bool:
+        """False once another agent leads this run."""
+
+    def take_over_checkpoints(self, generation: int) -> tuple[list[str], str | None]:
+        """Shut older generations out. The checkpoints to resume from, newest first; and trouble, if any."""
+
+    def before_verdict(self, state: str, then: Action) -> None:
+        """Do what is left to do once no task runs, then call `then`."""

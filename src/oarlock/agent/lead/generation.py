@@ -1,0 +1,56 @@
+"""One generation of the gang: what is known of it lives and ends with it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from oarlock.agent.lead import culprit
+from oarlock.agent.lead.report_sampling import Thinning
+from oarlock.agent.lead.restart_budget import Loss
+from oarlock.agent.protocol.outcome import Outcome
+from oarlock.run.cluster import Task
+
+
+@dataclass
+class Generation:
+    number: int
+    formed_at: float  # on the loop's clock
+    tasks: tuple[Task, ...] = ()
+    places: Mapping[str, list[str]] = field(default_factory=dict)  # agent -> its tasks
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    launches: dict[str, int] = field(default_factory=dict)  # of tasks that were started again alone
+    progressed: bool = False  # a task reported a step that no task had reached before
+    blame: str | None = None  # why it ends, where no task's exit ended it
+    is_forgiven: bool = False  # that end is no failure: it costs no restart
+    refusal: str | None = None  # why no generation follows: it would meet the same failure
+    sampling: Thinning = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.keep_next_reports()
+
+    def keep_next_reports(self) -> None:
+        """Record one more report of every task, however short ago the last one was."""
+        self.sampling = Thinning(self.formed_at)
+
+    def task(self, name: str) -> Task:
+        return next(task for task in self.tasks if task.name == name)
+
+    def tasks_on(self, agent: str) -> list[str]:
+        return self.places.get(agent, [])
+
+    def take(self, outcomes: Iterable[Outcome]) -> None:
+        self.outcomes.update({outcome.name: outcome for outcome in outcomes})
+
+    def end_without_failure(self, why: str) -> None:
+        self.blame, self.is_forgiven = why, True
+
+    def loss(self, outcome: Outcome | None, reports: bool, now: float, time: float) -> Loss:
+        """What the budget is charged for. `reports`: whether this program ever reported a step."""
+        return Loss(
+            signature=culprit.signature(outcome) if outcome else str(self.blame),
+            signalled=outcome is None or outcome.signal is not None,
+            progressed=self.progressed,
+            reports=reports,
+            lived=time - outcome.began if outcome else now - self.formed_at,
+        )

@@ -1,0 +1,300 @@
+"""The phases of a run, and what leads from one to the next.
+
+    gathering -> running -> clearing    a task failed, an agent was lost or joined: the gang restarts
+                         -> finishing   the leader task ended with 0
+                         -> stopping    the user asked, the machine has to leave, or a limit was reached
+                         -> halting     before an end that is no failure, where all trainers have gates: they
+                                        save and leave before the same step, and that end follows
+    ... -> over
+
+The machine reaches hosts only through wishes and does no I/O: `collaborators` says what it needs. `conductor`
+feeds it what agents, users and signals say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+from oarlock.agent.lead.aftermath import Fail, after_generation
+from oarlock.agent.lead.agents.placement import Placement
+from oarlock.agent.lead.agents.target_size import Wanted
+from oarlock.agent.lead.collaborators import Journal, SeatOrder, Surroundings
+from oarlock.agent.lead.generation import Generation
+from oarlock.agent.lead.progress import Progress
+from oarlock.agent.lead.restart_budget import Budget
+from oarlock.agent.lead.roster import Roster
+from oarlock.agent.lead.step_agreement import Meetings
+from oarlock.agent.net.deadlines import Action, Deadlines
+from oarlock.agent.net.oddities import Oddities
+from oarlock.agent.protocol.spec import Spec
+from oarlock.agent.protocol.wishes import Clear, Finish, Halt, Over, Run, Stop, ToGates
+from oarlock.run.contract import PREEMPTED
+
+Phase = Literal["gathering", "running", "halting", "clearing", "finishing", "stopping", "over"]
+TRANSITIONS: Mapping[Phase, frozenset[Phase]] = {
+    "gathering": frozenset({"running", "stopping", "over"}),
+    "running": frozenset({"halting", "clearing", "finishing", "stopping", "over"}),
+    "halting": frozenset({"clearing", "finishing", "stopping", "over"}),
+    "clearing": frozenset({"gathering", "stopping", "over"}),
+    "finishing": frozenset({"stopping", "over"}),
+    "stopping": frozenset({"stopping", "over"}),  # again, without grace
+    "over": frozenset(),
+}
+# Deadlines
+RUNTIME, RENDEZVOUS, MORE_AGENTS, HALT = "runtime", "rendezvous", "more agents", "halt"
+
+_PATIENCE = 5.0  # seconds that an elastic gang waits for more than its least members
+_OUT_OF_TIME = 124
+
+
+class Verdict(NamedTuple):
+    state: str
+    code: int
+    reason: str = ""
+
+
+class PhaseMachine:
+    """`after`: the newest generation in the snapshot store. The first one here gets a higher number, because
+    that is how the newer of two checkpoints of the same step is known."""
+
+    def __init__(
+        self,
+        loop: Deadlines,
+        spec: Spec,
+        record: Journal,
+        seats: SeatOrder,
+        surroundings: Surroundings,
+        after: int = 0,
+    ) -> None:
+        self.loop = loop
+        self.spec = spec
+        self.record = record
+        self.surroundings = surroundings
+        self.phase: Phase = "gathering"
+        self.generation = Generation(max(record.state.generation, after), loop.now())
+        self.oddities = Oddities(loop, lambda text: record.emit("note", text=text))
+        self.roster = Roster(seats, Clear(self.number), self.oddities)
+        # A leading agent that takes over keeps the size that the run was last scaled to.
+        self.wanted = Wanted(spec, record.state.workers if spec.is_replaced else None)
+        self.budget = Budget(spec.limits.restarts)
+        best = max((task.step or 0 for task in record.state.tasks.values()), default=0)
+        self.progress = Progress(loop, spec.limits.stall, best, self._on_stall)
+        self.meetings = Meetings(loop, lambda message: self.roster.order(ToGates(self.number, message)))
+        self.stopped: Verdict | None = None  # asked for, and given once no task runs
+        self.is_moving = False  # this machine leaves, the run continues elsewhere: there is no verdict
+        self.code: int | None = None  # the exit code, once there is nothing left to do
+        self._after_halt: Action = self.end_generation
+        self._halt_ends: float | None = None  # when the grace of the current halt is over
+
+    @property
+    def number(self) -> int:
+        """The number of the current generation."""
+        return self.generation.number
+
+    def start(self) -> None:
+        if self.spec.limits.runtime is not None:
+            self.loop.after(RUNTIME, self.spec.limits.runtime, self._on_runtime)
+        self.loop.after(RENDEZVOUS, self.spec.limits.rendezvous, self._on_rendezvous)
+
+    def advance(self) -> None:
+        """Leave the phase if its exit condition holds. Called after every change."""
+        if self.phase == "gathering":
+            self._gather()
+        elif self.phase in ("clearing", "finishing", "stopping"):
+            if self.roster.have_all_cleared(self.number):
+                self._after_clearing()
+        elif self.phase == "halting" and self.meetings.are_settled:
+            self.end_halt()
+        elif self.phase == "running" and self.wanted.could_grow(len(self.generation.tasks), self.roster):
+            self.reform("more machines have joined")
+
+    def _enter(self, phase: Phase) -> None:
+        if phase not in TRANSITIONS[self.phase]:
+            raise RuntimeError(f"a run that is {self.phase} cannot be {phase} next")
+        self.phase = phase
+
+    # Gathering, and running
+
+    def _gather(self) -> None:
+        if not self.roster.are_all_connected:
+            return  # tasks of the lost one may still be alive: never two gangs at once
+        if not self.wanted.has_room(self.roster):
+            return
+        placement = self.wanted.place(self.roster)
+        if self.wanted.is_complete(placement):
+            self._form(placement)
+        elif self.wanted.suffices(placement) and not self.loop.expects(MORE_AGENTS):
+            self.loop.after(MORE_AGENTS, _PATIENCE, self._form_smaller)
+
+    def _form_smaller(self) -> None:
+        """Form an elastic gang with the agents that have come."""
+        placement = self.wanted.place(self.roster)
+        if self.phase == "gathering" and self.wanted.suffices(placement):
+            self._form(placement)
+
+    def _form(self, placement: Placement) -> None:
+        if not self.surroundings.is_leading():
+            return  # nor are the checkpoints ours any more
+        for deadline in (MORE_AGENTS, RENDEZVOUS):
+            self.loop.cancel(deadline)
+        self.progress.expect_none()
+        self._enter("running")
+        number = self.roster.newest_generation(self.number) + 1
+        self.generation = Generation(number, self.loop.now(), placement.tasks, placement.places)
+        self.meetings.form(task.name for task in placement.tasks if task.is_trainer)
+        self.record.emit("generation", generation=number, tasks=[task.name for task in placement.tasks])
+        checkpoints = self._take_over_checkpoints()
+        gang = placement.gang(self.spec, number, self.record.state.restarts, checkpoints)
+        self.roster.make(Run(gang, placement.places))
+
+    def relaunch(self, task: str, launch: int) -> None:
+        """Have one task start again, alone, in the running generation."""
+        wish = self.roster.wish
+        assert isinstance(wish, Run), "a task restarts alone only while its gang runs"
+        self.generation.launches[task] = launch
+        gang = replace(wish.gang, checkpoints=self._take_over_checkpoints())
+        self.roster.make(replace(wish, gang=gang, launches=dict(self.generation.launches)))
+
+    def _take_over_checkpoints(self) -> list[str]:
+        names, trouble = self.surroundings.take_over_checkpoints(self.number)
+        if trouble is not None:
+            self.record.emit("note", text=f"older generations could not be shut out of {trouble}")
+        return names
+
+    def _on_rendezvous(self) -> None:
+        limit, missing = self.spec.limits.rendezvous, self.wanted.missing(self.roster)
+        reason = f"after limits.rendezvous ({limit:g} s) there is still no machine for {missing}"
+        self.end(Verdict("failed", 1, reason))
+
+    # Halting
+
+    def halt(self, then: Action) -> None:
+        """Let all trainers save and leave before the same step, if they can; `then` is what follows."""
+        self._after_halt = then
+        if self.phase == "halting":
+            return
+        self._halt_ends = None
+        if self.phase != "running" or not self.meetings.are_possible:
+            then()
+            return
+        self._enter("halting")
+        grace = self.spec.limits.grace
+        self._halt_ends = self.loop.now() + grace
+        self.progress.expect_none()
+        self.loop.after(HALT, grace, self.end_halt)
+        self.roster.make(Halt(self.number))
+        self.meetings.halt()
+
+    def end_halt(self) -> None:
+        """All trainers have left, or waiting longer is of no use."""
+        self._close_meetings()
+        if self.phase == "halting":
+            self._after_halt()
+
+    def _close_meetings(self) -> None:
+        self.loop.cancel(HALT)
+        self.meetings.close()
+
+    # Ending a generation
+
+    def end_generation(self, stacks: bool = False) -> None:
+        self._enter("clearing")
+        self._close_meetings()
+        self.progress.expect_none()
+        self.roster.make(Clear(self.number, stacks, self.wanted.sizes))
+
+    def reform(self, why: str) -> None:
+        """Have the gang leave at a step, if it can, and form again: no failure."""
+        self.generation.end_without_failure(why)
+        if self.phase == "running":
+            self.halt(self.end_generation)
+        self.advance()
+
+    def finish(self) -> None:
+        """The leader task has ended with 0: there is nothing left to stop."""
+        if self.phase == "halting":
+            self.stopped, self.is_moving = None, False
+        self._enter("finishing")
+        self._close_meetings()
+        self.progress.expect_none()
+        self.roster.make(Finish(self.number))
+
+    def stop(self, verdict: Verdict) -> None:
+        if self.phase in ("stopping", "over") or self.stopped is not None:
+            return
+        self.stopped = verdict
+        self.record.emit("stop", reason=verdict.reason)
+        self.halt(self._stop_tasks)
+
+    def stop_now(self) -> None:
+        """Without any grace."""
+        self._close_meetings()
+        self._enter("stopping")
+        self.roster.make(Stop(self.number, now=True))
+
+    def _stop_tasks(self) -> None:
+        """A halt in vain has used up the grace that a stop would give."""
+        self._enter("stopping")
+        grace = self.spec.limits.grace if self._halt_ends is None else self._halt_ends - self.loop.now()
+        self.roster.make(Stop(self.number, grace, now=grace <= 0))
+        self.advance()
+
+    def _on_runtime(self) -> None:
+        reason = f"limits.runtime of {self.spec.limits.runtime:g} s is over"
+        self.stop(Verdict("failed", _OUT_OF_TIME, reason))
+
+    def _on_stall(self) -> None:
+        if self.phase == "running":
+            limit = self.spec.limits.stall
+            self.generation.blame = f"no task reported a step for limits.stall ({limit:g} s)"
+            self.end_generation(stacks=True)
+
+    # What comes after a generation
+
+    def _after_clearing(self) -> None:
+        if self.is_moving:
+            self._enter("over")  # the other agents wait for the leader that takes over
+            self.code = PREEMPTED
+        elif self.stopped is not None:
+            self.end(self.stopped)
+        elif self.phase == "finishing":
+            self.end(Verdict("succeeded", 0))
+        else:
+            self._restart_or_fail()
+
+    def _restart_or_fail(self) -> None:
+        for agent in self.roster:  # what they reported while they were clearing
+            self.generation.take(self.roster.outcomes_of(agent, self.generation))
+        follows = after_generation(
+            self.generation, self.budget, self.progress.reports, self.loop.now(), self.loop.time()
+        )
+        if isinstance(follows, Fail):
+            self.end(Verdict("failed", follows.code, follows.reason), **follows.fields)
+            return
+        self._enter("gathering")
+        self.record.emit("restart", left=follows.left, forgiven=follows.forgiven, **follows.fields)
+        self.loop.after(RENDEZVOUS, self.spec.limits.rendezvous, self._on_rendezvous)
+        self._gather()
+
+    def end(self, verdict: Verdict, **fields: Any) -> None:
+        if self.phase == "over":
+            return
+        self._enter("over")
+
+        def give_verdict() -> None:
+            reason = {"reason": verdict.reason} if verdict.reason else {}
+            self.record.end(verdict.state, verdict.code, **reason, **fields)
+            self._leave_with(verdict.code)
+
+        self.surroundings.before_verdict(verdict.state, give_verdict)
+
+    def repeat_verdict(self, code: int) -> None:
+        """The record holds it already."""
+        self._enter("over")
+        self._leave_with(code)
+
+    def _leave_with(self, code: int) -> None:
+        self.code = code
+        self.roster.make(Over(self.number, code))

@@ -1,0 +1,95 @@
+"""The agents of a run: which are connected, what they were told, and who holds which seat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from oarlock.agent.lead.agents.placement import Agent
+from oarlock.agent.lead.collaborators import SeatOrder
+from oarlock.agent.lead.generation import Generation
+from oarlock.agent.net.oddities import Oddities
+from oarlock.agent.protocol.outcome import Outcome
+from oarlock.agent.protocol.wishes import Order, Over, Wish
+from oarlock.run.contract import PREEMPTED
+
+_AHEAD = 10**6  # generations that an agent may remember and the leader does not; more is not credible
+
+
+class Roster:
+    """Repeats the current wish to every agent that connects, so that a cut network loses nothing."""
+
+    def __init__(self, seats: SeatOrder, wish: Wish, oddities: Oddities) -> None:
+        self._seats = seats
+        self._oddities = oddities
+        self._agents: dict[str, Agent] = {}
+        self.wish = wish
+        self.informed: set[str] = set()  # agents that know that the run is over
+
+    def __iter__(self) -> Iterator[Agent]:
+        return iter(list(self._agents.values()))
+
+    def __contains__(self, agent: Agent) -> bool:
+        """Whether it is this agent that holds the seat, and not one that has taken its place."""
+        return self._agents.get(agent.name) is agent
+
+    def admit(self, agent: Agent) -> str | None:
+        """Seat the agent, or say why not. Of two with one name the one that came last stays."""
+        known = self._agents.get(agent.name)
+        if known is not None and known.is_leading:
+            return f"{agent.name} leads this run"
+        refusal = self._seats.take(agent.name, agent.machine)
+        if refusal is not None:
+            return refusal
+        if known is not None and known.uid == agent.uid:
+            agent.status = known.status
+        elif known is not None:
+            known.send(Over(self.wish.generation, PREEMPTED, replaced=True))
+        self._agents[agent.name] = agent
+        return None
+
+    def remove(self, agent: Agent) -> None:
+        if agent in self:
+            del self._agents[agent.name]
+
+    def make(self, wish: Wish) -> None:
+        """Wish this of every agent from now on."""
+        self.wish = wish
+        for agent in self:
+            self.repeat_to(agent)
+
+    def repeat_to(self, agent: Agent) -> None:
+        if agent.is_connected:
+            agent.send(self.wish)
+            if isinstance(self.wish, Over):
+                self.informed.add(agent.name)
+
+    def order(self, order: Order) -> None:
+        """Send this once, to every agent that is connected."""
+        for agent in self:
+            if agent.is_connected:
+                agent.send(order)
+
+    def outcomes_of(self, agent: Agent, generation: Generation) -> list[Outcome]:
+        """Those of this generation. An agent speaks only for the tasks that are placed on it."""
+        if agent.status is None or agent.status.generation != generation.number:
+            return []
+        placed = generation.tasks_on(agent.name)
+        found = [outcome for outcome in agent.status.tasks if outcome.name in placed]
+        if len(found) < len(agent.status.tasks):
+            self._oddities.add(agent.name, "it spoke for a task that is not placed on it")
+        return found
+
+    @property
+    def are_all_connected(self) -> bool:
+        return all(agent.is_connected for agent in self)
+
+    def have_all_cleared(self, generation: int) -> bool:
+        """Whether no connected agent has a process left of this generation."""
+        return all(
+            agent.status is None or agent.status.cleared >= generation for agent in self if agent.is_connected
+        )
+
+    def newest_generation(self, known: int) -> int:
+        """The newest that any agent remembers: a leader that was replaced may have formed one unrecorded."""
+        numbers = (agent.status.generation for agent in self if agent.status is not None)
+        return max(known, *(number for number in numbers if number <= known + _AHEAD), known)

@@ -1,0 +1,194 @@
+"""The leading agent of a run: it hosts this machine's tasks like any other, and decides for all.
+
+host <-> conductor <-> coordinator (TCP) <-> other agents, clients
+"""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import time
+from pathlib import Path
+
+from oarlock.agent.host.host import Host
+from oarlock.agent.host.real_machine import RealMachine
+from oarlock.agent.host.zygote_link import ZygoteLink
+from oarlock.agent.lead import client_questions
+from oarlock.agent.lead.agents.local_agents import Crew
+from oarlock.agent.lead.agents.machine_order import Seats
+from oarlock.agent.lead.agents.placement import Agent
+from oarlock.agent.lead.conductor import Conductor
+from oarlock.agent.lead.coordinator import Coordinator
+from oarlock.agent.lead.phase_machine import PhaseMachine
+from oarlock.agent.net.deadlines import Action
+from oarlock.agent.net.loop import Loop
+from oarlock.agent.orphans import Reaping
+from oarlock.agent.protocol.messages import Question
+from oarlock.agent.protocol.spec import Seat, Spec
+from oarlock.agent.protocol.wire import Message
+from oarlock.agent.protocol.wishes import Order, Wish
+from oarlock.agent.record.leadership import LOOK, Tenure
+from oarlock.agent.record.run_record import Record
+from oarlock.agent.snapshots import children, transfer
+from oarlock.agent.snapshots.children import Fetched, Uploads
+from oarlock.agent.spec_files import publish_address, read_token
+from oarlock.run.events import Event
+
+# Deadlines
+TENURE, FAREWELL, LATECOMERS = "tenure", "farewell", "latecomers"
+
+_FAREWELL = 5.0  # seconds for the other agents to leave before this one does
+_LATECOMERS = 60.0  # seconds for machines that are being replaced to come and hear that the run is over
+
+
+def lead(
+    spec: Spec, record: Record, seat: Seat, failed: str | None = None, tenure: Tenure | None = None
+) -> int:
+    """Host this machine's tasks and conduct the gang, to the verdict; return the exit code.
+
+    `failed`: why this machine cannot run anything; the other agents learn it as the verdict. `tenure` ends
+    when another agent leads.
+    """
+    loop = Loop()
+    Reaping(loop)
+    fetched = Fetched(failed=failed)
+    if failed is None and not record.state.is_final:
+        fetched = children.fetch(loop, spec, record)
+    return Leader(loop, spec, record, seat, fetched, tenure).run()
+
+
+class Leader:
+    """Connects host, conductor and coordinator: the host's `Upstream`, the conductor's `Surroundings`."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        spec: Spec,
+        record: Record,
+        seat: Seat,
+        fetched: Fetched,
+        tenure: Tenure | None,
+    ) -> None:
+        self.loop = loop
+        self.spec = spec
+        self.record = record
+        self.fetched = fetched
+        self.tenure = tenure
+        self.uploads = Uploads(loop, spec, record)
+        seats = Seats(Path(spec.folder) / "seats")
+        self.machine = PhaseMachine(loop, spec, record, seats, self, after=fetched.generation)
+        self.conductor = Conductor(self.machine)
+        self.coordinator = Coordinator(
+            loop, read_token(spec), spec.bind, spec.port, self.conductor, self._answer
+        )
+        machine, zygote = RealMachine(loop, spec, record), ZygoteLink(loop, spec)
+        self.host = Host(loop, spec, seat, machine, zygote, self)
+        uid = secrets.token_hex(8)
+        self.agent = Agent(seat.name, uid, uid, spec.bind, self._send_to_host, is_leading=True)
+        self.crew = Crew(loop, spec, self._on_agent_death)
+
+    def run(self) -> int:
+        """Lead to the verdict, then stay until the other agents know it. Returns the exit code."""
+        publish_address(self.spec, self.coordinator.port)
+        self._check_tenure()
+        self.loop.on_signals([signal.SIGINT, signal.SIGTERM, signal.SIGCHLD], self._on_signal)
+        self._start()
+        while self.machine.code is None:
+            self.loop.turn()
+        if self.machine.is_moving:
+            self.uploads.leave()
+        self.crew.dismiss()
+        self.host.close()
+        self._say_farewell()
+        self.coordinator.close()
+        self.crew.close()
+        if self.tenure is not None:
+            self.tenure.leave(0)
+        return self.machine.code
+
+    def _start(self) -> None:
+        if self.fetched.failed is not None or self.record.state.is_final:
+            self.conductor.give_up(self.fetched.failed or "")
+        elif self.fetched.signal is not None:
+            self._on_signal(self.fetched.signal)
+        else:
+            self.uploads.start()
+            self.host.start()
+            self.machine.start()
+            self.conductor.join(self.agent)
+        if self.spec.brings_crew:
+            self.crew.start()
+
+    def _say_farewell(self) -> None:
+        """Wait for the other agents to hear that the run is over, unless they stay for the next leader."""
+        informed = self.machine.roster.informed
+        if not self.machine.is_moving:
+            self.loop.after(FAREWELL, _FAREWELL, lambda: None)
+        if self.spec.is_replaced and not self.machine.is_moving:
+            informed.add(self.agent.name)
+            self.loop.after(LATECOMERS, _LATECOMERS, lambda: None)
+        while (self.coordinator.members and self.loop.expects(FAREWELL)) or (
+            len(informed) < self.machine.wanted.machines and self.loop.expects(LATECOMERS)
+        ):
+            self.loop.turn()
+
+    # The host on this machine
+
+    def on_event(self, event: Event) -> None:
+        self.conductor.hear_event(self.agent, {"t": time.time(), **event})
+
+    def on_status(self) -> None:
+        self.conductor.hear(self.agent, self.host.status())
+
+    def _send_to_host(self, wish: Wish | Order) -> None:
+        self.loop.soon(lambda: self.host.obey(wish))
+
+    # What the conductor needs
+
+    def is_leading(self) -> bool:
+        return self.tenure is None or not self.tenure.is_over
+
+    def take_over_checkpoints(self, generation: int) -> tuple[list[str], str | None]:
+        return transfer.take_over(self.spec.folders.get("checkpoints", ""), self.spec.run, generation)
+
+    def before_verdict(self, state: str, then: Action) -> None:
+        self.host.oddities.flush()
+        self.machine.oddities.flush()
+        self.uploads.finish(state, then)
+
+    # What happens around it
+
+    def _on_signal(self, number: int) -> None:
+        if number == signal.SIGINT:
+            self.uploads.hurry()
+            self.conductor.on_user_stop()
+        elif number == signal.SIGTERM:
+            self.uploads.hurry(leaves=True)
+            if self.tenure is not None:
+                self.tenure.is_dismissed = True
+                self.tenure.leave(self.spec.limits.grace)
+            self.conductor.on_preempted()
+        elif number == signal.SIGCHLD:
+            self.crew.look_after()
+
+    def _answer(self, question: Question) -> Message:
+        if question.ask != "leave":
+            return client_questions.answer(question, self.conductor)
+        for _ in range(2):  # the second time is at once
+            self.uploads.hurry()
+        self.conductor.leave_now()
+        return {"ok": True}
+
+    def _on_agent_death(self, name: str, code: int) -> None:
+        self.record.emit("note", text=f"agent {name} ended with {code}")
+
+    def _check_tenure(self) -> None:
+        """End this machine's tasks once another agent leads."""
+        if self.tenure is None:
+            return
+        if self.tenure.is_over:
+            self.record.complain("another leads this run now: this machine's tasks are ended")
+            self.record.retire()
+            self.conductor.on_preempted()
+        else:
+            self.loop.after(TENURE, LOOK, self._check_tenure)

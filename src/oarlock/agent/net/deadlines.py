@@ -1,0 +1,26 @@
+"""What a machine that does no I/O asks of the event loop: named deadlines, and the time. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+Action = Callable[[], None]
+
+
+class Deadlines(Protocol):
+    """`loop.Loop` is one; tests have another, which passes no time."""
+
+    def now(self) -> float:
+        """Seconds on a clock that only goes forward."""
+
+    def time(self) -> float:
+        """Seconds since the epoch, as events carry them."""
+
+    def after(self, name: str, seconds: float, action: Action) -> None:
+        """Call `action` once, later. Setting a deadline again moves it."""
+
+    def cancel(self, name: str) -> None: ...
+
+    def expects(self, name: str) -> bool:
+        """Whether that deadline is set."""

@@ -1,0 +1,56 @@
+"""What a host says about its machine: the answer to a wish, sent again whenever it changes. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from oarlock.agent.protocol import checked_fields as checked
+from oarlock.agent.protocol.gates import Whereabouts
+from oarlock.agent.protocol.outcome import Outcome
+from oarlock.agent.protocol.wire import Message, WireError
+
+
+@dataclass(frozen=True)
+class Status:
+    generation: int
+    cleared: int  # no process of this generation or an earlier one is left
+    ready: bool
+    ports: tuple[int, ...]
+    slots: dict[str, int]
+    tasks: tuple[Outcome, ...] = ()
+    gates: dict[str, Whereabouts] = field(default_factory=dict)
+    leaving: bool = False  # this machine was asked to leave: it takes no more tasks
+
+    def to_data(self) -> Message:
+        return {
+            "generation": self.generation,
+            "cleared": self.cleared,
+            "ready": self.ready,
+            "ports": list(self.ports),
+            "slots": self.slots,
+            "tasks": [outcome.to_data() for outcome in self.tasks],
+            "gates": {name: gate.to_data() for name, gate in self.gates.items()},
+            "leaving": self.leaving,
+        }
+
+    @classmethod
+    def from_data(cls, data: Any) -> Status:
+        message = checked.json_object(data, "status")
+        ports = tuple(checked.json_list(message.get("ports"), "ports"))
+        if not all(type(port) is int and 0 < port < 65536 for port in ports):
+            raise WireError("a status whose ports are none")
+        slots = checked.counts(message.get("slots"), "slots")
+        if sum(slots.values()) > len(ports):
+            raise WireError("a status with more slots than ports")
+        gates = checked.json_object(message.get("gates", {}), "gates")
+        return cls(
+            generation=checked.whole(message, "generation"),
+            cleared=checked.whole(message, "cleared"),
+            ready=checked.flag(message, "ready"),
+            ports=ports,
+            slots=slots,
+            tasks=tuple(map(Outcome.from_data, checked.json_list(message.get("tasks"), "tasks"))),
+            gates={checked.name_of(name): Whereabouts.from_data(gate) for name, gate in gates.items()},
+            leaving=checked.flag(message, "leaving") if "leaving" in message else False,
+        )

@@ -1,0 +1,244 @@
+"""What the leading agent wants of a host. Pure.
+
+A *wish* says what should be, not what to do next: it is repeated on every new connection, may arrive twice or
+late, and the host compares it with what is there.
+
+    run     the tasks placed here run, in this generation; those with a higher launch number start again
+    halt    the trainers learn from their gates at which step to leave, and leave by themselves
+    clear   no task of this generation runs; everything below the zygote is swept away
+    finish  the leader task is done: servers are stopped, the others have the grace to end by themselves
+    stop    every task is asked to end: SIGTERM, grace, SIGKILL
+    over    the run has ended: leave
+
+An *order* is carried out once, when it arrives, and never again:
+
+    stacks                  every task shows its Python stacks in its log
+    where, meet, carry-on   what the leading agent says to all gates, passed on to the tasks
+    fault                   what a user does to a task on purpose
+    part                    end this machine's tasks: it was asked to leave, and the gang cannot halt
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Union, cast
+
+from oarlock.agent.protocol import checked_fields as checked
+from oarlock.agent.protocol.gates import GATE_MESSAGES, GateMessage, gate_message
+from oarlock.agent.protocol.wire import Message, WireError
+from oarlock.run.cluster import ROLES, Task
+from oarlock.run.contract import Gang
+
+FaultKind = Literal["kill", "pause", "continue"]
+FAULT_KINDS = ("kill", "pause", "continue")
+_MOST_TASKS = 1_000_000  # of a run; a frame has its own limit
+
+
+@dataclass(frozen=True)
+class Run:
+    gang: Gang
+    places: Mapping[str, list[str]]  # agent -> its tasks
+    launches: Mapping[str, int] = field(default_factory=dict)  # of tasks that were started again alone
+
+    @property
+    def generation(self) -> int:
+        return self.gang.generation
+
+    def to_data(self) -> Message:
+        return {
+            "do": "run",
+            "generation": self.generation,
+            "run": self.gang.run,
+            "tasks": [(task.role, task.index, task.rank) for task in self.gang.tasks],
+            "places": self.places,
+            "addresses": self.gang.addresses,
+            "launches": self.launches,
+            "restarts": self.gang.restarts,
+            "max_restarts": self.gang.max_restarts,
+            "seed": self.gang.seed,
+            "checkpoints": self.gang.checkpoints,
+        }
+
+
+@dataclass(frozen=True)
+class Halt:
+    generation: int
+    want: Mapping[str, int] | None = None  # tasks of each role, where the only machine is to make room
+
+    def to_data(self) -> Message:
+        return {"do": "halt", "generation": self.generation, **_unless_none(want=self.want)}
+
+
+@dataclass(frozen=True)
+class Clear:
+    generation: int
+    stacks: bool = False  # have the tasks show their stacks first
+    want: Mapping[str, int] | None = None
+
+    def to_data(self) -> Message:
+        return {
+            "do": "clear",
+            "generation": self.generation,
+            "stacks": self.stacks,
+            **_unless_none(want=self.want),
+        }
+
+
+@dataclass(frozen=True)
+class Finish:
+    generation: int
+
+    def to_data(self) -> Message:
+        return {"do": "finish", "generation": self.generation}
+
+
+@dataclass(frozen=True)
+class Stop:
+    generation: int
+    grace: float | None = None  # None: the job's
+    now: bool = False  # SIGKILL
+
+    def to_data(self) -> Message:
+        return {
+            "do": "stop",
+            "generation": self.generation,
+            "now": self.now,
+            **_unless_none(grace=self.grace),
+        }
+
+
+@dataclass(frozen=True)
+class Over:
+    generation: int
+    code: int
+    replaced: bool = False  # the run continues; another machine has taken this one's place
+
+    def to_data(self) -> Message:
+        return {
+            "do": "over",
+            "generation": self.generation,
+            "code": self.code,
+            **({"replaced": True} if self.replaced else {}),
+        }
+
+
+@dataclass(frozen=True)
+class ShowStacks:
+    generation: int
+
+    def to_data(self) -> Message:
+        return {"do": "stacks", "generation": self.generation}
+
+
+@dataclass(frozen=True)
+class ToGates:
+    generation: int
+    message: GateMessage
+
+    def to_data(self) -> Message:
+        return {**self.message.to_data(), "generation": self.generation}
+
+
+@dataclass(frozen=True)
+class Fault:
+    generation: int
+    fault: FaultKind
+    task: str
+    seconds: float = 0.0  # of a pause
+
+    def to_data(self) -> Message:
+        return {
+            "do": "fault",
+            "generation": self.generation,
+            "fault": self.fault,
+            "task": self.task,
+            "seconds": self.seconds,
+        }
+
+
+@dataclass(frozen=True)
+class Part:
+    generation: int
+
+    def to_data(self) -> Message:
+        return {"do": "part", "generation": self.generation}
+
+
+Wish = Union[Run, Halt, Clear, Finish, Stop, Over]
+Order = Union[ShowStacks, ToGates, Fault, Part]
+
+
+def from_data(data: Any) -> Wish | Order:
+    """Read what the leading agent sent. Raises WireError."""
+    message = checked.json_object(data, "wish")
+    do, generation = checked.text(message, "do"), checked.whole(message, "generation")
+    if do == "run":
+        return _run(message, generation)
+    if do == "halt":
+        return Halt(generation, _want(message))
+    if do == "clear":
+        return Clear(generation, _flag(message, "stacks"), _want(message))
+    if do == "finish":
+        return Finish(generation)
+    if do == "stop":
+        grace = checked.optional(message, "grace", checked.number)
+        return Stop(generation, grace, _flag(message, "now"))
+    if do == "over":
+        return Over(generation, checked.exit_code(message, "code"), _flag(message, "replaced"))
+    if do == "stacks":
+        return ShowStacks(generation)
+    if do in GATE_MESSAGES:
+        return ToGates(generation, gate_message(message))
+    if do == "fault":
+        return _fault(message, generation)
+    if do == "part":
+        return Part(generation)
+    raise WireError("a wish that is none")
+
+
+def _run(message: Message, generation: int) -> Run:
+    addresses = checked.json_object(message.get("addresses"), "addresses", _MOST_TASKS)
+    if not all(isinstance(address, str) for address in addresses.values()):
+        raise WireError("addresses that are none")
+    places = checked.json_object(message.get("places"), "places", _MOST_TASKS)
+    placed = {checked.name_of(name): checked.names(tasks, "places") for name, tasks in places.items()}
+    gang = Gang(
+        run=checked.text(message, "run"),
+        generation=generation,
+        tasks=tuple(map(_task, checked.json_list(message.get("tasks"), "tasks", _MOST_TASKS))),
+        addresses={checked.name_of(name): address for name, address in addresses.items()},
+        restarts=checked.whole(message, "restarts"),
+        max_restarts=checked.whole(message, "max_restarts"),
+        seed=checked.optional(message, "seed", checked.integer),
+        machines=[tasks for tasks in placed.values() if tasks],
+        checkpoints=checked.names(message.get("checkpoints", []), "checkpoints"),
+    )
+    return Run(gang, placed, checked.counts(message.get("launches"), "launches"))
+
+
+def _task(data: Any) -> Task:
+    role, index, rank = data if isinstance(data, list) and len(data) == 3 else (None, None, None)
+    if role not in ROLES or type(index) is not int or not (rank is None or type(rank) is int):
+        raise WireError("a task that is none")
+    return Task(role, index, rank)
+
+
+def _fault(message: Message, generation: int) -> Fault:
+    fault = checked.text(message, "fault")
+    if fault not in FAULT_KINDS:
+        raise WireError("a fault that is none")
+    task, seconds = checked.text(message, "task"), checked.number(message, "seconds")
+    return Fault(generation, cast(FaultKind, fault), task, seconds)
+
+
+def _want(message: Message) -> dict[str, int] | None:
+    return checked.counts(message["want"], "want") if message.get("want") is not None else None
+
+
+def _flag(message: Message, name: str) -> bool:
+    return checked.flag(message, name) if name in message else False
+
+
+def _unless_none(**fields: Any) -> Message:
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,172 @@
+"""The interface of engines: a third one is a class and one line, and both real ones have all of it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import oarlock
+from oarlock.agent.protocol.spec import Program, Spec
+from oarlock.cli.group import Verbs
+from oarlock.engines import engine
+from oarlock.engines.engine import Engine, Sending, Traits, engine_called, engine_of
+from oarlock.engines.kubernetes.kubernetes_engine import KubernetesEngine
+from oarlock.engines.local.local_engine import LocalEngine
+from oarlock.errors import JobError, OarlockError
+from oarlock.job.job_file import JobFile
+from oarlock.records import runs
+from oarlock.records.runs import RunFolder
+
+REAL = (LocalEngine, KubernetesEngine)
+
+
+class PaperEngine(Engine):
+    """Runs that exist only on paper: each says hello, and runs until it is stopped."""
+
+    name = "paper"
+    traits = Traits(interrupt_stops=True, sends_program=False)
+
+    def start(
+        self,
+        jobfile: JobFile,
+        name: str | None = None,
+        *,
+        machines: int | None = None,
+        on_send: Callable[[Sending], None] = lambda _: None,
+    ) -> RunFolder:
+        def fill(draft: RunFolder) -> None:
+            draft.job_file.write_text(f"name: {jobfile.job.name}\n")
+            folders = dict.fromkeys(("checkpoints", "logs"), "/paper")
+            program = Program("program", "train.py")
+            spec = Spec(draft.name, "", "", program, {"worker": 1}, folders, job=jobfile.job.name)
+            draft.spec_file.write_text(spec.to_json())
+            draft.log_file(1, "worker-0").parent.mkdir(parents=True)
+            draft.log_file(1, "worker-0").write_text("2026-01-01T00:00:00.000000Z hello\n")
+            tell(draft, "run", job=jobfile.job.name, engine=self.name, tasks=["worker-0"])
+            tell(draft, "generation", generation=1, tasks=["worker-0"])
+            tell(draft, "task", task="worker-0", state="started")
+
+        return runs.create(jobfile.job.name, fill, name)
+
+    def resume(self, run: RunFolder) -> None:
+        tell(run, "agent")
+
+    def cancel(self, run: RunFolder, *, now: bool = False) -> None:
+        tell(run, "end", state="stopped", code=130, reason="killed" if now else "stopped by the user")
+
+    def ask(self, run: RunFolder, question: Mapping[str, Any]) -> dict[str, Any]:
+        return {"ok": False, "why": "paper is patient"}
+
+    def delete(self, chosen: Collection[RunFolder], *, now: bool, volumes: bool) -> list[str]:
+        return []
+
+    def refresh(self, run: RunFolder, *, with_logs: bool = False) -> None:
+        pass
+
+    @contextmanager
+    def following(self, run: RunFolder) -> Iterator[Callable[[], bool]]:
+        yield run.is_running
+
+
+def tell(run: RunFolder, kind: str, **more: Any) -> None:
+    with run.events_file.open("a") as file:
+        file.write(json.dumps({"t": time.time(), "kind": kind, **more}) + "\n")
+
+
+@pytest.fixture
+def call(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """The command line, with one more engine: this line is all that it takes."""
+    monkeypatch.setitem(engine.ENGINES, "paper", f"{__name__}:{PaperEngine.__name__}")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    return lambda *words: CliRunner().invoke(Verbs(), words, catch_exceptions=False, standalone_mode=False)
+
+
+def test_the_verbs_work_with_an_engine_that_they_have_never_seen(call: Callable[..., Result]) -> None:
+    started = call("run", "--on", "paper", "--detach", "--name", "first", "train.py")
+    assert (started.exit_code, started.stdout) == (0, "first\n"), started.output
+    run = runs.find("first")
+    assert isinstance(engine_of(run), PaperEngine)
+    assert [(one["run"], one["state"]) for one in json.loads(call("ps", "--json").stdout)] == [
+        ("first", "running")
+    ]
+    assert json.loads(call("status", "--json", "first").stdout)["engine"] == "paper"
+    assert call("logs", "first").stdout == "worker-0 | hello\n"
+    assert "generation 1: 1 task" in call("events", "first").stdout
+    assert call("stop", "first").stdout == "first stopped\n"
+    assert "stopped by the user" in call("attach", "first").output
+    assert call("run", "--detach", "--resume", "first").stdout == "first\n"
+    assert run.is_running()
+    with pytest.raises(OarlockError, match="first is running"):
+        call("delete", "first")
+    assert call("delete", "--force", "first").exit_code == 0
+    assert runs.all_runs() == []
+
+
+def test_python_works_with_it_too(call: Callable[..., Result]) -> None:
+    run = oarlock.Job("train.py", name="paper").submit(on="paper")
+    assert next(run.logs()).text == "hello"
+    with pytest.raises(TimeoutError, match="has not ended"):
+        run.wait(timeout=0.1)
+    run.cancel()
+    assert run.wait(timeout=10).state == "stopped"
+
+
+@pytest.mark.parametrize("verb", ["tensorboard", "checkpoints", "pull"])
+def test_what_it_cannot_do_is_refused_in_a_sentence(call: Callable[..., Result], verb: str) -> None:
+    call("run", "--on", "paper", "--detach", "--name", "first", "train.py")
+    with pytest.raises(OarlockError, match="first: the engine paper cannot "):
+        call(verb, "first")
+
+
+def test_an_option_of_another_engine_is_refused(call: Callable[..., Result]) -> None:
+    with pytest.raises(Exception, match="--machines is for --on local, not for --on paper"):
+        call("run", "--on", "paper", "--machines", "2", "train.py")
+
+
+def test_an_engine_that_is_not_here_is_named(home: Path, call: Callable[..., Result]) -> None:
+    with pytest.raises(JobError, match="there is no engine called 'moon'; expected 'local' or 'kubernetes'"):
+        engine_called("moon")
+    call("run", "--on", "paper", "--detach", "--name", "first", "train.py")
+    run = runs.find("first")
+    run.events_file.write_text(run.events_file.read_text().replace('"paper"', '"moon"'))
+    with pytest.raises(OarlockError, match="first: there is no engine called 'moon'"):
+        engine_of(run)
+
+
+@pytest.mark.parametrize("kind", REAL)
+def test_both_real_engines_are_engines(kind: type[Engine]) -> None:
+    """mypy compares their types; this compares the names and defaults of parameters."""
+    assert isinstance(kind(), Engine)
+    assert type(engine_called(kind.name)) is kind
+    for name, method in inspect.getmembers(Engine, inspect.isfunction):
+        if name.startswith("_"):
+            continue
+        expected, found = inspect.signature(method), inspect.signature(getattr(kind, name))
+        assert list(found.parameters) == list(expected.parameters), name
+        for key, parameter in expected.parameters.items():
+            assert found.parameters[key].kind == parameter.kind, f"{name}({key})"
+            has_default = parameter.default is not inspect.Parameter.empty
+            assert (found.parameters[key].default is not inspect.Parameter.empty) == has_default, (
+                f"{name}({key})"
+            )
+
+
+def test_only_kubernetes_has_every_ability() -> None:
+    methods = {name for name, _ in inspect.getmembers(Engine, inspect.isfunction) if not name.startswith("_")}
+    assert methods - vars(KubernetesEngine).keys() == {"stop"}, "which is the same everywhere"
+
+
+def test_nothing_above_the_engines_asks_which_one_it_is() -> None:
+    top = Path(oarlock.__file__ or "").parent
+    for path in [top / "api.py", *(top / "cli").rglob("*.py"), *(top / "screens").rglob("*.py")]:
+        assert "is_remote" not in path.read_text(), path

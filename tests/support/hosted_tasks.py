@@ -1,0 +1,264 @@
+"""A host without processes: the zygote, the tasks' lines and the machine are lists of words."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from oarlock.agent.host.host import Host
+from oarlock.agent.host.task_process import TaskProcess
+from oarlock.agent.protocol.spec import Limits, Program, Seat, Spec
+from oarlock.agent.protocol.wishes import Clear, Finish, Halt, Order, Run, Stop, Wish
+from oarlock.agent.zygote import orders
+from oarlock.agent.zygote.orders import Exit, Exited, Launched, NotLaunched, Ready, Reply, Swept
+from oarlock.run.cluster import Task, form
+from oarlock.run.contract import Gang
+from oarlock.run.events import Event
+from tests.support.still_loop import StillLoop
+
+SPEC = Spec(
+    run="r",
+    folder="/run",
+    cwd="/",
+    program=Program("program", "p"),
+    sizes={"worker": 2},
+    folders={},
+    limits=Limits(),
+    machines=2,
+    modules=["torch"],
+)
+FAILED = 1 << 8  # a status of `waitpid`: exit code 1
+PREEMPTED = 143 << 8
+
+
+def wish_to_run(generation: int = 1, roles: dict[str, int] | None = None, **more: Any) -> Run:
+    """Two workers, both here, unless `roles` says otherwise."""
+    tasks = form(roles or {"worker": 2})
+    names = [task.name for task in tasks]
+    gang = Gang(
+        "r", generation, tasks, dict.fromkeys(names, "host:1"), checkpoints=more.pop("checkpoints", ())
+    )
+    return Run(gang, **{"places": {"machine-0": names}, **more})
+
+
+class Line:
+    """One task's line: what the host writes there, and what it finds there at the end."""
+
+    ends = (3, 4)
+
+    def __init__(self, name: str, said: list[str], on_lines: Callable[[list[bytes]], None]) -> None:
+        self.name = name
+        self.said = said
+        self.on_lines = on_lines
+        self.unread: list[bytes] = []
+        self.is_handed_over = False
+
+    def handed_over(self) -> None:
+        self.is_handed_over = True
+
+    def send(self, text: str) -> None:
+        self.said.append(f"{self.name}<{text}")
+
+    def say(self, text: str) -> None:
+        pass
+
+    def read_output(self) -> bool:
+        return True
+
+    def last_lines(self) -> list[bytes]:
+        return self.unread
+
+    def close(self) -> None:
+        self.said.append(f"{self.name}<closed")
+
+
+class Zygote:
+    pid = 1
+    is_adopted = False
+    keeper: int | None = None
+    keep = 0.0
+
+    def __init__(self, said: list[str]) -> None:
+        self.warm = True
+        self.said = said
+
+    def start(self, tasks: int, on_reply: Callable[[Reply], None], on_lost: Callable[[], None]) -> None:
+        self.said.append(f"start:{tasks}")
+
+    def send(self, order: orders.Order, fds: tuple[int, ...] = ()) -> None:
+        if isinstance(order, orders.Launch):
+            self.said.append(f"launch:{order.task}")
+        elif isinstance(order, orders.Signal):
+            name = signal.Signals(order.number).name
+            pids = ",".join(map(str, order.pids))
+            self.said.append(f"{name}:{pids}{'' if order.ours else ':theirs'}")
+        else:
+            self.said.append("sweep")
+
+    def bury(self) -> str:
+        return " (exit code 1)"
+
+    def close(self) -> None:
+        self.said.append("close")
+
+
+class Supply:
+    """Of checkpoints: fetched when the test says so."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.then: Callable[[str | None], None] = lambda trouble: None
+
+    def has(self, names: Sequence[str]) -> bool:
+        return set(names) <= set(self.names)
+
+    def get(self, names: Sequence[str], then: Callable[[str | None], None]) -> None:
+        self.then = then
+
+
+class HostedTasks:
+    """machine-0 with two workers, which have the pids 10 and 11. It is its own upstream."""
+
+    def __init__(
+        self, spec: Spec = SPEC, slots: dict[str, int] | None = None, supply: Supply | None = None
+    ) -> None:
+        self.loop = StillLoop()
+        self.said: list[str] = []  # to the zygote and to tasks
+        self.events: list[Event] = []
+        self.statuses = 0
+        self.kills = 0
+        self.ports = 20000
+        self.lines: dict[str, Line] = {}
+        self.zygote = Zygote(self.said)
+        seat = Seat("machine-0", slots or {"worker": 2})
+        self.host = Host(self.loop, spec, seat, self, self.zygote, self, supply)
+
+    # What the host needs
+
+    def on_event(self, event: Event) -> None:
+        self.events.append(event)
+
+    def on_status(self) -> None:
+        self.host.status()
+        self.statuses += 1
+
+    def free_ports(self, count: int) -> list[int]:
+        """Others each time: a generation must not get those of the one before."""
+        self.ports += count
+        return list(range(self.ports - count, self.ports))
+
+    def oom_kills(self) -> int:
+        return self.kills
+
+    def folders(self, task: Task) -> dict[str, str]:
+        return {}
+
+    def open_line(self, task: Task, generation: int, on_lines: Callable[[list[bytes]], None]) -> Line:
+        self.lines[task.name] = Line(task.name, self.said, on_lines)
+        return self.lines[task.name]
+
+    def show_stacks(self, process: TaskProcess) -> None:
+        self.said.append(f"stacks:{process.name}")
+
+    # What happens to it
+
+    def obey(self, wish: Wish | Order) -> None:
+        self.host.obey(wish)
+
+    def ready(self) -> None:
+        self.host.on_reply(Ready(warm=True))
+
+    def launched(self) -> None:
+        for number, process in enumerate(self.host.hosted.tasks.values()):
+            if process.pid is None:
+                self.host.on_reply(Launched(process.name, 10 + number))
+
+    def not_launched(self) -> None:
+        for process in self.host.hosted.alive()[:1]:
+            process.pid = None
+            self.host.on_reply(NotLaunched(process.name, 11))
+
+    def exits(self, *pids: int, status: int = FAILED, ours: bool = False) -> None:
+        self.host.on_reply(Exited(tuple(Exit(pid, status, ours) for pid in pids)))
+
+    def swept(self) -> None:
+        self.host.on_reply(Swept())
+
+    def writes(self, task: str, **event: Any) -> None:
+        if task in self.lines:
+            self.lines[task].on_lines([json.dumps(event).encode()])
+
+    # States
+
+    def into(self, state: str) -> HostedTasks:
+        """Bring it there, the usual way, and forget what it said on the way."""
+        getattr(self, f"_into_{state.replace(' ', '_')}")()
+        self.said.clear()
+        self.events.clear()
+        self.statuses = 0
+        return self
+
+    def _into_importing(self) -> None:
+        self.host.start()
+
+    def _into_ready(self) -> None:
+        self._into_importing()
+        self.ready()
+
+    def _into_forking(self) -> None:
+        self._into_ready()
+        self.obey(wish_to_run())
+
+    def _into_running(self) -> None:
+        self._into_forking()
+        self.launched()
+
+    def _into_at_gates(self) -> None:
+        self._into_running()
+        self.writes("worker-0", kind="gate", loop=1)
+        self.writes("worker-1", kind="gate", loop=1)
+
+    def _into_halting(self) -> None:
+        self._into_at_gates()
+        self.obey(Halt(1))
+
+    def _into_showing_stacks(self) -> None:
+        self._into_running()
+        self.obey(Clear(1, stacks=True))
+
+    def _into_finishing(self) -> None:
+        self._into_running()
+        self.obey(Finish(1))
+
+    def _into_stopping(self) -> None:
+        self._into_running()
+        self.obey(Stop(1))
+
+    def _into_clearing(self) -> None:
+        self._into_running()
+        self.obey(Clear(1))
+
+    def _into_sweeping(self) -> None:
+        self._into_clearing()
+        self.exits(10, 11, ours=True)
+
+    def _into_cleared(self) -> None:
+        self._into_sweeping()
+        self.swept()
+
+    # What came of it
+
+    def summary(self) -> str:
+        """Which end the tasks are asked for and what is cleared, what was said, and what was reported."""
+        hosted = self.host.hosted
+        state = f"{hosted.ending or 'none'} {hosted.cleared}/{hosted.generation}"
+        words = [_event_in_words(event) for event in self.events]
+        words += [f"status*{self.statuses}"] if self.statuses else []
+        return " | ".join((state, " ".join(self.said), " ".join(words)))
+
+
+def _event_in_words(event: Event) -> str:
+    shown = {"task": ("task", "state"), "report": ("task",), "error": ("task",)}
+    return ":".join([event["kind"], *(str(event[name]) for name in shown.get(event["kind"], ()))])

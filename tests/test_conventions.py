@@ -1,0 +1,110 @@
+"""How tests are written and where they are: CONTRIBUTING has the table, "Where a test goes"."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from oarlock.cli.group import VERBS
+from tests.support.layout import SOURCE, modules
+
+ROOT = Path(__file__).parents[1]
+TESTS = ROOT / "tests"
+LONGEST_SLEEP = 1  # seconds; a poll is shorter
+_IMPORT = re.compile(r"\bfrom (oarlock\b[\w.]*) import ([\w, ]+)|\bimport (oarlock\b[\w.]*)")
+
+
+def files() -> list[Path]:
+    """All that pytest runs or imports. What tests start as a user's program is not held to this."""
+    found = [*TESTS.rglob("*.py"), *(ROOT / "soak").glob("*.py")]
+    return sorted(path for path in found if "programs" not in path.parts)
+
+
+def table() -> dict[str, str]:
+    """CONTRIBUTING's folders of tests, and what belongs there."""
+    block = re.search(r"```tests\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
+    assert block
+    return dict(re.findall(r"^(\S+) +(.+)$", block[1], re.MULTILINE))
+
+
+def test_no_test_sleeps_for_a_fixed_time() -> None:
+    """It waits for something, with a deadline: `eventually`, `Gang.until`, an event."""
+    for path, node in nodes():
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("time.sleep", "sleep"):
+            [seconds] = node.args
+            is_fixed = isinstance(seconds, ast.Constant) and ast.literal_eval(seconds) >= LONGEST_SLEEP
+            assert not is_fixed, f"{path}:{node.lineno}"
+
+
+def test_folders_of_tests_are_those_of_the_source_and_those_of_the_table() -> None:
+    mirrored = {path.parent.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("__init__.py")}
+    for path in files():
+        folder = path.parent.relative_to(ROOT).as_posix()
+        inside = folder.removeprefix("tests/")
+        assert folder in table() or inside in mirrored, (
+            f"{path.relative_to(ROOT)}: no src/oarlock/{inside}, and CONTRIBUTING does not name {folder}"
+        )
+
+
+def test_each_folder_of_the_table_is_there() -> None:
+    for folder, purpose in table().items():
+        assert (ROOT / folder).is_dir(), folder
+        assert purpose
+
+
+def test_files_beside_the_folders_are_about_a_module_or_the_repository() -> None:
+    about_the_repository = {"all", "architecture", "conventions", "requirements", "wheel"}
+    single = {path.stem for path in SOURCE.glob("*.py")}
+    for path in TESTS.glob("test_*.py"):
+        assert path.stem.removeprefix("test_") in about_the_repository | single, path.name
+
+
+def test_each_verb_has_its_file() -> None:
+    """Some need a cluster, and have it only there."""
+    for verb in VERBS:
+        found = [
+            folder for folder in ("cli/verbs", "kubernetes") if (TESTS / folder / f"test_{verb}.py").exists()
+        ]
+        assert found, f"tests/cli/verbs/test_{verb}.py"
+    for path in (TESTS / "cli" / "verbs").glob("test_*.py"):
+        assert path.stem.removeprefix("test_").split("_")[0] in VERBS, path.name
+
+
+def test_no_test_imports_another() -> None:
+    """What several need is in tests/support."""
+    for path, node in nodes():
+        if isinstance(node, ast.ImportFrom) and node.module:
+            assert not re.search(r"(^|\.)test_", node.module), f"{path}:{node.lineno} imports {node.module}"
+
+
+def test_programs_given_as_text_import_what_there_is() -> None:
+    """mypy does not look there, and a module that is renamed breaks them only when they run."""
+    for path, node in nodes():
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            for name in _imports(node.value):
+                assert _is_there(name), f"{path}:{node.lineno} imports {name}"
+
+
+@cache
+def nodes() -> list[tuple[Path, ast.AST]]:
+    trees = ((path.relative_to(ROOT), ast.parse(path.read_text())) for path in files())
+    return [(path, node) for path, tree in trees for node in ast.walk(tree)]
+
+
+def _imports(program: str) -> Iterator[str]:
+    for source, names, module in _IMPORT.findall(program):
+        if module:
+            yield module.rstrip(".")
+        for name in re.findall(r"\w+", re.sub(r" as \w+", "", names)):
+            yield f"{source}.{name}"
+
+
+def _is_there(name: str) -> bool:
+    """A module, or a name in one."""
+    module, _, last = name.rpartition(".")
+    if name in modules():
+        return True
+    return module in modules() and bool(re.search(rf"\b{last}\b", modules()[module].path.read_text()))
