@@ -124,7 +124,7 @@ def test_a_batch_that_cannot_be_shared_out_equally_is_refused() -> None:
 
 def test_a_task_without_a_rank_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OARLOCK_RUN", "r")  # an evaluator: part of a run, and no rank
-    with pytest.raises(ValueError, match="only the chief and the workers have one"):
+    with pytest.raises(ValueError, match="only the chief and workers have one"):
         Batches(1000, 128).mine(0)
 
 
