@@ -56,6 +56,7 @@ parser.add_argument("--steps", type=int, default=20)
 args = parser.parse_args()
 state = oarlock.State(sum=0)
 for step in state.steps(10**6 if args.epochs else args.steps, save=None):
+    print("step", step)
     state.sum += step
     state.report(loss=1 / (step + 1))
     time.sleep(0.05)
