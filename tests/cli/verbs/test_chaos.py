@@ -281,7 +281,7 @@ def test_a_kill_that_the_budget_does_not_allow_is_told_as_the_end(oarlock: Any, 
     assert done.returncode == 1, done.stdout + done.stderr
     assert re.search(r"kill worker-\d at step \d+: the run failed: limits.restarts is 0\n", done.stdout)
     assert re.search(r"faults +1, 0 recovered\n", done.stdout)
-    assert re.search(r"run +failed\n", done.stdout)
+    assert re.search(r"\nrun +failed\n", done.stdout)
 
 
 def test_what_does_not_recover_in_time_ends_it(home: Path, start: Start) -> None:
