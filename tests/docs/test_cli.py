@@ -8,15 +8,15 @@ from pathlib import Path
 
 import click
 import pytest
-from tests.cli.test_verbs_looking import FOLDERS, STATE, TASK, TIME
 
 from oarlock.cli.group import VERBS
+from tests.cli.verbs.test_verbs_looking import FOLDERS, STATE, TASK, TIME
 
 TEXT = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 
 
 def options(verb: str) -> set[str]:
-    command = importlib.import_module(f"oarlock.cli.{verb}").verb
+    command = importlib.import_module(f"oarlock.cli.verbs.{verb}").verb
     return {name for param in command.params if isinstance(param, click.Option) for name in param.opts}
 
 

@@ -240,7 +240,7 @@ def _check_field(name: str) -> None:
 def test_every_command_exists(written: str) -> None:
     _, verb, *words = shlex.split(written.partition(" | ")[0])
     assert verb in VERBS
-    command: click.Command = importlib.import_module(f"oarlock.cli.{verb}").verb
+    command: click.Command = importlib.import_module(f"oarlock.cli.verbs.{verb}").verb
     context = click.Context(command, **command.context_settings)
     given, _, _ = command.make_parser(context).parse_args(words)  # raises for an option that is not there
     for field in given.get("sets", []):

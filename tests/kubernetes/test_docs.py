@@ -232,7 +232,7 @@ def test_every_option_and_field_in_the_text_exists() -> None:
 def _check_call(written: str) -> None:
     _, verb, *words = shlex.split(written)
     assert verb in VERBS, written
-    command: click.Command = importlib.import_module(f"oarlock.cli.{verb}").verb
+    command: click.Command = importlib.import_module(f"oarlock.cli.verbs.{verb}").verb
     command.make_parser(click.Context(command, **command.context_settings)).parse_args(words)
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.test_verb_tensorboard import started
 
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
@@ -25,6 +24,7 @@ from oarlock.engines.kubernetes.lifecycle import stop_delete, submit
 from oarlock.errors import OarlockError
 from oarlock.job import job_file
 from oarlock.records.runs import RunFolder
+from tests.cli.verbs.test_tensorboard import started
 from tests.support.kubernetes.driving import Named
 from tests.support.small_programs import SCRIPT, write
 from tests.support.terminals import Terminal

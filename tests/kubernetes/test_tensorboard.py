@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.test_verb_tensorboard import event_file, started, tags_at
 
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import selecting
@@ -20,6 +19,7 @@ from oarlock.engines.kubernetes.lifecycle import stop_delete, submit
 from oarlock.engines.shared import tensorboard_process
 from oarlock.job import job_file
 from oarlock.records.runs import RunFolder
+from tests.cli.verbs.test_tensorboard import event_file, started, tags_at
 from tests.support.kubernetes.driving import Named
 from tests.support.small_programs import SCRIPT, write
 from tests.support.waiting import eventually
@@ -33,7 +33,7 @@ PROGRAM = """
 # The command line itself, but for an interpreter in the pod that has no packages.
 WITHOUT_IT = """
 from oarlock.cli import main
-from oarlock.engines import board
+from oarlock.engines.shared import tensorboard_process as board
 words = board.words
 board.words = lambda python, *rest: [python, "-I", "-S", *words(python, *rest)[1:]]
 main()
