@@ -10,12 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 import oarlock
 from oarlock.agent.protocol.spec import Program, Spec
 from oarlock.cli.group import Verbs
+from oarlock.cli.verbs import run as run_verb
 from oarlock.engines import engine
 from oarlock.engines.engine import Engine, Sending, Traits, engine_called, engine_of
 from oarlock.engines.kubernetes.kubernetes_engine import KubernetesEngine
@@ -85,6 +87,9 @@ def tell(run: RunFolder, kind: str, **more: Any) -> None:
 def call(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """The command line, with one more engine: this line is all that it takes."""
     monkeypatch.setitem(engine.ENGINES, "paper", f"{__name__}:{PaperEngine.__name__}")
+    # `run` reads the table when it is imported, which another test may have done before.
+    on = next(option for option in run_verb.verb.params if option.name == "on")
+    monkeypatch.setattr(on, "type", click.Choice(list(engine.ENGINES)))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()

@@ -140,7 +140,7 @@ class Reader:
             first = process.stdout.readline()
             process.send_signal(signal.SIGINT)
             said, complaint = process.communicate(timeout=60)
-        assert "goes on" in complaint, f"{line}: {first}{said}{complaint}"
+        assert "continues" in complaint, f"{line}: {first}{said}{complaint}"
         return process.returncode, first + said, complaint
 
     def trains(self, run: str) -> bool:

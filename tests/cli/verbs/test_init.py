@@ -41,7 +41,7 @@ def test_it_does_not_write_over_a_file_unless_forced(oarlock: Any, tmp_path: Pat
     (tmp_path / "job.yaml").write_text("mine")
     refused = oarlock("init")
     assert refused.returncode == 2
-    assert "is there already" in refused.stderr
+    assert "exists; --force overwrites it" in refused.stderr
     assert (tmp_path / "job.yaml").read_text() == "mine"
     told = json.loads(oarlock("init", "--force", "--json").stdout)
     assert set(told) == {"file", "job"}
