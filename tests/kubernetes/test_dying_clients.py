@@ -74,7 +74,7 @@ def at_once(deed: Callable[[str], object], names: list[str]) -> None:
 
 def test_sending_a_run(oarlock: Command, home: Path, api: Api, program: Path, ended: list[str]) -> None:
     calls = calls_of(*sending("live-sent", program))
-    killed = {f"live-send-{point}": point for point in points(calls, 6)}
+    killed = {f"live-send-{point}": point for point in (*points(calls, 6), ENDLESS)}
     ended += ["live-sent", *killed]
     outcomes: dict[str, str] = {}
 

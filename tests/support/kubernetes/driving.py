@@ -225,7 +225,8 @@ def until_all_step(driver: Driver, run: str, generation: int, size: int, seconds
 def until_stepping(record: RunFolder, generation: int, size: int = 2, seconds: float = 60) -> None:
     """Every task of the generation has reported a step of its own in it."""
     eventually(
-        lambda: len(stepped(refreshed(record), generation)) == size,
+        # A client that was only just started has made no record yet.
+        lambda: record.path.exists() and len(stepped(refreshed(record), generation)) == size,
         f"steps of {size} tasks in generation {generation}",
         seconds,
     )
