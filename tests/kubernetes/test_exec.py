@@ -82,7 +82,7 @@ def test_each_task_has_its_own_pod_and_variables(oarlock: Any, run: RunFolder) -
 WITNESS = """
 import sys
 from oarlock.cli import main
-from oarlock.engines.kubernetes import websocket
+from oarlock.engines.kubernetes.api import websocket
 connected = websocket.connected
 
 def looked_at(*given):
@@ -152,7 +152,7 @@ def test_what_cannot_be_is_one_line(oarlock: Any, run: RunFolder) -> None:
     for words, code, said in (
         (("exec", "--", "nosuch"), 127, "oarlock: nosuch: No such file or directory"),
         (("exec", "--task", "worker-2", "--", "ls"), 2, "has no task worker-2; it has worker-0, worker-1"),
-        (("exec", run.name), 2, f"no command; `oarlock exec {run.name} -- nvidia-smi` runs one"),
+        (("exec", run.name), 2, f"no command; for example: oarlock exec {run.name} -- nvidia-smi"),
         (("exec", run.name, "ls"), 2, "a command comes after --: oarlock exec [RUN] -- COMMAND"),
     ):
         done = oarlock(*words)

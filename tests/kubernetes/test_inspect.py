@@ -195,7 +195,7 @@ def until_size(size: str) -> str:
 def test_a_terminal_is_passed_through(training: RunFolder, api: Api, tmp_path: Path) -> None:
     terminal = Window([str(SCRIPT), "inspect", training.name], tmp_path, rows=24, columns=100)
     try:
-        terminal.until("read-only; `exit` leaves")
+        terminal.until("read-only; `exit` ends the shell")
         terminal.type(until_size("24 100") + "echo $((6 * 7))-$TERM\r")
         terminal.until("42-xterm-256color")
         terminal.resize(33, 77)
@@ -230,15 +230,15 @@ def test_the_pod_outlives_a_killed_client_only_by_its_deadline(training: RunFold
     """As long as the client lives, it pushes the deadline on."""
     script = f"""
         import time
-        from oarlock import runs
-        from oarlock.engines.kubernetes import inspecting
-        from oarlock.engines.kubernetes.api import Api
-        from oarlock.engines.kubernetes.storepod import Purpose
-        api, purpose = Api(), Purpose("inspect", inspecting.IDLE)
-        with inspecting.beside(api, runs.find({training.name!r}), purpose, lease=10) as pod:
+        from oarlock.records import runs
+        from oarlock.engines.kubernetes.claims import claim_session
+        from oarlock.engines.kubernetes.api.client import Api
+        from oarlock.engines.kubernetes.claims.claim_pod import Purpose
+        api, purpose = Api(), Purpose("inspect", claim_session.IDLE)
+        with claim_session.beside(api, runs.find({training.name!r}), purpose, lease=10) as pod:
             print(pod, flush=True)
             time.sleep(15)
-            inspecting.require(api, pod)
+            claim_session.require(api, pod)
             print("still there", flush=True)
             time.sleep(100)
     """
