@@ -120,7 +120,7 @@ def test_a_machine_that_does_not_allow_it_is_told_before_the_start(home: Path, t
 def test_no_task_starts_without_it(home: Path, tmp_path: Path) -> None:
     """Should the machine change its mind after it was asked."""
     done = _limited(
-        "from oarlock.agent import private_network; private_network.refusal = lambda: None\n"
+        "from oarlock.system import private_network; private_network.refusal = lambda: None\n"
         "from oarlock.__main__ import main",
         tmp_path,
     )
