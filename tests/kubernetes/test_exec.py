@@ -154,7 +154,7 @@ def test_what_cannot_be_is_one_line(oarlock: Any, run: RunFolder) -> None:
     for words, code, said in (
         (("exec", "--", "nosuch"), 127, "oarlock: nosuch: No such file or directory"),
         (("exec", "--task", "worker-2", "--", "ls"), 2, "has no task worker-2; it has worker-0, worker-1"),
-        (("exec", run.name), 2, f"no command; `oarlock exec {run.name} -- nvidia-smi` runs one"),
+        (("exec", run.name), 2, f"no command; for example: oarlock exec {run.name} -- nvidia-smi"),
         (("exec", run.name, "ls"), 2, "a command comes after --: oarlock exec [RUN] -- COMMAND"),
     ):
         done = oarlock(*words)

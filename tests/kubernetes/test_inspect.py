@@ -196,7 +196,7 @@ def until_size(size: str) -> str:
 def test_a_terminal_is_passed_through(training: RunFolder, api: Api, tmp_path: Path) -> None:
     terminal = Window([str(SCRIPT), "inspect", training.name], tmp_path, rows=24, columns=100)
     try:
-        terminal.until("read-only; `exit` leaves")
+        terminal.until("read-only; `exit` ends the shell")
         terminal.type(until_size("24 100") + "echo $((6 * 7))-$TERM\r")
         terminal.until("42-xterm-256color")
         terminal.resize(33, 77)

@@ -92,9 +92,7 @@ def test_it_is_for_one_machine(oarlock: Any, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("")
     done = oarlock("run", "-n", "2", "--machines", "2", "--set", "network=private", "program.py")
     assert done.returncode == 2
-    assert (
-        done.stderr == "oarlock: with network: private all tasks are on one machine; leave out --machines\n"
-    )
+    assert done.stderr == "oarlock: with network: private all tasks are on one machine; remove --machines\n"
 
 
 LIMITED = ["unshare", "-Ur", "sh", "-c", 'echo 0 > /proc/sys/user/max_net_namespaces && exec "$@"', "sh"]
@@ -114,7 +112,7 @@ def limits() -> None:
 def test_a_machine_that_does_not_allow_it_is_told_before_the_start(home: Path, tmp_path: Path) -> None:
     done = _limited("from oarlock.__main__ import main", tmp_path)
     assert done.returncode == 1
-    assert done.stderr == f"oarlock: {REFUSED}; leave it out, or allow user namespaces\n"
+    assert done.stderr == f"oarlock: {REFUSED}; remove it from the job, or allow user namespaces\n"
     assert not list((home / "runs").glob("*"))
 
 
