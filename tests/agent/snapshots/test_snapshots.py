@@ -168,7 +168,7 @@ def test_a_server_killed_in_mid_upload_costs_nothing(train: Train, store: Store,
     for _ in range(3):
         gang.until(lambda gang: any(path.is_file() for path in parts.rglob("*")), "part of an upload")
         store.kill()
-        until_said_again(gang, "cannot be uploaded")
+        until_said_again(gang, "cannot upload snapshots")
         store.start()
         until_said_again(gang, "uploaded again")
     lose_machine(gang, home, store)
@@ -186,12 +186,12 @@ def test_a_server_killed_in_mid_upload_costs_nothing(train: Train, store: Store,
 def test_trouble_is_said_once_and_that_it_is_over_too(train: Train, store: Store) -> None:
     store.kill()
     gang = train(steps=10**6)
-    gang.until(lambda gang: "cannot be uploaded" in notes(gang), "word of the trouble")
+    gang.until(lambda gang: "cannot upload snapshots" in notes(gang), "word of the trouble")
     gang.until_step(30)
     store.start()
     gang.until(lambda gang: "uploaded again" in notes(gang), "word that it works")
     told = notes(gang)
-    assert (told.count("cannot be uploaded"), told.count("uploaded again")) == (1, 1)
+    assert (told.count("cannot upload snapshots"), told.count("uploaded again")) == (1, 1)
     assert f"http://127.0.0.1:{store.port}" in told
 
 
@@ -214,7 +214,7 @@ def test_a_named_run_does_not_begin_afresh_while_it_cannot_ask_for_snapshots(
     state = gang.end()  # long before limits.rendezvous: the store has answered
     assert state.state == "failed"
     assert "cannot be read: XAdminUserNotFound" in (state.reason or "")
-    assert "begin again from nothing" in (state.reason or "")
+    assert "starting over from step 0" in (state.reason or "")
     assert not gang.lines
 
 
@@ -231,7 +231,7 @@ def test_what_is_here_is_gone_on_from_while_the_store_is_away(train: Train, stor
 
 def test_a_run_can_be_stopped_while_it_waits_for_the_store(train: Train, store: Store) -> None:
     store.kill()
-    gang = train(run="moved").until(lambda gang: "tried again" in notes(gang), "word of the trouble")
+    gang = train(run="moved").until(lambda gang: "retrying" in notes(gang), "word of the trouble")
     local_engine.stop(gang.run)
     state = gang.end()
     assert (state.state, state.code) == ("stopped", 130)
@@ -267,7 +267,7 @@ def test_a_full_store_stops_nothing_and_holds_nothing_torn(
             monkeypatch.setenv(name, value)
         (folder / "filler").write_bytes(b"x" * (3 << 20))
         gang = train(steps=10**6, size=1 << 20, run="moved")
-        gang.until(lambda gang: "cannot be uploaded" in notes(gang), "word of the trouble")
+        gang.until(lambda gang: "cannot upload snapshots" in notes(gang), "word of the trouble")
         gang.until_step(20)
         assert not complete(store)
         (folder / "filler").unlink()
@@ -324,9 +324,9 @@ def test_a_damaged_checkpoint_is_not_uploaded(train: Train, store: Store, tmp_pa
 
 def test_an_uploader_that_dies_is_started_again(train: Train, store: Store) -> None:
     gang = train(steps=10**6).until(lambda gang: gang.of("snapshot"), "snapshot")
-    for pid in child_of(gang, "uploading"):
+    for pid in child_of(gang, "snapshots.uploader"):
         os.kill(pid, signal.SIGKILL)
-    gang.until(lambda gang: "started again" in notes(gang), "word of it")
+    gang.until(lambda gang: "is restarted" in notes(gang), "word of it")
     before = newest(complete(store, gang.run.name))
     gang.until(lambda gang: newest(complete(store, gang.run.name)) > before, "snapshot by another")
 
