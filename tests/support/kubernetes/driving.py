@@ -235,8 +235,8 @@ def until_stepping(record: RunFolder, generation: int, size: int = 2, seconds: f
 def refreshed(record: RunFolder) -> RunFolder:
     """The record, brought up to date as verbs do it. A client for each look would cost 0.6 s of a processor,
     which pods and other tests need."""
-    if record.state().is_over:
-        return record
+    if not record.path.exists() or record.state().is_over:
+        return record  # it is being sent, or needs no more
     try:
         held = record.hold(seconds=0)
     except OarlockError:
@@ -284,7 +284,7 @@ def running(api: Api, run: str, count: int) -> dict[str, Object]:
 def stepped(record: RunFolder, generation: int) -> set[str]:
     """The tasks that have reported since that generation formed, if it is the latest. (A task's state keeps
     the step of the generation before.)"""
-    happened = list(record.events())
+    happened = list(record.events()) if record.path.exists() else []
     formed = [at for at, event in enumerate(happened) if event["kind"] == "generation"]
     if not formed or happened[formed[-1]]["generation"] != generation:
         return set()

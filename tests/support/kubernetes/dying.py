@@ -1,7 +1,7 @@
 """`oarlock`, killed after a number of calls of the API: python dying.py CALLS WORDS...
 
-If it ends before, it says on stderr how many calls it has made. `delete` asks again and again until all is
-gone, as often as a slow cluster makes it: those calls do not count.
+If it ends before, it says on stderr how many calls it has made. Calls do not count that depend on others:
+`delete` asks again and again until all is gone, and the server's clock is asked for what dead clients left.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _asked: set[str] = set()
 def _dying(self: Api, *words: Any, **named: Any) -> Any:
     global _left, _made
     question = repr((words, named))
-    if sys.argv[1] == "delete" and words[0] == "GET" and question in _asked:
+    is_repeated = sys.argv[1] == "delete" and words[0] == "GET" and question in _asked
+    if is_repeated or words == ("GET", "version"):
         return _send(self, *words, **named)
     _asked.add(question)
     if _left == 0:
