@@ -14,7 +14,7 @@ from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import CONTAINER, Object
 from oarlock.engines.kubernetes.follow import pod_status
 
-_PATIENCE = 1.0  # seconds for a node to send the next piece of a log that exists
+PATIENCE = 1.0  # seconds for a node to send the next piece of a log that exists
 
 
 @dataclass
@@ -35,17 +35,19 @@ class Position:
         self.last = stamp
 
 
-def read(api: Api, pod: Object, position: Position, *, follow: bool) -> Iterator[tuple[str, str]]:
+def read(
+    api: Api, pod: Object, position: Position, *, follow: bool, patience: float = PATIENCE
+) -> Iterator[tuple[str, str]]:
     """Read (stamp, text) of every new line; advances the position. Raises ApiError."""
     name, restarts = pod["metadata"]["name"], pod_status.restarts_of(pod)
     if restarts > position.restarts:
         try:
-            yield from _read(api, name, position, _PATIENCE, previous="true")
+            yield from _read(api, name, position, patience, previous="true")
         except ApiError as error:
             if error.status not in (400, 404):  # its log is gone with it
                 raise
         position.restarts = restarts
-    yield from _read(api, name, position, None if follow else _PATIENCE, follow="true" if follow else "")
+    yield from _read(api, name, position, None if follow else patience, follow="true" if follow else "")
 
 
 def _read(

@@ -18,6 +18,9 @@ from oarlock.engines.kubernetes.follow.pod_log import Position
 from oarlock.engines.kubernetes.follow.replace_lost import Replacement
 
 _RETRY = 0.5  # seconds between two tries
+# Seconds for a node to send the next piece of a log. A thread may wait longer than a command that reads one log
+# after another: on a busy machine one second was never enough, and the lines of a restarted agent were lost.
+_PATIENCE = 10.0
 
 Line = tuple[str, str, str, str]  # uid, pod, stamp, text
 
@@ -113,7 +116,9 @@ class Reader(threading.Thread):
             # After the run's end, a stream ends with the container, not because its kubelet restarts.
             had_ended = pod_status.has_ended(pod) or has_read_on
             try:
-                for stamp, text in pod_log.read(self.watcher.api, pod, self.position, follow=not had_ended):
+                for stamp, text in pod_log.read(
+                    self.watcher.api, pod, self.position, follow=not had_ended, patience=_PATIENCE
+                ):
                     self.out.put((self.uid, pod["metadata"]["name"], stamp, text))
                 if had_ended:
                     break  # read to the end after the pod had ended
