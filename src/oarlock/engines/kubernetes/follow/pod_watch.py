@@ -18,8 +18,8 @@ from oarlock.engines.kubernetes.follow.pod_log import Position
 from oarlock.engines.kubernetes.follow.replace_lost import Replacement
 
 _RETRY = 0.5  # seconds between two tries
-# Seconds for a node to send the next piece of a log. A thread may wait longer than a command that reads one log
-# after another: on a busy machine one second was never enough, and the lines of a restarted agent were lost.
+# Seconds for a node to send the next piece of a log. A thread may wait longer than a command that reads one
+# log after another: on a busy machine one second was never enough for the log of a container that restarted.
 _PATIENCE = 10.0
 
 Line = tuple[str, str, str, str]  # uid, pod, stamp, text
