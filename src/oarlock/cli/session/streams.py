@@ -15,8 +15,7 @@ def streams(*, as_json: bool, reads_terminal: bool) -> Streams:
     `reads_terminal`: without --json the command may read what is typed even if its output goes to a pipe.
     """
     sys.stdout.flush()
-    has_stdin = sys.stdin is not None and (reads_terminal or not _is_typed())
-    stdin = sys.stdin.fileno() if has_stdin else None
+    stdin = _stdin() if reads_terminal or not _is_typed() else None
     if as_json:
         return captured(stdin)
     if is_on_terminal():
@@ -34,6 +33,14 @@ def print_captured(code: int, used: Streams) -> None:
     if isinstance(used.stdout, io.BytesIO) and isinstance(used.stderr, io.BytesIO):
         texts = [stream.getvalue().decode(errors="replace") for stream in (used.stdout, used.stderr)]
         print_json({"code": code, "stdout": texts[0], "stderr": texts[1]})
+
+
+def _stdin() -> int | None:
+    """Return the descriptor of this process's input; None if it was closed or is no file."""
+    try:
+        return None if sys.stdin is None else sys.stdin.fileno()
+    except (io.UnsupportedOperation, ValueError):
+        return None
 
 
 def _is_typed() -> bool:
