@@ -31,6 +31,7 @@ _MOST = 64  # logs followed at a time
 _TURN = 0.1  # seconds between two commits
 _DIAGNOSIS = 1.0  # seconds between two diagnoses
 _FAREWELL = 8.0  # seconds after the verdict for the pods' last lines
+_PATIENCE = 5.0  # seconds for the first log: on a busy machine one second lost the last lines of a run
 _CHECK = 3.0  # seconds between two readings of the Jobs
 _AWAY = 3.0  # seconds without an answer before the user hears of it
 _REFUSED = 30.0  # seconds for which a starting API server may refuse what it later allows
@@ -53,9 +54,8 @@ class Mirror:
         self.verdict_at: float | None = None
         self._diagnosed = self._checked = 0.0
         self._is_repaired = False
-        self._seen: tuple[int | None, list[Any]] | None = (
-            None  # the target size, and the parallelism of each Job
-        )
+        self._patience = _PATIENCE  # until a node has kept us waiting that long: the next may be as dead
+        self._seen: tuple[int | None, list[Any]] | None = None  # target size, parallelism of each Job
 
     def catch_up(self, *, with_logs: bool) -> None:
         """Record what there is now, with as many calls for 5,000 pods as for two. Raises ApiError."""
@@ -82,7 +82,9 @@ class Mirror:
         """Read pods only if the Jobs, which count them, say that not all are well."""
         wanted = sum(job["spec"].get("parallelism", 0) for job in jobs)
         statuses = [job.get("status", {}) for job in jobs]
-        if sum(one.get("ready", 0) for one in statuses) == wanted and not any(map(_is_terminating, statuses)):
+        if sum(one.get("ready", 0) for one in statuses) == wanted and not any(
+            status.get("terminating") for status in statuses
+        ):
             return []
         labels = self.identity.members
         if wanted <= _MANY:
@@ -154,10 +156,12 @@ class Mirror:
         uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
         position = self.ledger.positions.setdefault(uid, Position())
         try:
-            for stamp, text in pod_log.read(self.api, pod, position, follow=False):
+            for stamp, text in pod_log.read(self.api, pod, position, follow=False, patience=self._patience):
                 self.ledger.take(uid, name, stamp, text)
         except ApiError as error:
-            if error.status not in (400, 404) and not error.is_transient:
+            if error.is_transient:
+                self._patience = pod_log.PATIENCE
+            elif error.status not in (400, 404):
                 raise
             # Its node does not answer, or the log is gone: the diagnosis says why.
 
@@ -294,7 +298,3 @@ class Mirror:
                 self.api.change("Job", lead, change)
         except ApiError:
             pass  # gone, or this user may not change it
-
-
-def _is_terminating(status: Object) -> bool:
-    return bool(status.get("terminating"))
