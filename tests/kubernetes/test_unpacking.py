@@ -212,7 +212,7 @@ LARGE = LARGE[:148] + b"%06o\0 " % (sum(LARGE[:148]) + 8 * 32 + sum(LARGE[156:51
             SAYS.format(b'{"total": 2}\n' + LARGE, "{}"),
             "more than the pod",
         ),
-        (SAYS.format(b'{"total": 1000000000000000000}\n' + GOOD, "{}"), "has room for"),
+        (SAYS.format(b'{"total": 1000000000000000000}\n' + GOOD, "{}"), "of space left"),
         (SAYS.format(b'{"total": -1}\n' + GOOD, "{}"), "no archive of ours"),
         (SAYS.format(b"[" * 60_000 + b"\n" + GOOD, "{}"), "no archive of ours"),
         (SAYS.format(b'{"total": 1}\n' + GOOD, "[]"), "no archive of ours"),
