@@ -49,6 +49,7 @@ class Shape:
 
     @property
     def count(self) -> int:
+        """Number of elements."""
         return math.prod(self.size)
 
     @property
@@ -58,6 +59,7 @@ class Shape:
 
     @property
     def bytes(self) -> int:
+        """Bytes of the tensor."""
         return self.count * self.width
 
 
@@ -112,5 +114,6 @@ class TensorFile:
             self._offsets[name] = entry["data_offsets"]
 
     def bytes_of(self, name: str) -> memoryview:
+        """Return the bytes of a tensor, without copying them."""
         begin, end = self._offsets[name]
         return memoryview(self._map)[self._begin + begin : self._begin + end]

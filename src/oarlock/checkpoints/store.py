@@ -48,6 +48,7 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
+        """The name of its folder."""
         return self.path.name
 
 

@@ -66,6 +66,7 @@ class Accounts:
         return accounts
 
     def apply(self, event: Mapping[str, Any]) -> None:
+        """Take an event into account."""
         if self.phase == "over" and event["kind"] != "agent":
             return  # the clock of a run stops with its verdict
         self._advance(event)

@@ -15,16 +15,20 @@ TRAINERS = ("chief", "worker")
 
 @dataclass(frozen=True)
 class Task:
+    """One member of a role, and its rank among the trainers."""
+
     role: str
     index: int
     rank: int | None = None
 
     @property
     def name(self) -> str:
+        """Its name: `worker-3`."""
         return f"{self.role}-{self.index}"
 
     @property
     def is_trainer(self) -> bool:
+        """Whether it has a rank: chiefs and workers do."""
         return self.role in TRAINERS
 
     @property
@@ -44,10 +48,12 @@ def form(sizes: Mapping[str, int]) -> tuple[Task, ...]:
 
 
 def leader(tasks: Iterable[Task]) -> Task:
+    """Return the chief, or worker-0."""
     return next(task for task in tasks if task.is_leader)
 
 
 def world(tasks: Iterable[Task]) -> int:
+    """Return the number of tasks that have a rank."""
     return sum(task.is_trainer for task in tasks)
 
 

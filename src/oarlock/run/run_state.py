@@ -23,6 +23,8 @@ _MOST_METRICS = 256  # of a task: a program that names a new one at each step mu
 
 @dataclass
 class TaskState:
+    """What the events say about one task."""
+
     name: str
     state: str = "pending"  # pending, running, finished, failed, killed
     pid: int | None = None
@@ -38,6 +40,7 @@ class TaskState:
 
     @property
     def eta(self) -> float | None:
+        """Seconds to the last step, at the current rate."""
         if not self.rate or self.total is None or self.step is None:
             return None
         return max(0, self.total - self.step) / self.rate
@@ -57,6 +60,8 @@ class Failure:
 
 @dataclass
 class RunState:
+    """What the events say about a run."""
+
     run: str
     job: str = ""
     engine: str = "local"
@@ -82,6 +87,7 @@ class RunState:
 
     @property
     def is_final(self) -> bool:
+        """Whether the run has a verdict."""
         return self.state in FINAL
 
     @property
@@ -105,6 +111,7 @@ class RunState:
         return last if (last.busy or 0) > _HOLDS_BACK * usual else None
 
     def apply(self, event: Event) -> None:
+        """Take the next event into account."""
         self.updated = event["t"]
         self.accounts.apply(event)
         change = getattr(self, f"_on_{event['kind']}", None)
@@ -112,6 +119,7 @@ class RunState:
             change(event)
 
     def to_data(self) -> dict[str, Any]:
+        """Return it as JSON data."""
         data = asdict(self)
         for name, task in self.tasks.items():
             data["tasks"][name]["eta"] = task.eta
@@ -244,6 +252,7 @@ def _failure(event: Event) -> Failure | None:
 
 
 def fold(run: str, events: Iterable[Event]) -> RunState:
+    """Return the state after all events."""
     state = RunState(run)
     for event in events:
         state.apply(event)

@@ -43,6 +43,8 @@ def is_number(value: Any) -> bool:
 
 
 def number(least: float = -_LARGEST, most: float = _LARGEST) -> Check:
+    """Check for a finite number within bounds."""
+
     def check(value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return None
@@ -62,10 +64,12 @@ def whole(least: int = -_LARGEST, most: int = _LARGEST) -> Check:
 
 
 def text(value: Any) -> str | None:
+    """Check for text."""
     return plain(value) if isinstance(value, str) else None
 
 
 def flag(value: Any) -> bool | None:
+    """Check for true or false."""
     return value if isinstance(value, bool) else None
 
 
@@ -75,6 +79,8 @@ def word(value: Any) -> str | None:
 
 
 def several(check: Check, most: int = 100_000) -> Check:
+    """Check for a list whose items pass `check`."""
+
     def check_all(value: Any) -> list[Any] | None:
         if not isinstance(value, list) or len(value) > most:
             return None

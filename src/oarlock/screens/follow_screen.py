@@ -21,9 +21,14 @@ from oarlock.screens.output import say
 class Screen(Protocol):
     """A way to show a run: plain lines, a live display, JSON lines."""
 
-    def show(self, state: RunState, happened: Sequence[Event], lines: Sequence[LogLine]) -> None: ...
-    def say(self, text: str) -> None: ...
-    def close(self) -> None: ...
+    def show(self, state: RunState, happened: Sequence[Event], lines: Sequence[LogLine]) -> None:
+        """Show what is new."""
+
+    def say(self, text: str) -> None:
+        """Show a line of Oarlock's own."""
+
+    def close(self) -> None:
+        """Leave the screen as it should stay."""
 
 
 class Interrupts:

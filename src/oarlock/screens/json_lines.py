@@ -14,11 +14,13 @@ class JsonLines:
     """A screen that prints one JSON object per event."""
 
     def show(self, state: RunState, happened: Sequence[Event], lines: Sequence[LogLine]) -> None:
+        """Print each new event as a line."""
         for event in happened:
             print_json_line(event)
 
     def say(self, text: str) -> None:
+        """Print a line of Oarlock's own on stderr."""
         complain(text)
 
     def close(self) -> None:
-        pass
+        """Do nothing: every line is complete."""

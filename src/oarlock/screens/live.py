@@ -35,6 +35,7 @@ class Display:
         self._live.start()
 
     def show(self, state: RunState, happened: Sequence[Event], lines: Sequence[LogLine]) -> None:
+        """Print new output and update the lines of the tasks."""
         width = max(map(len, (*state.tasks, "oarlock")))
         above = [text for item in in_order(happened, lines) if (text := _above(item, state, width))]
         if above:
@@ -45,9 +46,11 @@ class Display:
             self._live.update(draw(state, *self.console.size), refresh=True)
 
     def say(self, text: str) -> None:
+        """Print a line of Oarlock's own above them."""
         self.console.print(_text(f"oarlock | {text}", "bold yellow"), soft_wrap=True)
 
     def close(self) -> None:
+        """Stop updating."""
         self._live.stop()
 
 

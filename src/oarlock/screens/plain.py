@@ -23,6 +23,7 @@ class Plain:
         self._told_at = float("-inf")
 
     def show(self, state: RunState, happened: Sequence[Event], lines: Sequence[LogLine]) -> None:
+        """Print new output, events and progress."""
         for item in in_order(happened, lines):
             if isinstance(item, LogLine):
                 print_output(f"{item.task} | ", item.text)
@@ -32,10 +33,11 @@ class Plain:
             self._progress(state)
 
     def say(self, text: str) -> None:
+        """Print a line of Oarlock's own."""
         say(f"oarlock | {text}")
 
     def close(self) -> None:
-        pass
+        """Do nothing: every line is complete."""
 
     def _progress(self, state: RunState) -> None:
         leader, now = state.leader, self._clock()

@@ -88,6 +88,7 @@ def end_orphans(limit: float = 5.0, spare: Collection[int] = ()) -> None:
 
 
 def send(pid: int, sig: int) -> None:
+    """Signal a process, if it still exists."""
     try:
         os.kill(pid, sig)
     except (ProcessLookupError, PermissionError):
