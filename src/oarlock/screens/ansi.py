@@ -40,7 +40,7 @@ def visible(text: str, *, lines: bool = False) -> str:
 
 
 def json_safe(text: str) -> str:
-    r"""Return JSON text with its control characters as \\u escapes: they can only be inside strings."""
+    r"""Return JSON text with its control characters as \u escapes: they can only be inside strings."""
     return _UNSAFE_IN_LINES.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
