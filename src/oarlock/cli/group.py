@@ -66,9 +66,11 @@ class Verbs(click.Group):
         )
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """List the verbs in the order of --help."""
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a verb."""
         if cmd_name not in VERBS:
             return None
         verb: click.Command = importlib.import_module(f"oarlock.cli.verbs.{cmd_name}").verb
@@ -77,15 +79,18 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a verb; raise UsageError with the nearest one."""
         if args[0] not in VERBS and not ctx.resilient_parsing:
             raise click.UsageError(_no_such_verb(args[0]), ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the verbs into --help."""
         with formatter.section("Verbs"):
             formatter.write_dl(list(VERBS.items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the name of a verb."""
         from click.shell_completion import CompletionItem
 
         return [
@@ -93,6 +98,7 @@ class Verbs(click.Group):
         ]
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Run a verb; end quietly if nothing reads its output any more."""
         try:
             code = super().invoke(ctx)
             sys.stdout.flush()

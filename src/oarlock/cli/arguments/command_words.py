@@ -9,6 +9,7 @@ class WithCommand(click.Command):
     """A command whose words after the first `--` are in the parameter `words`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Split the words after `--` off."""
         at = args.index("--") if "--" in args else len(args)
         words = tuple(args[at + 1 :])
         try:
@@ -22,4 +23,5 @@ class WithCommand(click.Command):
         return rest
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Name them in the usage line."""
         return [*super().collect_usage_pieces(ctx), "-- COMMAND..."]

@@ -23,6 +23,7 @@ class JobCommand(click.Command):
     """A command whose options come before TARGET; all words after TARGET, or `--`, are the program's."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Leave the program's words alone."""
         at = args.index("--") if "--" in args else len(args)
         rest = super().parse_args(ctx, args[:at])
         if at < len(args):

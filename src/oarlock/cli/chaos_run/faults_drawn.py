@@ -34,6 +34,7 @@ class Draw:
     where: float  # 0 to 1: which of the possible targets
 
     def of(self, names: Sequence[str]) -> str:
+        """Choose the target."""
         return names[int(self.where * len(names))]
 
 
@@ -53,6 +54,7 @@ class View:
         self.stepping = False  # the leader has reported in this generation
 
     def apply(self, event: Event) -> None:
+        """Take the next event into account."""
         self.state.apply(event)
         if event["kind"] in ("generation", "agent"):
             self.stepping = False
@@ -61,6 +63,7 @@ class View:
 
     @property
     def running(self) -> list[str]:
+        """The tasks that run now."""
         return [task.name for task in self.state.tasks.values() if task.state == "running"]
 
     @property
@@ -72,6 +75,7 @@ class View:
 
     @property
     def reports(self) -> bool:
+        """Whether the program reports steps."""
         return self.state.leader is not None and self.state.leader.step is not None
 
 
@@ -99,6 +103,7 @@ class Fault:
 
     @classmethod
     def upon(cls, view: View, kind: str, target: str, pause: float) -> Fault:
+        """Begin a fault, with what the run is doing now."""
         state = view.state
         assert state.leader is not None, "a run that has formed has tasks"
         task = state.tasks.get(target)
@@ -116,6 +121,7 @@ class Fault:
 
     @property
     def is_recovered(self) -> bool:
+        """Whether the run has recovered from it."""
         return self.seconds is not None
 
     @property
@@ -126,6 +132,7 @@ class Fault:
         return max(0, self.step - self.resumed + 1)
 
     def hear(self, event: Event) -> None:
+        """Take the next event into account, until the run has recovered."""
         if self.is_recovered:
             return
         if self.at is None:
@@ -182,6 +189,7 @@ class Fault:
             self.seconds = max(0.0, event["t"] - at - self.pause)
 
     def to_data(self) -> dict[str, Any]:
+        """Return it as JSON data."""
         names = ("kind", "target", "generation", "at", "step", "seconds", "resumed")
         return {
             **{name: getattr(self, name) for name in names},
@@ -209,21 +217,26 @@ class Report:
 
     @property
     def recovered(self) -> list[Fault]:
+        """The faults from which the run has recovered."""
         return [fault for fault in self.faults if fault.is_recovered]
 
     @property
     def failed(self) -> list[Fault]:
+        """The faults from which it has not."""
         return [fault for fault in self.faults if fault.problem is not None]
 
     @property
     def repeated(self) -> int:
+        """The steps that were repeated."""
         return sum(fault.repeated for fault in self.recovered)
 
     @property
     def recovery(self) -> dict[str, float | None]:
+        """How long recoveries took, in seconds."""
         return spread([fault.seconds for fault in self.recovered if fault.seconds is not None])
 
     def to_data(self) -> dict[str, Any]:
+        """Return it as JSON data."""
         return {
             "run": self.run,
             "state": self.state,

@@ -141,6 +141,7 @@ class Chaos:
 
     @property
     def elapsed(self) -> float:
+        """Seconds since the session began."""
         return time.monotonic() - self._began
 
     @property

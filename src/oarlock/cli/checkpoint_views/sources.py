@@ -33,6 +33,7 @@ class Found:
 
     @property
     def snapshots(self) -> str | None:
+        """Where the run's snapshots are, if it has any."""
         return f"{self.spec.snapshots}/{self.spec.run}" if self.spec and self.spec.snapshots else None
 
     @property

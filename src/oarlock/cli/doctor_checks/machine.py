@@ -31,6 +31,7 @@ def finding(name: str, state: str, detail: str, fix: str | None = None) -> Findi
 
 
 def system() -> Finding:
+    """Check the operating system."""
     detail = f"{platform.system()} {platform.release()}, {platform.machine()}"
     if platform.system() == "Linux":
         return finding("system", "ok", detail)
@@ -38,10 +39,12 @@ def system() -> Finding:
 
 
 def cores() -> Finding:
+    """Count the processors."""
     return finding("cores", "ok", str(import_env.cores()))
 
 
 def memory() -> Finding:
+    """Measure the memory, within the limits of a container."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         limit = Path("/sys/fs/cgroup/memory.max")
@@ -53,6 +56,7 @@ def memory() -> Finding:
 
 
 def home() -> Finding:
+    """Check that records can be written."""
     place = runs.home()
     there = next(path for path in (place, *place.parents) if path.exists())
     shown = str(place) if there == place else f"{place} (will be created)"
@@ -67,6 +71,7 @@ def home() -> Finding:
 
 
 def loopback() -> Finding:
+    """Check that ports can be opened."""
     try:
         free_ports.free_ports(2)
     except OSError as problem:
@@ -101,6 +106,7 @@ def _is_outward(interface: str) -> bool:
 
 
 def shared_memory() -> Finding:
+    """Check /dev/shm, which data loaders use."""
     place = Path("/dev/shm")
     if not os.access(place, os.W_OK):
         return finding("/dev/shm", "warning", "not there or not writable: data loaders may fail")

@@ -21,6 +21,7 @@ from oarlock.screens.output import complain, print_block, print_json, print_tabl
 
 
 def show(jobfile: JobFile, name: str | None, machines: int, as_json: bool, travels: bool = False) -> None:
+    """Print the resolved job, its tasks and their environments."""
     packed = bundle.pack(jobfile.folder) if travels else None
     record = runs.home() / "runs" / (name or f"{jobfile.job.name}-xxxx")
     tasks = _tasks(spec_for(jobfile.job, jobfile.folder, record, machines))

@@ -44,6 +44,7 @@ class Answer:
     stack: list[str] = field(default_factory=list)
 
     def hear(self, text: str) -> None:
+        """Take the next line of the task's log into account."""
         us, _, said = text.partition(f"oarlock: {self.task} ")
         said = "" if us else said
         if said == stack_dump.SHOWS:
@@ -59,6 +60,7 @@ class Answer:
 
     @property
     def is_complete(self) -> bool:
+        """Whether the answer has ended."""
         return self.state not in ("begun", "no answer")
 
 
