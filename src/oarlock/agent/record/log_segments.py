@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -110,6 +110,19 @@ class LogFile:
 
     def append(self, data: bytes) -> None:
         """Append whole lines. What was written before an error stays."""
+        for piece in self._pieces(data):
+            self._append(piece)
+
+    def _pieces(self, data: bytes) -> Iterator[bytes]:
+        """Whole lines, hardly more than a segment at a time: a segment is dropped as a whole."""
+        while self.logs.segment and len(data) > self.logs.segment:
+            cut = data.find(b"\n", self.logs.segment - 1) + 1 or len(data)
+            yield data[:cut]
+            data = data[cut:]
+        if data:
+            yield data
+
+    def _append(self, data: bytes) -> None:
         if self._fd is None:
             self._open()
         if self._is_full and not self.is_torn:
