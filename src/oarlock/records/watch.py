@@ -16,6 +16,7 @@ from oarlock.agent.record.log_segments import Segment
 from oarlock.records.run_folder import RunFolder
 from oarlock.run import events
 from oarlock.run.run_state import RunState
+from oarlock.system.lines import Lines
 
 _POLL = 0.05
 _PIECE = 1 << 20  # bytes read at a time, of all logs together
@@ -46,7 +47,7 @@ class Tail:
         self.path = path
         self.position = 0
         self.is_behind = False  # there may be more than the last call was allowed to read
-        self._rest = b""
+        self._unfinished = Lines()
 
     def skip(self) -> None:
         """Skip the lines that exist now."""
@@ -55,7 +56,7 @@ class Tail:
             self.position = last.start + last.path.stat().st_size
         except FileNotFoundError:
             return
-        self._rest = b""
+        self._unfinished.take_rest()
         unfinished = next(self._backwards(self.position), b"").rpartition(b"\n")[2]
         self.position -= len(unfinished)
 
@@ -66,8 +67,7 @@ class Tail:
         """
         data = self._read(self._segments() if found is None else found, most)
         self.is_behind = len(data) >= most
-        *complete, self._rest = (self._rest + data).split(b"\n")
-        return complete
+        return self._unfinished.feed(data)
 
     def before(self) -> Iterator[bytes]:
         """Yield all lines before the current position."""
@@ -103,7 +103,8 @@ class Tail:
                 continue
             if segment.start > self.position:  # what was in between was dropped
                 most -= segment.start - self.position
-                self.position, self._rest = segment.start, b""
+                self.position = segment.start
+                self._unfinished.take_rest()
                 pieces.clear()
             if most <= 0:
                 break

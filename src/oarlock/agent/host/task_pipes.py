@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.record.run_record import Log
+from oarlock.system.lines import Lines
 
 _CHUNK = 1 << 16
 _LINE_LIMIT = 1 << 20  # bytes without a newline that are kept
@@ -25,7 +26,7 @@ class TaskPipes:
         self._events, self._events_end = socket.socketpair()
         os.set_blocking(self._output, False)
         self._events.setblocking(False)
-        self._partial = b""
+        self._lines = Lines()
 
     @property
     def ends(self) -> tuple[int, ...]:
@@ -78,17 +79,19 @@ class TaskPipes:
         self._on_lines(self._read_lines(_READS))
 
     def _read_lines(self, most: int) -> list[bytes]:
+        data = b""
         try:
             for _ in range(most):
-                data = self._events.recv(_CHUNK)
-                if not data:
+                chunk = self._events.recv(_CHUNK)
+                if not chunk:
                     self._loop.forget(self._events)
                     break
-                self._partial += data
+                data += chunk
         except BlockingIOError:
             pass
         except OSError:
             self._loop.forget(self._events)
-        *lines, self._partial = self._partial.split(b"\n")
-        self._partial = b"" if len(self._partial) > _LINE_LIMIT else self._partial
+        lines = self._lines.feed(data)
+        if len(self._lines.rest) > _LINE_LIMIT:
+            self._lines.take_rest()
         return [line for line in lines if line]

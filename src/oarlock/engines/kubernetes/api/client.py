@@ -23,6 +23,7 @@ from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.login import ExecLogin
 from oarlock.engines.kubernetes.api.names import Object
 from oarlock.errors import OarlockError
+from oarlock.system.lines import Lines
 
 _TIMEOUT = 10.0
 _PAGE = 500
@@ -203,12 +204,11 @@ class Api:
     def log(self, pod: str, patience: float | None = None, **params: str) -> Iterator[bytes]:
         """Yield the lines of a pod's log without line ends; `patience` is each read's timeout."""
         with self.stream(self._path("Pod", pod) + "/log", params, patience) as answer:
-            rest = b""
+            lines = Lines()
             for chunk in answer.iter_bytes():
-                *lines, rest = (rest + chunk).split(b"\n")
-                yield from lines
-            if rest:
-                yield rest
+                yield from lines.feed(chunk)
+            if lines.rest:
+                yield lines.rest
 
     def review(self, verb: str, group: str, resource: str, subresource: str = "") -> bool:
         """Whether this user may do this in the namespace."""

@@ -14,7 +14,7 @@ from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import CONTAINER, Object
 from oarlock.engines.kubernetes.follow import pod_status
 
-PATIENCE = 1.0  # seconds for a node to send the next piece of a log that exists
+PATIENCE = 1.0  # seconds for a node to send the next piece of a log, once another has kept us waiting
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Position:
 
 
 def read(
-    api: Api, pod: Object, position: Position, *, follow: bool, patience: float = PATIENCE
+    api: Api, pod: Object, position: Position, *, follow: bool, patience: float
 ) -> Iterator[tuple[str, str]]:
     """Read (stamp, text) of every new line; advances the position. Raises ApiError."""
     name, restarts = pod["metadata"]["name"], pod_status.restarts_of(pod)
