@@ -113,7 +113,11 @@ def test_it_is_in_the_programs_folder_and_its_exit_code_is_ours(oarlock: Any, ru
     assert (done.returncode, done.stderr) == (7, "oh\n")
     assert done.stdout.splitlines() == ["train.py", f"/oarlock/store/runs/{run.name}/checkpoints"]
     done = oarlock("exec", "--json", "--", "sh", "-c", "pwd; exit 7")
-    assert json.loads(done.stdout) == {"code": 7, "stdout": "/oarlock/work/program\n", "stderr": ""}
+    assert json.loads(done.stdout) == {
+        "code": 7,
+        "stdout": f"/oarlock/store/runs/{run.name}/program\n",
+        "stderr": "",
+    }
     assert done.returncode == 7
 
 

@@ -31,6 +31,7 @@ from oarlock.agent.record.leadership import LOOK, Tenure
 from oarlock.agent.record.run_record import Record
 from oarlock.agent.snapshots import children, transfer
 from oarlock.agent.snapshots.children import Fetched, Uploads
+from oarlock.agent.snapshots.program_files import KeptFiles
 from oarlock.agent.spec_files import publish_address, read_token
 from oarlock.run.events import Event
 
@@ -75,6 +76,7 @@ class Leader:
         self.fetched = fetched
         self.tenure = tenure
         self.uploads = Uploads(loop, spec, record)
+        self.files = KeptFiles(spec, lambda text: record.emit("note", text=text))
         seats = Seats(Path(spec.folder) / "seats")
         self.machine = PhaseMachine(loop, spec, record, seats, self, after=fetched.generation)
         self.conductor = Conductor(self.machine)
@@ -151,7 +153,12 @@ class Leader:
     def take_over_checkpoints(self, generation: int) -> tuple[list[str], str | None]:
         return transfer.take_over(self.spec.folders.get("checkpoints", ""), self.spec.run, generation)
 
+    def written_files(self) -> str:
+        return self.files.version() if self.spec.is_replaced and self.spec.claim != "shared" else ""
+
     def before_verdict(self, state: str, then: Action) -> None:
+        if self.spec.is_replaced:
+            self.files.say_what_is_kept()
         self.host.oddities.flush()
         self.machine.oddities.flush()
         self.uploads.finish(state, then)

@@ -11,7 +11,7 @@ from dataclasses import asdict
 
 from oarlock.agent.host.ending import EndingTasks
 from oarlock.agent.host.faults import Faults
-from oarlock.agent.host.host_effects import CheckpointSupply, Machine, Upstream, Zygote
+from oarlock.agent.host.host_effects import Machine, Supply, Upstream, Zygote
 from oarlock.agent.host.hosted import Hosted
 from oarlock.agent.host.launching import Launching
 from oarlock.agent.host.task_events import TaskEvents
@@ -47,7 +47,7 @@ class Host:
         machine: Machine,
         zygote: Zygote,
         upstream: Upstream,
-        supply: CheckpointSupply | None = None,
+        supply: Supply | None = None,
     ) -> None:
         self.loop = loop
         self.spec = spec
@@ -56,7 +56,7 @@ class Host:
         self.machine = machine
         self.zygote = zygote
         self.upstream = upstream
-        self.supply = supply  # of checkpoints, where this machine does not see the leader's folder
+        self.supply = supply  # where this machine does not see the leader's folders
         self.hosted = Hosted()
         self.ports = machine.free_ports(sum(self.slots.values()))
         self.oddities = Oddities(loop, self._note)
@@ -176,11 +176,10 @@ class Host:
         self.upstream.on_status()
 
     def _is_supplied(self, wish: Run) -> bool:
-        """Whether this machine has the checkpoint that its tasks resume from; if not, it is fetched now."""
-        names = wish.gang.checkpoints
-        if self.supply is None or not wish.places.get(self.name) or self.supply.has(names):
+        """Whether this machine has what its tasks resume from; if not, it is fetched now."""
+        if self.supply is None or not wish.places.get(self.name) or self.supply.has(wish.gang):
             return True
-        self.supply.get(names, self._on_supplied)
+        self.supply.get(wish.gang, self._on_supplied)
         return False
 
     def _on_supplied(self, trouble: str | None) -> None:

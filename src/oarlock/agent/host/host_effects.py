@@ -6,13 +6,14 @@ socket, and starts no process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 from oarlock.agent.host.task_process import TaskLine, TaskProcess
 from oarlock.agent.net.deadlines import Action
 from oarlock.agent.zygote.orders import Order, Reply
 from oarlock.run.cluster import Task
+from oarlock.run.contract import Gang
 from oarlock.run.events import Event
 
 
@@ -72,10 +73,11 @@ class Zygote(Protocol):
     def close(self) -> None: ...
 
 
-class CheckpointSupply(Protocol):
-    """Fetches checkpoints from the leading agent, where the folder is not shared: `transfer.Getting`."""
+class Supply(Protocol):
+    """Fetches what tasks resume from, where the leader's folders are not shared: `transfer.Getting`."""
 
-    def has(self, names: Sequence[str]) -> bool: ...
+    def has(self, gang: Gang) -> bool:
+        """Whether all of it is here."""
 
-    def get(self, names: Sequence[str], then: Callable[[str | None], None]) -> None:
-        """Call `then` with None, or with why there is none."""
+    def get(self, gang: Gang, then: Callable[[str | None], None]) -> None:
+        """Call `then` with None, or with why it is not here."""

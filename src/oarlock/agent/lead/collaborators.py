@@ -38,5 +38,8 @@ class Surroundings(Protocol):
     def take_over_checkpoints(self, generation: int) -> tuple[list[str], str | None]:
         """Shut older generations out. The checkpoints to resume from, newest first; and trouble, if any."""
 
+    def written_files(self) -> str:
+        """The version of what the program has written beside itself here, for other machines to fetch."""
+
     def before_verdict(self, state: str, then: Action) -> None:
         """Do what is left to do once no task runs, then call `then`."""

@@ -18,7 +18,8 @@ from oarlock.agent.protocol import messages, wire
 from oarlock.agent.protocol.messages import Hello, Question
 from oarlock.agent.protocol.wire import VERSION, Message
 from oarlock.agent.protocol.wishes import Order, Wish
-from oarlock.agent.snapshots.transfer import Giving
+from oarlock.agent.snapshots.program_files import ProgramFolder
+from oarlock.agent.snapshots.transfer import CHECKPOINT, FILE, LIST, Giving
 
 HANDSHAKE = 5.0
 STRANGERS = 1024
@@ -38,7 +39,8 @@ class Coordinator:
         self.answer = answer  # to a client's question
         self.strangers: dict[Connection, str] = {}  # and the nonce each was given
         self.members: set[Connection] = set()
-        self.giving = Giving(loop, conductor.spec.folders.get("checkpoints", ""))
+        spec = conductor.spec
+        self.giving = Giving(loop, spec.folders.get("checkpoints", ""), ProgramFolder.of(spec))
         self.listener = socket.create_server((bind, port), backlog=4096)
         self.listener.setblocking(False)
         self.port: int = self.listener.getsockname()[1]
@@ -117,8 +119,8 @@ class Coordinator:
         connection.on_message = lambda told: self._answer(connection, messages.question(told))
 
     def _answer(self, connection: Connection, question: Question) -> None:
-        if question.ask == "checkpoint":
-            self.giving.give(connection.detach(), question.name or "")
+        if question.ask in (CHECKPOINT, LIST, FILE):
+            self.giving.give(connection.detach(), question)
         else:
             connection.send(self.answer(question))
 

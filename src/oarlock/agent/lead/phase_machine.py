@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
-from oarlock.agent.lead.aftermath import Fail, after_generation
+from oarlock.agent.lead.aftermath import Fail, after_generation, failed_beside
 from oarlock.agent.lead.agents.placement import Placement
 from oarlock.agent.lead.agents.target_size import Wanted
 from oarlock.agent.lead.collaborators import Journal, SeatOrder, Surroundings
@@ -144,8 +144,8 @@ class PhaseMachine:
         self.generation = Generation(number, self.loop.now(), placement.tasks, placement.places)
         self.meetings.form(task.name for task in placement.tasks if task.is_trainer)
         self.record.emit("generation", generation=number, tasks=[task.name for task in placement.tasks])
-        checkpoints = self._take_over_checkpoints()
-        gang = placement.gang(self.spec, number, self.record.state.restarts, checkpoints)
+        checkpoints, files = self._take_over_checkpoints(), self.surroundings.written_files()
+        gang = placement.gang(self.spec, number, self.record.state.restarts, checkpoints, files)
         self.roster.make(Run(gang, placement.places))
 
     def relaunch(self, task: str, launch: int) -> None:
@@ -253,19 +253,19 @@ class PhaseMachine:
     # What comes after a generation
 
     def _after_clearing(self) -> None:
+        for agent in self.roster:  # what they reported while they were clearing
+            self.generation.take(self.roster.outcomes_of(agent, self.generation))
         if self.is_moving:
             self._enter("over")  # the other agents wait for the leader that takes over
             self.code = PREEMPTED
         elif self.stopped is not None:
             self.end(self.stopped)
         elif self.phase == "finishing":
-            self.end(Verdict("succeeded", 0))
+            self.end(Verdict("succeeded", 0, failed_beside(self.generation)))
         else:
             self._restart_or_fail()
 
     def _restart_or_fail(self) -> None:
-        for agent in self.roster:  # what they reported while they were clearing
-            self.generation.take(self.roster.outcomes_of(agent, self.generation))
         follows = after_generation(
             self.generation, self.budget, self.progress.reports, self.loop.now(), self.loop.time()
         )

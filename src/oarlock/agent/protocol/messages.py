@@ -20,11 +20,13 @@ from oarlock.agent.protocol.status import Status
 from oarlock.agent.protocol.wire import VERSION, Message, OtherVersionError, WireError
 from oarlock.run import events
 from oarlock.run.events import Event
+from oarlock.system.safe_names import stays_inside
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,100}", re.ASCII)
 _HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,255}", re.ASCII)
 _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,200}", re.ASCII)  # no folder, and nothing hidden
 _NONCE = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_MOST_FILES = 20_000  # of a program
 _METRIC, _METRIC_VALUE = 100, 1000  # characters
 _FIELDS = frozenset({"text", "message", "where", "type", "modules"})  # that may be longer
 _OF_MEMBERS = ("ready", "never_ready", "task", "report", "error", "note", "checkpoint")
@@ -152,6 +154,19 @@ def files(data: Message) -> list[tuple[str, int]]:
         if not isinstance(file, str) or _FILE.fullmatch(file) is None or type(size) is not int or size < 0:
             raise WireError("a file that is none")
         found.append((file, size))
+    return found
+
+
+def program_files(data: Message) -> list[tuple[str, int, int]]:
+    """Read which files a program has written beside itself: name, size, time in nanoseconds."""
+    found = []
+    for one in checked.json_list(data.get("files"), "files", _MOST_FILES):
+        name, size, modified = one if isinstance(one, list) and len(one) == 3 else (None, None, None)
+        if not isinstance(name, str) or not stays_inside(name) or type(size) is not int or size < 0:
+            raise WireError("a file that is none")
+        if type(modified) is not int or not 0 <= modified < 2**63:
+            raise WireError("a file without a proper time")
+        found.append((name, size, modified))
     return found
 
 

@@ -58,6 +58,7 @@ class Run:
             "max_restarts": self.gang.max_restarts,
             "seed": self.gang.seed,
             "checkpoints": self.gang.checkpoints,
+            "files": self.gang.files,
         }
 
 
@@ -213,6 +214,7 @@ def _run(message: Message, generation: int) -> Run:
         seed=checked.optional(message, "seed", checked.integer),
         machines=[tasks for tasks in placed.values() if tasks],
         checkpoints=checked.names(message.get("checkpoints", []), "checkpoints"),
+        files=checked.text(message, "files") if message.get("files") else "",
     )
     return Run(gang, placed, checked.counts(message.get("launches"), "launches"))
 

@@ -22,7 +22,7 @@ from oarlock.screens.units import duration, plural, size
 if TYPE_CHECKING:
     from oarlock.engines.shared.pull_result import Pulled
 
-_WHAT = ("model", "checkpoints", "logs", "data", "all")
+_WHAT = ("model", "checkpoints", "logs", "files", "data", "all")
 _INTERVAL = 0.2  # seconds between two looks of the progress line
 
 
@@ -35,7 +35,11 @@ _INTERVAL = 0.2  # seconds between two looks of the progress line
     metavar="FOLDER",
     help="The destination. Default: the run's record on this machine.",
 )
-@click.option("--what", type=click.Choice(_WHAT), help="Default: the model and the leader's record.")
+@click.option(
+    "--what",
+    type=click.Choice(_WHAT),
+    help="Default: the model, the leader's record, and the files that the program wrote beside itself.",
+)
 @click.option("--snapshots", is_flag=True, help="Copy from its snapshots: model or checkpoints.")
 @click.option(
     "--step", type=click.IntRange(0), metavar="N", help="With --snapshots: the checkpoint of step N."
@@ -68,6 +72,8 @@ def verb(
         fetch = _from_snapshots if snapshots else _from_engine
         pulled = fetch(run, what, step, to, progress, force or folder is None)
     seconds = time.monotonic() - started
+    if what is None:  # most programs write none, and nobody has asked for them
+        pulled.absent = [kind for kind in pulled.absent if kind != "files"]
     is_empty = (what is not None or snapshots) and not pulled.folders
     if as_json:
         print_json(_shape(run.name, to, pulled, seconds))

@@ -51,7 +51,7 @@ class Placement(NamedTuple):
     def size(self, role: str) -> int:
         return sum(task.role == role for task in self.tasks)
 
-    def gang(self, spec: Spec, generation: int, restarts: int, checkpoints: list[str]) -> Gang:
+    def gang(self, spec: Spec, generation: int, restarts: int, checkpoints: list[str], files: str) -> Gang:
         """The generation that these tasks make, as each of them sees it."""
         return Gang(
             run=spec.run,
@@ -63,6 +63,7 @@ class Placement(NamedTuple):
             seed=spec.seed,
             machines=[names for names in self.places.values() if names],
             checkpoints=checkpoints,
+            files=files,
         )
 
 

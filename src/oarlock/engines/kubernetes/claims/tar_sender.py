@@ -27,12 +27,17 @@ class Entry(NamedTuple):
 
 
 def main() -> None:
-    """Send the folders of the argument: a JSON list of [name in the archive, path here]."""
+    """Send the folders of the argument: a JSON list of [name in the archive, path here].
+
+    A third item is a file that lists what was sent to the folder: that is left out, unless it has changed.
+    """
     entries: list[Entry] = []
     absent: list[str] = []
     skipped: list[str] = []
-    for name, path in json.loads(sys.argv[1]):
+    for name, path, *sent in json.loads(sys.argv[1]):
         found = list(walk(name, Path(path), skipped))
+        if sent:
+            found = only_written(found, name, Path(sent[0]))
         entries += found
         if all(entry.kind == "folder" for entry in found):
             absent.append(name)
@@ -67,6 +72,20 @@ def walk(name: str, path: Path, skipped: list[str]) -> Iterator[Entry]:
                 yield Entry(f"{inside}/{one}", real, "file")
             else:
                 skipped.append(f"{inside}/{one}")
+
+
+def only_written(entries: list[Entry], root: str, sent: Path) -> list[Entry]:
+    """Leave out what was sent and has not changed (it has no modification time), and Python's own files."""
+    try:
+        names = {f"{root}/{name}" for name in json.loads(sent.read_text())}
+    except FileNotFoundError:
+        return []  # the program was never unpacked here
+    return [
+        entry
+        for entry in entries
+        if "__pycache__" not in entry.name.split("/")
+        and not (entry.name in names and (entry.kind != "file" or entry.path.stat().st_mtime_ns == 0))
+    ]
 
 
 def size_of(entry: Entry) -> int:
