@@ -41,7 +41,7 @@ def test_whatever_goes_wrong_at_its_words_closes_this_connection_only() -> None:
         raise KeyError("task")
 
     connection = Connection(loop, ours, stumble, closed.append)
-    connection.on_nonsense = odd.append
+    connection.on_bad_message = odd.append
     with theirs:
         theirs.sendall(pack({"status": 1}))
         loop.after("patience", 60, lambda: closed.append("nothing came"))

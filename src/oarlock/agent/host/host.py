@@ -16,7 +16,7 @@ from oarlock.agent.host.hosted import Hosted
 from oarlock.agent.host.launching import Launching
 from oarlock.agent.host.task_events import TaskEvents
 from oarlock.agent.net.deadlines import Deadlines
-from oarlock.agent.net.oddities import Oddities
+from oarlock.agent.net.dropped_messages import DroppedMessages
 from oarlock.agent.protocol.gates import MeetAt
 from oarlock.agent.protocol.spec import Seat, Spec
 from oarlock.agent.protocol.status import Status
@@ -59,10 +59,10 @@ class Host:
         self.supply = supply  # of checkpoints, where this machine does not see the leader's folder
         self.hosted = Hosted()
         self.ports = machine.free_ports(sum(self.slots.values()))
-        self.oddities = Oddities(loop, self._note)
+        self.dropped = DroppedMessages(loop, self._note)
         shared = (loop, spec, self.hosted)
         self.ending = EndingTasks(*shared, zygote, upstream, self._show_stacks, self._converge)
-        self.events = TaskEvents(loop, self.hosted, machine, upstream, self.ending, self.oddities)
+        self.events = TaskEvents(loop, self.hosted, machine, upstream, self.ending, self.dropped)
         self.launching = Launching(*shared, machine, zygote, upstream, self.events, self.ending)
         self.faults = Faults(loop, lambda one, sig: self.ending.signal([one], sig, ours=False), upstream)
 

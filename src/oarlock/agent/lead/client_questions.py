@@ -32,7 +32,7 @@ def scale(machine: PhaseMachine, workers: int) -> str | None:
     refusal = machine.spec.refuses_workers(workers)
     if refusal is not None:
         return refusal
-    if machine.wanted.set_workers(workers):
+    if machine.target.set_workers(workers):
         noun = "worker" if workers == 1 else "workers"
         machine.record.emit("scale", workers=workers)
         _resize(machine, f"scaled to {workers} {noun}")
@@ -41,18 +41,18 @@ def scale(machine: PhaseMachine, workers: int) -> str | None:
 
 def _resize(machine: PhaseMachine, why: str) -> None:
     """A running gang continues until there is room for all tasks that are wanted."""
-    wanted, wish = machine.wanted, machine.roster.wish
+    target, wish = machine.target, machine.roster.wish
     if machine.phase != "running":
         if isinstance(wish, (Clear, Halt)):
-            machine.roster.make(replace(wish, want=wanted.sizes))
+            machine.roster.make(replace(wish, want=target.sizes))
         machine.advance()
-    elif len(machine.generation.tasks) != wanted.total and (
-        machine.spec.is_alone or wanted.is_complete(wanted.place(machine.roster))
+    elif len(machine.generation.tasks) != target.total and (
+        machine.spec.is_alone or target.is_complete(target.place(machine.roster))
     ):
         machine.reform(why)  # else the gang has the size that is wanted now, and another never formed
 
 
 def _formation(machine: PhaseMachine) -> Message:
     """How many worker tasks are wanted, and the first generation that may have them."""
-    tasks = machine.wanted.sizes.get("worker", 0)
+    tasks = machine.target.sizes.get("worker", 0)
     return {"tasks": tasks, "generation": machine.number + (machine.phase != "running")}

@@ -23,7 +23,7 @@ class Journal(Protocol):
 
 
 class SeatOrder(Protocol):
-    """Which machine holds a seat: `machine_order.Seats`."""
+    """Which machine holds a seat: `machine_order.MachineOrder`."""
 
     def take(self, seat: str, machine: str) -> str | None:
         """Give the seat to this machine. None, or why not."""

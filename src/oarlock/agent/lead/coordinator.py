@@ -90,7 +90,7 @@ class Coordinator:
         self.loop.after(
             f"handshake of {stranger.name}", HANDSHAKE, lambda: stranger.close("no proof in time")
         )
-        stranger.on_nonsense = lambda error: self.conductor.machine.oddities.add("strangers", error)
+        stranger.on_bad_message = lambda error: self.conductor.machine.dropped.add("strangers", error)
         challenge = self.strangers[stranger] = wire.nonce()
         stranger.send({"version": VERSION, "challenge": challenge})
         stranger.expect(wire.greeting_key(self.token, challenge))
@@ -113,7 +113,7 @@ class Coordinator:
             self._seat(stranger, greeting.hello)
 
     def _serve(self, connection: Connection) -> None:
-        connection.on_nonsense = lambda error: self.conductor.machine.oddities.add("a client", error)
+        connection.on_bad_message = lambda error: self.conductor.machine.dropped.add("a client", error)
         connection.on_message = lambda told: self._answer(connection, messages.question(told))
 
     def _answer(self, connection: Connection, question: Question) -> None:
@@ -127,7 +127,7 @@ class Coordinator:
             hello.name, hello.uid, hello.machine, hello.host, lambda wish: self._send(connection, wish)
         )
         connection.silence = SILENCE
-        connection.on_nonsense = lambda error: self.conductor.machine.oddities.add(agent.name, error)
+        connection.on_bad_message = lambda error: self.conductor.machine.dropped.add(agent.name, error)
         connection.on_message = lambda message: self._hear(agent, message)
         connection.on_close = lambda why: self._part(connection, agent, why)
         self.members.add(connection)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from oarlock.agent.lead import culprit
-from oarlock.agent.lead.report_sampling import Thinning
+from oarlock.agent.lead.report_sampling import ReportSampling
 from oarlock.agent.lead.restart_budget import Loss
 from oarlock.agent.protocol.outcome import Outcome
 from oarlock.run.cluster import Task
@@ -24,14 +24,14 @@ class Generation:
     blame: str | None = None  # why it ends, where no task's exit ended it
     is_forgiven: bool = False  # that end is no failure: it costs no restart
     refusal: str | None = None  # why no generation follows: it would meet the same failure
-    sampling: Thinning = field(init=False)
+    sampling: ReportSampling = field(init=False)
 
     def __post_init__(self) -> None:
         self.keep_next_reports()
 
     def keep_next_reports(self) -> None:
         """Record one more report of every task, however short ago the last one was."""
-        self.sampling = Thinning(self.formed_at)
+        self.sampling = ReportSampling(self.formed_at)
 
     def task(self, name: str) -> Task:
         return next(task for task in self.tasks if task.name == name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-class Thinning:
+class ReportSampling:
     """Twice a second and task at first, every ten seconds after some hours."""
 
     def __init__(self, began: float) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from oarlock.agent.lead.agents.placement import Agent
 from oarlock.agent.lead.collaborators import SeatOrder
 from oarlock.agent.lead.generation import Generation
-from oarlock.agent.net.oddities import Oddities
+from oarlock.agent.net.dropped_messages import DroppedMessages
 from oarlock.agent.protocol.outcome import Outcome
 from oarlock.agent.protocol.wishes import Order, Over, Wish
 from oarlock.run.contract import PREEMPTED
@@ -18,9 +18,9 @@ _AHEAD = 10**6  # generations that an agent may remember and the leader does not
 class Roster:
     """Repeats the current wish to every agent that connects, so that a cut network loses nothing."""
 
-    def __init__(self, seats: SeatOrder, wish: Wish, oddities: Oddities) -> None:
+    def __init__(self, seats: SeatOrder, wish: Wish, dropped: DroppedMessages) -> None:
         self._seats = seats
-        self._oddities = oddities
+        self._dropped = dropped
         self._agents: dict[str, Agent] = {}
         self.wish = wish
         self.informed: set[str] = set()  # agents that know that the run is over
@@ -76,7 +76,7 @@ class Roster:
         placed = generation.tasks_on(agent.name)
         found = [outcome for outcome in agent.status.tasks if outcome.name in placed]
         if len(found) < len(agent.status.tasks):
-            self._oddities.add(agent.name, "it spoke for a task that is not placed on it")
+            self._dropped.add(agent.name, "it spoke for a task that is not placed on it")
         return found
 
     @property

@@ -62,7 +62,7 @@ class Meeting:
         return CarryOn(self.number) if self.step is None else MeetAt(self.number, self.purpose, self.step)
 
 
-class Meetings:
+class StepAgreement:
     """Those of one generation, one after the other. `tell` reaches all hosts."""
 
     def __init__(self, loop: Deadlines, tell: Callable[[GateMessage], None]) -> None:
@@ -104,11 +104,11 @@ class Meetings:
         self.gates.pop(task, None)
 
     @property
-    def are_possible(self) -> bool:
+    def is_possible(self) -> bool:
         return bool(self.trainers) and len(self.gates) == len(self.trainers)
 
     @property
-    def are_settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Nobody who is to halt has to be waited for: they have ended, or are in no loop that could."""
         return not self.trainers or (self.current is not None and self.current.is_deserted)
 
@@ -140,10 +140,10 @@ class Meetings:
         if meeting is not None and meeting.is_open and not meeting.awaited:
             self._conclude(meeting)
         if self.is_halting:
-            is_in_vain = meeting is not None and meeting.is_apart and not self.are_settled
+            is_in_vain = meeting is not None and meeting.is_apart and not self.is_settled
             if is_in_vain and not self.loop.expects("meeting again"):
                 self.loop.after("meeting again", _AGAIN, lambda: self._open("halt"))
-        elif self.is_save_wanted and self.are_possible and (meeting is None or not meeting.is_open):
+        elif self.is_save_wanted and self.is_possible and (meeting is None or not meeting.is_open):
             self.is_save_wanted = False
             self._open("save")
 

@@ -19,7 +19,7 @@ _serial = 0
 
 
 class Connection:
-    """`on_message(message)` for each frame; `on_close(why)` once, whoever closed it; `on_nonsense(error)`
+    """`on_message(message)` for each frame; `on_close(why)` once, whoever closed it; `on_bad_message(error)`
     before that, where what was heard made no sense."""
 
     def __init__(
@@ -37,7 +37,7 @@ class Connection:
         self.sock = sock
         self.on_message = on_message
         self.on_close = on_close
-        self.on_nonsense: Callable[[Exception], None] = lambda error: None
+        self.on_bad_message: Callable[[Exception], None] = lambda error: None
         self.silence = silence
         self.heard_at = time.monotonic()
         self.is_open = True
@@ -121,7 +121,7 @@ class Connection:
                 if self.is_open:
                     self.on_message(message)
         except Exception as error:  # not WireError alone: nobody's words may end the loop
-            self.on_nonsense(error)
+            self.on_bad_message(error)
             self.close(str(error) if isinstance(error, WireError) else f"{type(error).__name__} at its words")
 
     def _watch(self) -> None:

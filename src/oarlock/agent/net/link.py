@@ -100,7 +100,7 @@ class Link:
             self._retry()
             return
         self.connection = Connection(self.loop, sock, self._greet, lambda _: self._retry())
-        self.connection.on_nonsense = self._on_nonsense
+        self.connection.on_bad_message = self._on_bad_message
 
     def _give_up(self, sock: socket.socket) -> None:
         self.loop.forget(sock)
@@ -144,7 +144,7 @@ class Link:
         elif "refused" in message:
             self.on_refused(str(message["refused"]))
 
-    def _on_nonsense(self, error: Exception) -> None:
+    def _on_bad_message(self, error: Exception) -> None:
         """Said once: whoever it is that answers, we call again until our patience is over."""
         text = f"the coordinator at {':'.join(map(str, self.address))}: {error or type(error).__name__}"
         if text not in self._complaints and len(self._complaints) < _COMPLAINTS:

@@ -17,7 +17,7 @@ _FAREWELL = 10.0
 _WAITS = (0.1, 0.5, 2.0, 5.0)  # seconds before it is started again, for one that keeps dying
 
 
-class Crew:
+class LocalAgents:
     def __init__(self, loop: Loop, spec: Spec, on_death: Callable[[str, int], None]) -> None:
         self.loop = loop
         self.spec = spec

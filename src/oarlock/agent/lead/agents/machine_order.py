@@ -13,7 +13,7 @@ from pathlib import Path
 _MOST = 100_000  # machines in the life of a run
 
 
-class Seats:
+class MachineOrder:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._machines: dict[str, list[str]] = {}  # seat -> who had it, the last one has it

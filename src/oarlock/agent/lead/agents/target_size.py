@@ -9,7 +9,7 @@ from oarlock.agent.protocol.spec import Spec
 from oarlock.run.cluster import form
 
 
-class Wanted:
+class TargetSize:
     def __init__(self, spec: Spec, workers: int | None = None) -> None:
         """`workers`: as many as were asked for since, if any were."""
         self.spec = spec

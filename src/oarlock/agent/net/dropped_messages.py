@@ -15,7 +15,7 @@ _SENDERS = 1000
 _MORE = "other things that make no sense"
 
 
-class Oddities:
+class DroppedMessages:
     """`say` is given one line."""
 
     def __init__(self, loop: Deadlines, say: Callable[[str], None]) -> None:
@@ -53,4 +53,4 @@ class Oddities:
 
     @property
     def _name(self) -> str:
-        return f"oddities {id(self)}"
+        return f"dropped messages {id(self)}"
