@@ -18,14 +18,14 @@ def answer(question: Question, conductor: Conductor) -> Message:
         machine.roster.order(ShowStacks(machine.number))
         return {"ok": True}
     if question.ask == "scale" and question.workers is not None:
-        refusal = scale(machine, question.workers)
+        refusal = _scale(machine, question.workers)
         return {"ok": False, "why": refusal} if refusal else {"ok": True, **_formation(machine)}
     if question.ask == "fault":
         return fault_requests.inflict(question, machine)
     return {"ok": False, "why": f"no such question: {question.ask}"}
 
 
-def scale(machine: PhaseMachine, workers: int) -> str | None:
+def _scale(machine: PhaseMachine, workers: int) -> str | None:
     """Give a live run another number of workers. None, or why not."""
     if machine.phase in ("finishing", "stopping", "over") or machine.stopped is not None:
         return "the run is ending"

@@ -62,9 +62,11 @@ class Connection:
         self._unpacker.limit = MEMBER_LIMIT
 
     def send(self, message: Message) -> None:
+        """Send one message without blocking."""
         self.send_packed(pack(message))
 
     def send_packed(self, frame: bytes) -> None:
+        """Send a frame of `pack`, which may go to many. Too much that waits unread closes the connection."""
         if not self.is_open:
             return
         if self._seal is not None:
@@ -76,6 +78,7 @@ class Connection:
         self._write()
 
     def close(self, why: str) -> None:
+        """Close for good and tell `on_close` why. A second call does nothing."""
         if self.is_open:
             self.is_open = False
             self.loop.cancel(self.name)

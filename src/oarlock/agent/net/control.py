@@ -41,6 +41,7 @@ class Dialogue:
         self._unpacker.limit = wire.MEMBER_LIMIT
 
     def ask(self, question: Message) -> Message:
+        """Wait for the answer. Raises WireError if the connection ends first, OSError at the deadline."""
         self._send(question)
         return self._next()
 

@@ -20,7 +20,8 @@ class Deadlines(Protocol):
     def after(self, name: str, seconds: float, action: Action) -> None:
         """Call `action` once, later. Setting a deadline again moves it."""
 
-    def cancel(self, name: str) -> None: ...
+    def cancel(self, name: str) -> None:
+        """Forget that deadline, whether or not it is set."""
 
     def expects(self, name: str) -> bool:
         """Whether that deadline is set."""

@@ -60,6 +60,7 @@ class Link:
         self._complaints: set[str] = set()
 
     def start(self) -> None:
+        """Begin to connect, and to send a heartbeat every second; the loop does the rest."""
         self._connect()
         self._beat()
 
@@ -73,6 +74,7 @@ class Link:
             self.connection.send(message)
 
     def close(self) -> None:
+        """Close the connection for good, at the end of this agent."""
         self.loop.cancel(CONNECT)
         self.loop.cancel(BEAT)
         self.loop.cancel(LEADER)

@@ -19,6 +19,8 @@ File = Union[int, socket.socket]
 
 
 class Loop:
+    """The event loop of one agent; it is the `Deadlines` of the parts that do no I/O."""
+
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._deadlines: dict[str, tuple[float, Action]] = {}
@@ -27,9 +29,11 @@ class Loop:
         self._soon: list[Action] = []
 
     def now(self) -> float:
+        """Seconds on the monotonic clock."""
         return time.monotonic()
 
     def time(self) -> float:
+        """Seconds since the epoch."""
         return time.time()
 
     def turn(self) -> None:
@@ -57,9 +61,11 @@ class Loop:
             self._selector.register(file, mask, (readable, writable))
 
     def watches(self, file: File) -> bool:
+        """Whether the file was given to `watch`, and not to `forget` since."""
         return file in self._selector.get_map()
 
     def forget(self, file: File) -> None:
+        """Stop watching the file, which may be unknown. Call this before closing it."""
         if self.watches(file):
             self._selector.unregister(file)
 
@@ -78,12 +84,15 @@ class Loop:
             heapq.heappush(self._heap, (when, name))
 
     def cancel(self, name: str) -> None:
+        """Forget that deadline, whether or not it is set."""
         self._deadlines.pop(name, None)
 
     def expects(self, name: str) -> bool:
+        """Whether that deadline is set and has not passed."""
         return name in self._deadlines
 
     def on_signals(self, numbers: list[int], action: Callable[[int], None]) -> None:
+        """Call `action(number)` for each of these signals, as the loop turns. Unblocks them."""
         wake, wake_write = socket.socketpair()
         for end in (wake, wake_write):
             end.setblocking(False)

@@ -66,6 +66,7 @@ class Seal:
         self._count = 0
 
     def of(self, *parts: bytes | memoryview) -> bytes:
+        """Seal the next frame, given in parts. Every call counts one frame."""
         mac = self._keyed.copy()
         mac.update(_COUNT.pack(self._count))
         self._count += 1
@@ -74,6 +75,7 @@ class Seal:
         return mac.digest()[:SEAL]
 
     def fits(self, given: bytes, *parts: bytes | memoryview) -> bool:
+        """Whether this is the seal of the next frame. Counts that frame as well."""
         return hmac.compare_digest(given, self.of(*parts))
 
 
@@ -87,6 +89,7 @@ def pack(message: Message) -> bytes:
 
 
 def sealed(frame: bytes, seal: Seal) -> bytes:
+    """Append the seal. Frames must be sent in the order in which they were sealed."""
     return frame + seal.of(frame)
 
 
@@ -172,6 +175,7 @@ _DECODER = json.JSONDecoder(parse_int=_whole)
 
 
 def nonce() -> str:
+    """Draw 16 random bytes, in hexadecimal, for one greeting."""
     return secrets.token_hex(16)
 
 
@@ -181,10 +185,12 @@ def greeting(hello: Message, nonce: str) -> Message:
 
 
 def greeting_key(token: str, challenge: str) -> bytes:
+    """Derive the key that seals the greeting of an agent or a client."""
     return _key(token, "greeting", challenge)
 
 
 def session(token: str, challenge: str, nonce: str) -> Session:
+    """Derive the keys for what follows the greeting, which carried this `nonce`."""
     return Session(_key(token, "agent", challenge, nonce), _key(token, "coordinator", challenge, nonce))
 
 
