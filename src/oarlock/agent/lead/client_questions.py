@@ -13,6 +13,7 @@ from oarlock.agent.protocol.wishes import Clear, Halt, ShowStacks
 
 
 def answer(question: Question, conductor: Conductor) -> Message:
+    """Do what a client asks for. The answer has `ok`, and `why` if that is false."""
     machine = conductor.machine
     if question.ask == "stacks":
         machine.roster.order(ShowStacks(machine.number))

@@ -8,8 +8,9 @@ network loses nothing: both sides compare.
 from __future__ import annotations
 
 from oarlock.agent.lead import culprit
+from oarlock.agent.lead.aftermath import Verdict
 from oarlock.agent.lead.agents.placement import Agent
-from oarlock.agent.lead.phase_machine import PhaseMachine, Verdict
+from oarlock.agent.lead.phase_machine import PhaseMachine
 from oarlock.agent.lead.restart_budget import Budget
 from oarlock.agent.protocol.outcome import Outcome
 from oarlock.agent.protocol.status import Status
@@ -23,6 +24,8 @@ _STOPPED_BY_USER = 130
 
 
 class Conductor:
+    """Hears agents, users and signals; the machine decides on the phase."""
+
     def __init__(self, machine: PhaseMachine) -> None:
         self.machine = machine
         self.loop = machine.loop

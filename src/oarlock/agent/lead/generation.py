@@ -14,6 +14,8 @@ from oarlock.run.cluster import Task
 
 @dataclass
 class Generation:
+    """One gang, from its forming to its end. Conductor and phase machine fill it in."""
+
     number: int
     formed_at: float  # on the loop's clock
     tasks: tuple[Task, ...] = ()
@@ -34,15 +36,19 @@ class Generation:
         self.sampling = ReportSampling(self.formed_at)
 
     def task(self, name: str) -> Task:
+        """The task of that name, which must be in this generation."""
         return next(task for task in self.tasks if task.name == name)
 
     def tasks_on(self, agent: str) -> list[str]:
+        """The names of the tasks that are placed on an agent, which may be unknown."""
         return self.places.get(agent, [])
 
     def take(self, outcomes: Iterable[Outcome]) -> None:
+        """Replace what is known of these tasks."""
         self.outcomes.update({outcome.name: outcome for outcome in outcomes})
 
     def end_without_failure(self, why: str) -> None:
+        """Say why it ends, and that this costs no restart."""
         self.blame, self.is_forgiven = why, True
 
     def loss(self, outcome: Outcome | None, reports: bool, now: float, time: float) -> Loss:

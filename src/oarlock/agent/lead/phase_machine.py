@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from oarlock.agent.lead.aftermath import Fail, after_generation
+from oarlock.agent.lead.aftermath import Fail, Verdict, after_generation
 from oarlock.agent.lead.agents.placement import Placement
 from oarlock.agent.lead.agents.target_size import TargetSize
 from oarlock.agent.lead.collaborators import Journal, SeatOrder, Surroundings
@@ -47,12 +47,6 @@ RUNTIME, RENDEZVOUS, MORE_AGENTS, HALT = "runtime", "rendezvous", "more agents",
 
 _PATIENCE = 5.0  # seconds that an elastic gang waits for more than its least members
 _OUT_OF_TIME = 124
-
-
-class Verdict(NamedTuple):
-    state: str
-    code: int
-    reason: str = ""
 
 
 class PhaseMachine:
@@ -94,6 +88,7 @@ class PhaseMachine:
         return self.generation.number
 
     def start(self) -> None:
+        """Set the limits of the runtime and of the first rendezvous."""
         if self.spec.limits.runtime is not None:
             self.loop.after(RUNTIME, self.spec.limits.runtime, self._on_runtime)
         self.loop.after(RENDEZVOUS, self.spec.limits.rendezvous, self._on_rendezvous)
@@ -199,6 +194,7 @@ class PhaseMachine:
     # Ending a generation
 
     def end_generation(self, stacks: bool = False) -> None:
+        """Have all hosts clear, after stacks if asked for. Once they have: restart, or give up."""
         self._enter("clearing")
         self._close_agreement()
         self.progress.expect_none()
@@ -221,6 +217,7 @@ class PhaseMachine:
         self.roster.make(Finish(self.number))
 
     def stop(self, verdict: Verdict) -> None:
+        """Halt if possible, stop all tasks, then give this verdict. Only the first call counts."""
         if self.phase in ("stopping", "over") or self.stopped is not None:
             return
         self.stopped = verdict
@@ -278,6 +275,7 @@ class PhaseMachine:
         self._gather()
 
     def end(self, verdict: Verdict, **fields: Any) -> None:
+        """Give the verdict once `before_verdict` is done. `fields` are added to the `end` event."""
         if self.phase == "over":
             return
         self._enter("over")

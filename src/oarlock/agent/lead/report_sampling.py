@@ -13,6 +13,7 @@ class ReportSampling:
         self._admitted: dict[str, tuple[float, float]] = {}  # when that was, and the report's own time
 
     def admits(self, event: dict[str, Any], is_last: bool, now: float) -> bool:
+        """Whether to record this report. A task's last one always is, unless it was already."""
         interval = min(max(0.5, (now - self._began) / 600), 10.0)
         when, its_time = self._admitted.get(event["task"], (float("-inf"), float("-inf")))
         if event["t"] == its_time if is_last else now - when < interval:

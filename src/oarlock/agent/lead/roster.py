@@ -48,6 +48,7 @@ class Roster:
         return None
 
     def remove(self, agent: Agent) -> None:
+        """Forget an agent, unless another has taken its place."""
         if agent in self:
             del self._agents[agent.name]
 
@@ -58,6 +59,7 @@ class Roster:
             self.repeat_to(agent)
 
     def repeat_to(self, agent: Agent) -> None:
+        """Send the current wish to an agent, if it is connected."""
         if agent.is_connected:
             agent.send(self.wish)
             if isinstance(self.wish, Over):
@@ -81,6 +83,7 @@ class Roster:
 
     @property
     def are_all_connected(self) -> bool:
+        """Whether no agent is cut off: one that is given up is no longer here."""
         return all(agent.is_connected for agent in self)
 
     def have_all_cleared(self, generation: int) -> bool:

@@ -1,8 +1,9 @@
-"""How all trainers of a gang come to do something before the same step: to save, or to halt.
+"""Agrees with all trainers of a gang on one step before which they save, or halt.
 
-Each is asked where it is and from its answer on holds back its second next step. When all have
-answered, the step after that is one that nobody can have passed. Nobody waits for a training
-thread, so ranks that are blocked inside a collective do no harm. The other side is `training.gate`.
+Each trainer is asked for its step. Its gate answers, and from then on holds back the step after the next one.
+When all have answered, the highest of these held steps is one that no trainer can have passed. The gate does
+not wait for the training thread, so a rank that is blocked inside a collective answers, too. The trainers'
+side is `training.steps.gate`.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from collections.abc import Callable, Iterable, Mapping
 from oarlock.agent.net.deadlines import Deadlines
 from oarlock.agent.protocol.gates import CarryOn, GateMessage, MeetAt, Purpose, Whereabouts, WhereAreYou
 
-_PATIENCE = 10.0  # seconds for all to answer when it is only about saving
-_AGAIN = 0.1  # seconds before those who are to halt are asked again
+_PATIENCE = 10.0  # seconds for all to answer, if they are to save
+_AGAIN = 0.1  # seconds until trainers that are to halt are asked again
 
 
 class Meeting:
-    """Who was asked, who has answered, and what came of it."""
+    """One question to all trainers, their answers, and the step that follows from them."""
 
     def __init__(self, number: int, purpose: Purpose, tasks: Iterable[str]) -> None:
         self.number = number
@@ -28,17 +29,18 @@ class Meeting:
         self.is_open = True
 
     def hear(self, task: str, told: Whereabouts) -> None:
+        """Count an answer, if it belongs to this meeting and the task was asked."""
         if told.meeting == self.number and (task in self.awaited or task in self.answers):
             self.awaited.discard(task)
             self.answers[task] = told
 
     def excuse(self, task: str) -> None:
-        """It has ended."""
+        """Do not wait for a task that has ended."""
         self.awaited.discard(task)
         self.answers.pop(task, None)
 
     def conclude(self) -> None:
-        """Agree on a step, if all have answered from within the same loop; else it is called off."""
+        """Agree on a step if all have answered from within the same loop; otherwise on none."""
         self.is_open = False
         loops = {told.loop for told in self.answers.values()}
         steps = [told.step for told in self.answers.values() if told.step is not None]
@@ -47,23 +49,24 @@ class Meeting:
 
     @property
     def is_apart(self) -> bool:
-        """It is over and somebody will not be there: it was called off, or a loop has ended before."""
+        """Whether it is over and some trainer will not halt: no step was agreed on, or its loop had ended."""
         has_gap = self.step is None or any(told.step is None for told in self.answers.values())
         return has_gap and not self.is_open
 
     @property
     def is_deserted(self) -> bool:
-        """All have answered that they are in no loop."""
+        """Whether all have answered that they are in no loop."""
         return not self.awaited and all(told.step is None for told in self.answers.values())
 
     def message(self) -> GateMessage:
+        """What to send to the gates now: the question, the step, or that nothing was agreed on."""
         if self.is_open:
             return WhereAreYou(self.number)
         return CarryOn(self.number) if self.step is None else MeetAt(self.number, self.purpose, self.step)
 
 
 class StepAgreement:
-    """Those of one generation, one after the other. `tell` reaches all hosts."""
+    """The meetings of one generation, one after the other. `tell` reaches all hosts."""
 
     def __init__(self, loop: Deadlines, tell: Callable[[GateMessage], None]) -> None:
         self.loop = loop
@@ -72,7 +75,7 @@ class StepAgreement:
         self.form([])
 
     def form(self, trainers: Iterable[str]) -> None:
-        """A generation begins."""
+        """Begin a generation with these trainers, and forget the last one."""
         self.trainers = set(trainers)  # that are alive
         self.gates: dict[str, Whereabouts] = {}
         self.current: Meeting | None = None
@@ -80,7 +83,7 @@ class StepAgreement:
         self._forget_deadlines()
 
     def hear(self, tasks: Iterable[str], gates: Mapping[str, Whereabouts], ended: Iterable[str]) -> None:
-        """What one agent says about its tasks."""
+        """Take in the part of an agent's status that is about gates, and which of its tasks have ended."""
         for task in self.trainers.intersection(ended):
             self.trainers.discard(task)
             self.gates.pop(task, None)
@@ -99,21 +102,22 @@ class StepAgreement:
         self._proceed()
 
     def start_again(self, task: str) -> None:
-        """This trainer, alone."""
+        """Expect a trainer that restarts alone to announce its gate again."""
         self.trainers.add(task)
         self.gates.pop(task, None)
 
     @property
     def is_possible(self) -> bool:
+        """Whether every trainer that is alive has a gate."""
         return bool(self.trainers) and len(self.gates) == len(self.trainers)
 
     @property
     def is_settled(self) -> bool:
-        """Nobody who is to halt has to be waited for: they have ended, or are in no loop that could."""
+        """Whether no trainer is left to wait for: all have ended, or are in no loop that could halt."""
         return not self.trainers or (self.current is not None and self.current.is_deserted)
 
     def halt(self) -> None:
-        """Have all trainers leave before the same step. Who waits for long enough is the caller's to say."""
+        """Have all trainers leave before the same step. The caller sets the deadline."""
         self.is_halting, self.is_save_wanted = True, False
         if self.current is not None and self.current.is_open:
             self.current.purpose = "halt"
@@ -122,7 +126,7 @@ class StepAgreement:
             self._open("halt")
 
     def close(self) -> None:
-        """Nobody is to wait for a decision any longer."""
+        """Release the trainers that wait for a decision."""
         self._forget_deadlines()
         self.is_halting = self.is_save_wanted = False
         if self.current is not None and self.current.is_open:
@@ -149,7 +153,7 @@ class StepAgreement:
 
     def _conclude(self, meeting: Meeting) -> None:
         self.loop.cancel("meeting")
-        self.is_save_wanted = False  # who asked meanwhile is served, or asks again
+        self.is_save_wanted = False  # a task that asked meanwhile takes part, or asks again
         meeting.conclude()
         self.tell(meeting.message())
 
