@@ -135,9 +135,11 @@ class Leader:
     # The host on this machine
 
     def on_event(self, event: Event) -> None:
+        """Pass an event of this machine's host to the conductor, as if it had come from another agent."""
         self.conductor.hear_event(self.agent, {"t": time.time(), **event})
 
     def on_status(self) -> None:
+        """Pass the status of this machine's host to the conductor."""
         self.conductor.hear(self.agent, self.host.status())
 
     def _send_to_host(self, wish: Wish | Order) -> None:
@@ -146,12 +148,15 @@ class Leader:
     # What the conductor needs
 
     def is_leading(self) -> bool:
+        """Whether no other agent has taken over; outside of pods, none can."""
         return self.leadership is None or not self.leadership.is_over
 
     def take_over_checkpoints(self, generation: int) -> tuple[list[str], str | None]:
+        """Raise the fence in the folder of checkpoints, and list those to resume from."""
         return transfer.take_over(self.spec.folders.get("checkpoints", ""), self.spec.run, generation)
 
     def before_verdict(self, state: str, then: Action) -> None:
+        """Report dropped messages and upload the last snapshots, then call `then`."""
         self.host.dropped.flush()
         self.machine.dropped.flush()
         self.uploads.finish(state, then)

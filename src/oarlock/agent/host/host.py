@@ -39,6 +39,8 @@ ZYGOTE = "zygote"  # a deadline: until then it has to be ready
 
 
 class Host:
+    """The tasks of one machine. It starts and ends them as wishes come, and reports to `upstream`."""
+
     def __init__(
         self,
         loop: Deadlines,
@@ -67,20 +69,24 @@ class Host:
         self.faults = Faults(loop, lambda one, sig: self.ending.signal([one], sig, ours=False), upstream)
 
     def start(self) -> None:
+        """Start the zygote. It has limits.rendezvous to become ready."""
         self.zygote.start(sum(self.slots.values()), self.on_reply, self.on_zygote_lost)
         self.loop.after(ZYGOTE, self.spec.limits.rendezvous, self._on_never_ready)
 
     def close(self) -> None:
+        """End the zygote with all tasks, or let it stay for the next run."""
         self.zygote.close()
         for process in self.hosted.tasks.values():
             process.close()
 
     @property
     def wish(self) -> Wish:
+        """The newest wish, whether or not it is fulfilled yet."""
         return self.hosted.wish
 
     @property
     def is_busy(self) -> bool:
+        """Whether tasks run here, or are being forked."""
         return bool(self.hosted.alive())
 
     @property
@@ -90,9 +96,11 @@ class Host:
 
     @property
     def is_leaving(self) -> bool:
+        """Whether this machine was asked to leave."""
         return self.hosted.is_leaving
 
     def status(self) -> Status:
+        """What the conductor is to know about this machine now."""
         hosted = self.hosted
         return Status(
             generation=hosted.generation,
@@ -108,6 +116,7 @@ class Host:
     # Wishes and orders
 
     def obey(self, wish: Wish | Order) -> None:
+        """Move towards a wish, unless it is older than the last; carry out an order."""
         if isinstance(wish, ShowStacks):
             self._show_stacks()
         elif isinstance(wish, ToGates):
@@ -212,6 +221,7 @@ class Host:
     # The zygote
 
     def on_reply(self, reply: Reply) -> None:
+        """Handle a reply of the zygote."""
         if isinstance(reply, Ready):
             self._on_ready(reply)
         elif isinstance(reply, Launched):

@@ -25,6 +25,8 @@ _REPORT_INTERVAL = 0.1
 
 
 class TaskEvents:
+    """Turns what tasks write, and how they end, into events and statuses."""
+
     def __init__(
         self,
         loop: Deadlines,
@@ -88,6 +90,7 @@ class TaskEvents:
             self._upstream.on_status()
 
     def on_exits(self, exits: Sequence[Exit]) -> None:
+        """Handle exits that the zygote saw together: one status tells them all."""
         ended = []
         for exit in exits:
             for process in self._hosted.alive():
@@ -110,6 +113,7 @@ class TaskEvents:
             self.tell_exit(process)
 
     def tell_exit(self, process: TaskProcess) -> None:
+        """Send the last report and the end of a task, and note when it failed, if it did."""
         if process.metrics:  # its last report is always recorded
             self._upstream.on_event({**process.metrics.all(), "last": True})
         self._loop.cancel(_last_words_of(process))

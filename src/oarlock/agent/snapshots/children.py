@@ -180,6 +180,7 @@ class Uploads:
         return self._then is not None
 
     def start(self) -> None:
+        """Start the uploader, if the job has snapshots."""
         if self.spec.snapshots:
             self._start()
 

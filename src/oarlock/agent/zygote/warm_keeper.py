@@ -83,6 +83,7 @@ class Adopted:
         return 0
 
     def kill(self) -> None:
+        """Send SIGKILL, if the process still exists."""
         processes.send(self.pid, signal.SIGKILL)
 
 
