@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from oarlock.agent.lead.phase_machine import TRANSITIONS, Verdict
+from oarlock.agent.lead.aftermath import Verdict
+from oarlock.agent.lead.phase_machine import TRANSITIONS
 from oarlock.agent.protocol.gates import Whereabouts
 from oarlock.agent.protocol.outcome import Outcome
 from tests.support.conducted import SPEC, Conducted

@@ -1,4 +1,4 @@
-"""The agents of a run: which are connected, what they were told, and who holds which seat."""
+"""The agents of a run: which are connected, the wish that they get, and which of them holds a seat."""
 
 from __future__ import annotations
 

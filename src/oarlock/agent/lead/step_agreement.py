@@ -28,11 +28,11 @@ class Meeting:
         self.step: int | None = None
         self.is_open = True
 
-    def hear(self, task: str, told: Whereabouts) -> None:
+    def hear(self, task: str, answer: Whereabouts) -> None:
         """Count an answer, if it belongs to this meeting and the task was asked."""
-        if told.meeting == self.number and (task in self.awaited or task in self.answers):
+        if answer.meeting == self.number and (task in self.awaited or task in self.answers):
             self.awaited.discard(task)
-            self.answers[task] = told
+            self.answers[task] = answer
 
     def excuse(self, task: str) -> None:
         """Do not wait for a task that has ended."""
@@ -42,21 +42,21 @@ class Meeting:
     def conclude(self) -> None:
         """Agree on a step if all have answered from within the same loop; otherwise on none."""
         self.is_open = False
-        loops = {told.loop for told in self.answers.values()}
-        steps = [told.step for told in self.answers.values() if told.step is not None]
+        loops = {answer.loop for answer in self.answers.values()}
+        steps = [answer.step for answer in self.answers.values() if answer.step is not None]
         if not self.awaited and len(loops) == 1 and len(steps) == len(self.answers):
             self.step = max(steps) + 2
 
     @property
-    def is_apart(self) -> bool:
+    def is_incomplete(self) -> bool:
         """Whether it is over and some trainer will not halt: no step was agreed on, or its loop had ended."""
-        has_gap = self.step is None or any(told.step is None for told in self.answers.values())
+        has_gap = self.step is None or any(answer.step is None for answer in self.answers.values())
         return has_gap and not self.is_open
 
     @property
     def is_deserted(self) -> bool:
         """Whether all have answered that they are in no loop."""
-        return not self.awaited and all(told.step is None for told in self.answers.values())
+        return not self.awaited and all(answer.step is None for answer in self.answers.values())
 
     def message(self) -> GateMessage:
         """What to send to the gates now: the question, the step, or that nothing was agreed on."""
@@ -90,15 +90,15 @@ class StepAgreement:
             if self.current is not None:
                 self.current.excuse(task)
         for task in self.trainers.intersection(tasks):
-            told = gates.get(task)
-            if told is None:
+            answer = gates.get(task)
+            if answer is None:
                 self.gates.pop(task, None)
                 continue
             known = self.gates.get(task)
-            self.is_save_wanted |= told.asks > (known.asks if known is not None else 0)
-            self.gates[task] = told
+            self.is_save_wanted |= answer.asks > (known.asks if known is not None else 0)
+            self.gates[task] = answer
             if self.current is not None:
-                self.current.hear(task, told)
+                self.current.hear(task, answer)
         self._proceed()
 
     def start_again(self, task: str) -> None:
@@ -144,7 +144,7 @@ class StepAgreement:
         if meeting is not None and meeting.is_open and not meeting.awaited:
             self._conclude(meeting)
         if self.is_halting:
-            is_in_vain = meeting is not None and meeting.is_apart and not self.is_settled
+            is_in_vain = meeting is not None and meeting.is_incomplete and not self.is_settled
             if is_in_vain and not self.loop.expects("meeting again"):
                 self.loop.after("meeting again", _AGAIN, lambda: self._open("halt"))
         elif self.is_save_wanted and self.is_possible and (meeting is None or not meeting.is_open):

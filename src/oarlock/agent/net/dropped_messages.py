@@ -22,14 +22,14 @@ class DroppedMessages:
         self._loop = loop
         self._say = say
         self._counts: dict[tuple[str, str], int] = {}
-        self._unsaid: set[tuple[str, str]] = set()
+        self._unreported: set[tuple[str, str]] = set()
 
     def add(self, sender: str, what: str | Exception) -> None:
         """Count one. An exception other than WireError is a bug: its traceback goes to the agent's log."""
         kind = str(what) if isinstance(what, (str, WireError)) else f"it led to {type(what).__name__}"
         key = self._key(sender, kind)
         if key not in self._counts:
-            self._unsaid.add(key)
+            self._unreported.add(key)
             if isinstance(what, Exception) and not isinstance(what, WireError):
                 traceback.print_exception(type(what), what, what.__traceback__, file=sys.stderr)
             if not self._loop.expects(self._name):
@@ -39,8 +39,8 @@ class DroppedMessages:
     def flush(self) -> None:
         """Report now what is not reported yet."""
         self._loop.cancel(self._name)
-        unsaid, self._unsaid = sorted(self._unsaid), set()
-        for sender, kind in unsaid:
+        unreported, self._unreported = sorted(self._unreported), set()
+        for sender, kind in unreported:
             count = self._counts[(sender, kind)]
             self._say(f"dropped {count} {'message' if count == 1 else 'messages'} of {sender}: {kind}")
 

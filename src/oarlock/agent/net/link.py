@@ -121,9 +121,8 @@ class Link:
         try:
             challenge = messages.challenge(message)
         except OtherVersionError:
-            self.connection.send(
-                wire.greeting(self.hello.to_data(), nonce)
-            )  # so that the coordinator can report it, too
+            # So that the coordinator can report it, too.
+            self.connection.send(wire.greeting(self.hello.to_data(), nonce))
             raise
         self.connection.speak(wire.greeting_key(self.token, challenge))
         self.connection.send(wire.greeting(self.hello.to_data(), nonce))
@@ -144,9 +143,8 @@ class Link:
         self._heard()
         if "wish" in message:
             wish = wishes.from_data(message["wish"])
-            self.loop.soon(
-                lambda: self.on_wish(wish)
-            )  # outside of `_read`: an error of ours must not close the connection
+            # Later: an error of ours, raised here, would pass for a bad message and close the connection.
+            self.loop.soon(lambda: self.on_wish(wish))
         elif "refused" in message:
             self.on_refused(str(message["refused"]))
 

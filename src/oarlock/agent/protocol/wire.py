@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 Message = dict[str, Any]
 
-VERSION = 2  # 1 had a proof in the greeting, and no seals
+VERSION = 2  # 1 had a proof in the greeting, and no seals after it
 STRANGER_LIMIT = 4 * 1024
 MEMBER_LIMIT = 16 * 1024 * 1024
 SEAL = 16  # bytes
