@@ -67,6 +67,7 @@ class Folder:
 
 
 def entry(name: str, where: str, manifest: Manifest, why: str | None, is_verified: bool) -> Entry:
+    """What `oarlock checkpoints` shows of a checkpoint; `why` is what is wrong with it."""
     _, step, generation = name.partition("_")[0].split("-")
     metrics = manifest.get("metrics") or {}
     return {
