@@ -9,6 +9,7 @@ from pathlib import Path
 from oarlock.agent.protocol.spec import Spec
 from oarlock.cli.session import find_run
 from oarlock.engines.engine import CheckpointFolder, CheckpointPlace, engine_of
+from oarlock.engines.known_engines import traits_of
 from oarlock.engines.shared.checkpoint_folder import FOLDER, Entry, Folder
 from oarlock.errors import OarlockError, UnknownRun
 from oarlock.records import runs
@@ -95,7 +96,7 @@ def _look_in_folder(found: Found, opened: ExitStack, verifies: bool, writes: boo
 def _look_in_snapshots(found: Found, verifies: bool) -> None:
     if found.spec is None or found.snapshots is None:
         return
-    is_here = found.run is None or engine_of(found.run).traits.files_are_here
+    is_here = found.run is None or traits_of(found.run).files_are_here
     if not is_here and "://" not in found.snapshots:
         raise OarlockError(f"the snapshots in {found.spec.snapshots} are in a folder of its pods, not here")
     from oarlock.engines.shared.snapshot_store import Snapshots

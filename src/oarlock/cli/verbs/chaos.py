@@ -13,6 +13,7 @@ from oarlock.cli.chaos_run.inflict import Chaos, Plan
 from oarlock.cli.session import find_run
 from oarlock.cli.session.ask_agent import require_running
 from oarlock.engines.engine import engine_of
+from oarlock.engines.known_engines import traits_of
 from oarlock.errors import OarlockError
 from oarlock.quantities import Duration
 from oarlock.records.run_folder import RunFolder
@@ -104,7 +105,7 @@ def _show(chaos: Chaos) -> None:
 
 
 def _kinds(written: str | None, run: RunFolder) -> tuple[str, ...]:
-    known = (*KINDS, *engine_of(run).traits.pod_faults)
+    known = (*KINDS, *traits_of(run).pod_faults)
     if written is None:
         return known
     chosen = tuple(dict.fromkeys(word.strip() for word in written.split(",") if word.strip()))

@@ -14,6 +14,7 @@ from oarlock.cli.arguments.options import json_option, run_argument
 from oarlock.cli.session import find_run
 from oarlock.cli.session.signals import leaving_in_order
 from oarlock.engines.engine import engine_of
+from oarlock.engines.known_engines import traits_of
 from oarlock.records.run_folder import RunFolder
 from oarlock.screens import json_shape
 from oarlock.screens.output import hint, print_json, redraw, say
@@ -60,7 +61,7 @@ def verb(
     if step is not None and not snapshots:
         raise click.UsageError("--step is for --snapshots")
     run = find_run.find(name)
-    if engine_of(run).traits.files_are_here and not snapshots:
+    if traits_of(run).files_are_here and not snapshots:
         return _tell_local(run, as_json)
     to = folder.absolute() if folder else run.path / "snapshots" if snapshots else run.path
     started = time.monotonic()

@@ -16,7 +16,8 @@ from oarlock.cli.arguments.job_options import (
 )
 from oarlock.cli.arguments.options import json_option, run_names
 from oarlock.cli.session import attached
-from oarlock.engines.engine import ENGINES, Engine, Sending, engine_called, engine_of
+from oarlock.engines.engine import Engine, Sending, engine_called, engine_of
+from oarlock.engines.known_engines import ENGINES
 from oarlock.job.job_file import JobFile
 from oarlock.records import runs
 from oarlock.records.watch import Watch
@@ -74,7 +75,7 @@ def verb(
 
 
 def _not_for(option: str, on: str) -> str:
-    others = [f"--on {name}" for name in ENGINES if option in engine_called(name).traits.options]
+    others = [f"--on {name}" for name, listed in ENGINES.items() if option in listed.traits.options]
     return f"--{option} is for {' and '.join(others)}, not for --on {on}"
 
 

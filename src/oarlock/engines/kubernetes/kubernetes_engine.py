@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from oarlock.agent.net.control import UnreachableError
-from oarlock.engines.engine import Board, CheckpointFolder, Engine, Sending, Traits
+from oarlock.engines.engine import Board, CheckpointFolder, Engine, Sending
 from oarlock.engines.kubernetes import pod_commands, remove_pods
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import STOPPED, Object
@@ -35,7 +35,6 @@ class KubernetesEngine(Engine):
     """Runs on a Kubernetes cluster."""
 
     name = "kubernetes"
-    traits = Traits(options=frozenset({"namespace", "context"}), pod_faults=remove_pods.FAULTS)
 
     def start(
         self,

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oarlock.engines.engine import Board, CheckpointFolder, Engine, Sending, Traits
+from oarlock.engines.engine import Board, CheckpointFolder, Engine, Sending
 from oarlock.engines.shared import enter_task, task_command
 from oarlock.engines.shared.checkpoint_folder import Folder
 from oarlock.engines.shared.command_streams import Streams
@@ -35,15 +35,6 @@ class LocalEngine(Engine):
     """Runs on this machine."""
 
     name = "local"
-    traits = Traits(
-        interrupt_stops=True,
-        sends_program=False,
-        files_are_here=True,
-        resumable=frozenset({"failed", "stopped", "lost"}),
-        options=frozenset({"machines"}),
-        stop_seconds=15.0,
-        recovery_seconds=120.0,
-    )
 
     def start(
         self,
