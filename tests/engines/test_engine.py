@@ -25,7 +25,7 @@ from oarlock.engines.local.local_engine import LocalEngine
 from oarlock.errors import JobError, OarlockError
 from oarlock.job.job_file import JobFile
 from oarlock.records import runs
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 
 REAL = (LocalEngine, KubernetesEngine)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from oarlock.run.run_state import Failure
 from oarlock.screens import missing_files, summary
 from tests.support.folders import ignore, write

@@ -11,7 +11,7 @@ import click
 
 from oarlock.errors import JobError
 from oarlock.job import job_file
-from oarlock.records import runs
+from oarlock.records.run_names import check_name, new_name
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -106,7 +106,7 @@ def _names(program: Path, option: str) -> bool:
 
 def run_name(job: str, name: str | None) -> str:
     """Return the given name, or a new one. Raises JobError if the given name is invalid."""
-    return runs.new_name(job) if name is None else runs.check_name(name)
+    return new_name(job) if name is None else check_name(name)
 
 
 def _variable(written: str) -> tuple[str, str]:

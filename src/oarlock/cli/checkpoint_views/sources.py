@@ -13,6 +13,7 @@ from oarlock.engines.known_engines import traits_of
 from oarlock.engines.shared.checkpoint_folder import FOLDER, Entry, Folder
 from oarlock.errors import OarlockError, UnknownRun
 from oarlock.records import runs
+from oarlock.records.run_folder import RunFolder
 
 BROKEN = "broken"
 
@@ -23,7 +24,7 @@ class Found:
 
     name: str  # the run's, or the folder's
     folder: str
-    run: runs.RunFolder | None = None
+    run: RunFolder | None = None
     spec: Spec | None = None
     fence: tuple[str, int] | None = None  # the run, and its generation, that may add to the folder
     checkpoints: list[Entry] = field(default_factory=list)  # newest first

@@ -20,6 +20,7 @@ from oarlock.engines.engine import Engine, Sending, engine_called, engine_of
 from oarlock.engines.known_engines import ENGINES
 from oarlock.job.job_file import JobFile
 from oarlock.records import runs
+from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import Watch
 from oarlock.screens import json_shape, travel_text
 from oarlock.screens.follow_screen import Interrupts
@@ -117,7 +118,7 @@ def _refuse(job: dict[str, Any], dry_run: bool) -> None:
         raise click.UsageError(f"--resume uses the job as it was; remove {first}")
 
 
-def _leave(run: runs.RunFolder, as_json: bool) -> None:
+def _leave(run: RunFolder, as_json: bool) -> None:
     if as_json:
         print_json_line({"kind": "state", **json_shape.of_run(run, run.state())})
         return

@@ -17,7 +17,7 @@ from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import STOPPED, Object
 from oarlock.engines.kubernetes.claims import claim_checkpoints, pull_claims
 from oarlock.engines.kubernetes.follow import background
-from oarlock.engines.kubernetes.lifecycle import adopt, ask_leader, identity, repair, stop_delete, submit
+from oarlock.engines.kubernetes.lifecycle import adopt, identity, leading_agent, repair, stop_delete, submit
 from oarlock.engines.kubernetes.lifecycle.connect import api_for, api_of, explained
 from oarlock.engines.kubernetes.manifests.payload import Parcel
 from oarlock.engines.shared.checkpoint_folder import Entry
@@ -75,12 +75,12 @@ class KubernetesEngine(Engine):
         """Pass the question on through exec in the newest leading pod."""
         api = api_of(run)
         with explained():
-            leading = ask_leader.leading(api, identity.of(run))
+            leading = leading_agent.pods(api, identity.of(run))
             found = [pod for pod in leading if "deletionTimestamp" not in pod["metadata"]]
             if not found:
                 problem = run.state().problem
                 raise UnreachableError(f"its leading pod is not running{f': {problem}' if problem else ''}")
-            return ask_leader.ask(api, found[-1], dict(question))
+            return leading_agent.ask(api, found[-1], dict(question))
 
     def delete(self, chosen: Collection[RunFolder], *, now: bool, volumes: bool) -> list[str]:
         """Delete all objects of the runs, wait until they are gone, then delete their claims.

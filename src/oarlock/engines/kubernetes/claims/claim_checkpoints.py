@@ -26,7 +26,7 @@ from oarlock.engines.kubernetes.claims import claim_pod, pull_claims
 from oarlock.engines.shared import checkpoint_folder
 from oarlock.engines.shared.checkpoint_folder import Entry
 from oarlock.errors import OarlockError
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from oarlock.system import atomic_file, safe_names
 
 READING = replace(claim_pod.PULL, name="checkpoints")
