@@ -196,7 +196,7 @@ def _mutated(source: random.Random, name: str, text: str) -> bytes:
 def _read_all(run: RunFolder) -> None:
     state = run.state()
     json.dumps(state.to_data(), allow_nan=False)
-    state.accounts.told(1e9)
+    state.accounts.in_seconds(1e9)
     try:
         run.spec()
     except OarlockError:

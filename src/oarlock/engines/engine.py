@@ -59,7 +59,7 @@ class Sending(NamedTuple):
 class CheckpointPlace(Protocol):
     """A place that holds checkpoints. Every method raises OarlockError if it cannot be reached."""
 
-    def look(self, verifies: bool) -> list[Entry]:
+    def entries(self, verifies: bool) -> list[Entry]:
         """List all checkpoints, newest first; `verifies` reads every byte."""
 
     def newest(self) -> str | None:

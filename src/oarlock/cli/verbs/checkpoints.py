@@ -52,7 +52,7 @@ def verb(
     found = sources.subject(name)
     reads = verifies or BROKEN in doomed
     with leaving_in_order(), ExitStack() as opened:
-        sources.look(
+        sources.read(
             found,
             opened,
             verifies=reads,

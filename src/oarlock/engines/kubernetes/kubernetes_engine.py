@@ -187,9 +187,9 @@ class _Explained:
     def __init__(self, folder: CheckpointFolder) -> None:
         self._folder = folder
 
-    def look(self, verifies: bool) -> list[Entry]:
+    def entries(self, verifies: bool) -> list[Entry]:
         with explained():
-            return self._folder.look(verifies)
+            return self._folder.entries(verifies)
 
     def newest(self) -> str | None:
         with explained():

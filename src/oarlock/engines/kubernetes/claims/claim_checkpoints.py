@@ -75,9 +75,9 @@ class PodFolder:
         self._pods = pods
         self._beside: str | None = None  # the temporary pod, once there is one
 
-    def look(self, verifies: bool) -> list[Entry]:
+    def entries(self, verifies: bool) -> list[Entry]:
         """The pod's answer without names that no checkpoint can have."""
-        found = self._ask("look", list[_Entry], verifies=verifies)
+        found = self._ask("entries", list[_Entry], verifies=verifies)
         return [msgspec.structs.asdict(one) for one in found if manifest.position(one.name)]
 
     def newest(self) -> str | None:
