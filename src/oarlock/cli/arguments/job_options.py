@@ -149,6 +149,10 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
 )
 _CLUSTER: tuple[Callable[[Any], Any], ...] = (
-    click.option("--namespace", metavar="NAME", help="The namespace on the cluster. Default: the context's."),
-    click.option("--context", metavar="NAME", help="The kubeconfig's context. Default: the current one."),
+    click.option(
+        "--namespace", metavar="NAME", help="On the cluster. Default: the job's, then the context's."
+    ),
+    click.option(
+        "--context", metavar="NAME", help="Of the kubeconfig. Default: the job's, then the current one."
+    ),
 )

@@ -32,7 +32,7 @@ _LONGEST_PAUSE = 3600.0
     default="10s",
     show_default=True,
     metavar="TIME",
-    help="The average time between two faults; each wait is 0.5 to 1.5 times as long.",
+    help="The average wait from recovery to the next fault; each is 0.5 to 1.5 times as long.",
 )
 @click.option(
     "--kinds",

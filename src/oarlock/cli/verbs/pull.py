@@ -41,7 +41,7 @@ _INTERVAL = 0.2  # seconds between two looks of the progress line
 @click.option(
     "--step", type=click.IntRange(0), metavar="N", help="With --snapshots: the checkpoint of step N."
 )
-@click.option("--force", is_flag=True, help="Replace files that are in FOLDER.")
+@click.option("--force", is_flag=True, help="Replace folders that are in FOLDER already.")
 @json_option("what was copied, and where it is, as JSON")
 def verb(
     name: str | None,
