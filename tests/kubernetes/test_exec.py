@@ -18,7 +18,7 @@ from oarlock.engines.kubernetes.api.names import INDEX, ROLE
 from oarlock.engines.kubernetes.claims import task_pod
 from oarlock.engines.kubernetes.lifecycle import stop_delete, submit
 from oarlock.job import job_file
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from tests.support.commands import SCRIPT
 from tests.support.kubernetes.driving import Named
 from tests.support.kubernetes.small import SMALL_SETTINGS

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from oarlock.agent.record.log_segments import Logs, of
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import Tail, Watch
 
 LIMIT = 1 << 14

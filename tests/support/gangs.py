@@ -11,7 +11,7 @@ from typing import Any
 from oarlock.engines.local import local_engine
 from oarlock.job import model
 from oarlock.job.job_file import JobFile
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import Watch
 from oarlock.run import events
 from oarlock.run.run_state import RunState

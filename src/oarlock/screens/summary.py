@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from oarlock.engines.engine import engine_of
+from oarlock.engines.known_engines import traits_of
 from oarlock.errors import OarlockError
 from oarlock.records import watch
 from oarlock.records.log_files import culprit
@@ -30,7 +30,7 @@ def lines(run: RunFolder, state: RunState) -> list[str]:
         return _failure(run, state)
     reason = f": {state.reason}" if state.reason else ""
     if state.state == "lost":
-        more = [f"more: {run.agent_log}"] if engine_of(run).traits.files_are_here else []
+        more = [f"more: {run.agent_log}"] if traits_of(run).files_are_here else []
         return [f"{run.name} was lost{reason}", *more]
     return [f"{run.name} {state.state}{_after(state)}{reason}"]
 
@@ -39,7 +39,7 @@ def next_command(run: RunFolder, state: RunState) -> str:
     """Return the command that a user is likely to type next."""
     if state.failure is not None:
         return f"oarlock logs --failed {run.name}"
-    traits = engine_of(run).traits
+    traits = traits_of(run)
     if state.state in ("stopped", "lost") and state.state in traits.resumable:
         return f"oarlock run --resume {run.name}"
     if state.state == "succeeded" and not traits.files_are_here:

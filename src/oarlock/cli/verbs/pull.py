@@ -14,6 +14,7 @@ from oarlock.cli.arguments.options import json_option, run_argument
 from oarlock.cli.session import find_run
 from oarlock.cli.session.signals import leaving_in_order
 from oarlock.engines.engine import engine_of
+from oarlock.engines.known_engines import traits_of
 from oarlock.records.run_folder import RunFolder
 from oarlock.screens import json_shape
 from oarlock.screens.output import hint, print_json, redraw, say
@@ -44,7 +45,7 @@ _INTERVAL = 0.2  # seconds between two looks of the progress line
 @click.option(
     "--step", type=click.IntRange(0), metavar="N", help="With --snapshots: the checkpoint of step N."
 )
-@click.option("--force", is_flag=True, help="Replace files that are in FOLDER.")
+@click.option("--force", is_flag=True, help="Replace folders that are in FOLDER already.")
 @json_option("what was copied, and where it is, as JSON")
 def verb(
     name: str | None,
@@ -64,7 +65,7 @@ def verb(
     if step is not None and not snapshots:
         raise click.UsageError("--step is for --snapshots")
     run = find_run.find(name)
-    if engine_of(run).traits.files_are_here and not snapshots:
+    if traits_of(run).files_are_here and not snapshots:
         return _tell_local(run, as_json)
     to = folder.absolute() if folder else run.path / "snapshots" if snapshots else run.path
     started = time.monotonic()

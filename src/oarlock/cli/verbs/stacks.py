@@ -17,7 +17,7 @@ from oarlock.cli.session import find_run
 from oarlock.cli.session.ask_agent import Refused, ask, require_running
 from oarlock.engines.engine import engine_of
 from oarlock.errors import JobError
-from oarlock.records import runs
+from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import Tail, parse_line
 from oarlock.run.run_state import RunState
 from oarlock.screens.output import print_json, say
@@ -102,7 +102,7 @@ def _running(state: RunState, chosen: Sequence[str]) -> list[str]:
     return [name for name in found if name in chosen or not chosen]
 
 
-def _collect(run: runs.RunFolder, generation: int, tasks: Sequence[str]) -> list[Answer]:
+def _collect(run: RunFolder, generation: int, tasks: Sequence[str]) -> list[Answer]:
     answers = {name: Answer(name) for name in tasks}
     logs = {name: Tail(run.log_file(generation, name)) for name in tasks}
     for log in logs.values():

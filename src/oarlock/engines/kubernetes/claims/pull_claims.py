@@ -25,7 +25,7 @@ from oarlock.engines.kubernetes.claims import claim_pod, tar_receiver, tar_sende
 from oarlock.engines.kubernetes.lifecycle import identity
 from oarlock.engines.shared.pull_result import Pulled, check_room, is_taken, put_all
 from oarlock.errors import OarlockError
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from oarlock.system.polling import wait_for
 
 # What a user can ask for, and the local names of its folders.

@@ -22,7 +22,7 @@ from oarlock.agent.record import log_segments, pod_lines
 from oarlock.agent.record.run_record import LINE_LIMIT
 from oarlock.engines.kubernetes.follow.pod_log import Position
 from oarlock.errors import LaterRun
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from oarlock.run import events
 from oarlock.run.run_state import fold
 from oarlock.run.typed import VERSION, LaterVersion, build, check_version

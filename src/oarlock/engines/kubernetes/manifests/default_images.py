@@ -26,11 +26,14 @@ _TORCH = {
 
 
 class Image(NamedTuple):
+    """An image, with what has to be installed in it before the program runs."""
+
     name: str
     pip: tuple[str, ...] = ()  # packages that it lacks
 
 
 def choose(job: Job, role: Role, framework: str) -> Image:
+    """The image that the role or the job names; otherwise the default for the framework."""
     named = role.image or job.kubernetes.image
     return Image(named) if named else _default(framework, with_gpu=role.gpu > 0)
 
