@@ -30,7 +30,7 @@ class Imports:
 
 def scan(folder: Path, program: str | None = None, module: str | None = None) -> Imports:
     """Collect the imports of a program (a path in the folder) or of a module in it, if one exists."""
-    first = folder / program if program else _find_module(folder, module or "")
+    first = entry(folder, program, module)
     if first is None:
         return Imports()
     roots = [first.parent, folder] if program else [folder]
@@ -52,6 +52,13 @@ def scan(folder: Path, program: str | None = None, module: str | None = None) ->
                     seen.add(path)
                     waiting.append(path)
     return Imports(tuple(modules), frozenset(names), backend)
+
+
+def entry(folder: Path, program: str | None = None, module: str | None = None) -> Path | None:
+    """The file that runs first; None for a module that is not in the folder."""
+    if program:
+        return folder / program
+    return _find_module(folder, module) if module else None
 
 
 def _scan_file(file: Path) -> Imports:

@@ -18,6 +18,7 @@ from oarlock.cli.arguments.options import json_option, run_names
 from oarlock.cli.session import attached
 from oarlock.engines.engine import ENGINES, Engine, Sending, engine_called, engine_of
 from oarlock.job.job_file import JobFile
+from oarlock.program import imports
 from oarlock.records import runs
 from oarlock.records.watch import Watch
 from oarlock.screens import json_shape, travel_text
@@ -93,8 +94,9 @@ def _start(job: dict[str, Any], engine: Engine) -> Watch:
 
 def _load(job: dict[str, Any], engine: Engine) -> JobFile:
     jobfile = load(job, is_here=not engine.traits.sends_program)
-    if job["target"] and jobfile.job.program:
-        mistake = misplaced(verb, job, jobfile.folder / jobfile.job.program)
+    file = imports.entry(jobfile.folder, jobfile.job.program, jobfile.job.module)
+    if file is not None and (job["target"] or job["module"]):
+        mistake = misplaced(verb, job, file)
         if mistake:
             complain(mistake)
     return jobfile
