@@ -170,7 +170,7 @@ def test_a_dry_run_shows_ranks_and_environments_and_creates_nothing(
         ("worker-1", 1),
         ("evaluator-0", None),
     ]
-    assert set(told["tasks"][0]) == {"name", "role", "index", "rank", "env"}
+    assert set(told["tasks"][0]) == {"name", "role", "index", "rank", "args", "env"}
     assert [task["env"].get("RANK") for task in told["tasks"]] == ["0", "1", None]
     assert json.loads(told["tasks"][1]["env"]["TF_CONFIG"])["task"] == {"type": "worker", "index": 1}
     text = oarlock("run", "--dry-run", "-n", "2", "train.py").stdout
@@ -198,6 +198,31 @@ def test_a_dry_run_tells_the_truth(oarlock: Any, tmp_path: Path, machines: str) 
             "OARLOCK_HOME",
             "OARLOCK_FD",
         }
+
+
+def test_arguments_may_name_rank_world_and_coordinator(oarlock: Any, tmp_path: Path) -> None:
+    write(
+        tmp_path / "train.py",
+        """
+        import os, sys
+        there = f"tcp://{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        print(sys.argv[1:-1], sys.argv[-1] == there)
+        """,
+    )
+    words = ("train.py", "--rank={rank}", "of {world}", '{"rank": {}}', "{{rank}}", "tcp://{coordinator}")
+    done = oarlock("run", "-n", "2", *words)
+    assert done.returncode == 0, done.stderr
+    for rank in (0, 1):
+        expected = [f"--rank={rank}", "of 2", '{"rank": {}}', "{rank}"]
+        assert f"worker-{rank} | {expected} True" in done.stdout
+    shown = oarlock("run", "--dry-run", "-n", "2", *words).stdout
+    assert "arguments of worker-1\n  --rank=1 'of 2'" in shown
+    refused = oarlock("run", "-n", "2", "--ps", "1", *words)
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        "oarlock: arguments: {rank} has no value in ps, which has no rank; "
+        "let the program read RANK from its environment\n"
+    )
 
 
 def test_machines_are_played_on_this_one(oarlock: Any, tmp_path: Path) -> None:
