@@ -225,6 +225,20 @@ def test_arguments_may_name_rank_world_and_coordinator(oarlock: Any, tmp_path: P
     )
 
 
+def test_the_shells_folders_are_used_and_said(oarlock: Any, home: Path, tmp_path: Path) -> None:
+    write(tmp_path / "train.py", "import os; print(os.environ['DATA_DIR'], os.environ['POD_NAME'])")
+    shell = {**os.environ, "DATA_DIR": "there", "POD_NAME": "notebook-0"}
+    done = oarlock("run", "train.py", env=shell)
+    assert f"worker-0 | {tmp_path}/there worker-0" in done.stdout, done.stderr
+    assert done.stderr.splitlines()[:2] == [
+        f"oarlock: data: {tmp_path}/there, from the shell's DATA_DIR",
+        "oarlock: the shell's POD_NAME is ignored: Oarlock sets it for each task",
+    ]
+    done = oarlock("run", "--on", "kubernetes", "--dry-run", "train.py", env=shell)
+    assert f"DATA_DIR={home}/data/train" in done.stdout, done.stderr
+    assert "the shell's DATA_DIR is ignored: pods do not have this machine's folders" in done.stderr
+
+
 def test_machines_are_played_on_this_one(oarlock: Any, tmp_path: Path) -> None:
     write(
         tmp_path / "train.py", "import os; print('machine', os.environ['GROUP_RANK'], 'agent', os.getppid())"

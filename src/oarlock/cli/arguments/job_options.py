@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,8 +13,9 @@ import click
 
 from oarlock.cli.arguments import other_launchers
 from oarlock.errors import JobError
-from oarlock.job import job_file
+from oarlock.job import job_file, shell_folders
 from oarlock.records import runs
+from oarlock.screens.output import complain
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -99,7 +102,11 @@ def load(given: Mapping[str, Any], *, is_here: bool = True) -> job_file.JobFile:
         "kubernetes.context": given.get("context"),
         **dict(map(_variable, given["variables"])),
     }
-    return job_file.load(target, overrides=overrides, sets=given["sets"], cwd=Path.cwd(), is_here=is_here)
+    found = job_file.load(target, overrides=overrides, sets=given["sets"], cwd=Path.cwd(), is_here=is_here)
+    job, notes = shell_folders.adopt(found.job, os.environ, Path.cwd(), is_here)
+    for note in notes:
+        complain(note)
+    return replace(found, job=job)
 
 
 def misplaced(command: click.Command, given: Mapping[str, Any], program: Path) -> str | None:
