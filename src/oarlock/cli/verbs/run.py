@@ -84,7 +84,7 @@ def _start(job: dict[str, Any], engine: Engine) -> Watch:
     printed: list[str] = []  # once, even if the name is taken and the program is packed again
 
     def on_send(sending: Sending) -> None:
-        lines = travel_text.lines(jobfile.folder, sending.files, sending.size, sending.withheld)
+        lines = travel_text.lines(jobfile.folder, *sending)
         for line in lines if not printed else []:
             complain(line)
         printed.extend(lines)

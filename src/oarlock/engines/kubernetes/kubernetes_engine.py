@@ -46,7 +46,7 @@ class KubernetesEngine(Engine):
         on_send: Callable[[Sending], None] = lambda _: None,
     ) -> RunFolder:
         def on_packed(parcel: Parcel) -> None:
-            on_send(Sending(parcel.files, parcel.size, parcel.withheld))
+            on_send(Sending(parcel.files, parcel.size, parcel.withheld, parcel.warnings))
 
         _settle_unsent()
         with explained():
