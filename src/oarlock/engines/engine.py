@@ -54,6 +54,7 @@ class Sending(NamedTuple):
     files: int
     size: int  # bytes
     withheld: Sequence[str]  # files that stay here because they may hold credentials
+    warnings: Sequence[str] = ()  # what the program will miss there
 
 
 class CheckpointPlace(Protocol):

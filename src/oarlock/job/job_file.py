@@ -29,6 +29,7 @@ PROGRAM = "train.py"
 # The fields that have a flag of their own; --set reaches any other field.
 FLAGS = {
     "roles.worker.replicas": "--workers",
+    "roles.chief.replicas": "--chief",
     "roles.ps.replicas": "--ps",
     "roles.evaluator.replicas": "--evaluator",
     "warm": "--warm",

@@ -21,6 +21,8 @@ from oarlock.job.reserved_variables import refused_variable
 from oarlock.job.roles import Role, Roles
 from oarlock.job.volumes import Claim, SecretUse, Volume
 from oarlock.quantities import Duration, Replicas, Size
+from oarlock.run import placeholders
+from oarlock.run.cluster import TRAINERS
 
 __all__ = [
     "WAYS",
@@ -182,7 +184,9 @@ class Job(Section, frozen=True, kw_only=True):
         "The command to run if it is not Python: a list of words, or one line.",
     ] = None
     args: Annotated[
-        tuple[str, ...], compound_kinds.words("a list of arguments or one line"), "Its arguments."
+        tuple[str, ...],
+        compound_kinds.words("a list of arguments or one line"),
+        "Its arguments; {rank}, {world} and {coordinator} (host:port) are replaced for each task.",
     ] = ()
     pip: Annotated[tuple[str, ...], _PIP, "Packages that each pod installs first, as pip takes them."] = ()
     env: Annotated[
@@ -221,8 +225,19 @@ class Job(Section, frozen=True, kw_only=True):
             self.kubernetes.check_in_job(roles, self.env, refused_variable)
         except FieldError as problem:
             raise problem.inside("kubernetes") from None
+        self._check_placeholders()
         if self.name == _UNNAMED:
             msgspec.structs.force_setattr(self, "name", slug(self.subject))
+
+    def _check_placeholders(self) -> None:
+        unranked = [role for role in fields_of(Roles) if role not in TRAINERS and getattr(self.roles, role)]
+        for name in placeholders.RANKED if unranked else ():
+            if name in placeholders.used(self.args):
+                raise FieldError(
+                    ("args",),
+                    f"{{{name}}} has no value in {unranked[0]}, which has no rank; "
+                    f"let the program read {placeholders.VARIABLES[name]} from its environment",
+                )
 
     @property
     def subject(self) -> str:

@@ -7,13 +7,14 @@ _CONTRACT = {"TF_CONFIG", "CLUSTER_CONFIG", "POD_NAME", "MASTER_ADDR", "MASTER_P
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK"),
     *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"),
 }
-_FOLDERS = {"DATA_DIR": "data", "CHECKPOINT_DIR": "checkpoints", "MODEL_DIR": "model", "LOG_DIR": "logs"}
+# The variables with folders, and the fields of `storage` that choose them.
+FOLDERS = {"DATA_DIR": "data", "CHECKPOINT_DIR": "checkpoints", "MODEL_DIR": "model", "LOG_DIR": "logs"}
 
 
 def refused_variable(name: str) -> str | None:
     """Say why a user may not set a variable; None if they may."""
-    if name in _FOLDERS:
-        return f"Oarlock sets it; use storage.{_FOLDERS[name]}"
+    if name in FOLDERS:
+        return f"Oarlock sets it; use storage.{FOLDERS[name]}"
     if name in _CONTRACT or name.startswith(("OARLOCK_", "TORCHELASTIC_")):
         return "Oarlock sets it for each task; leave it out"
     return None

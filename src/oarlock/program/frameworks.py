@@ -32,11 +32,15 @@ def framework_of(job: Job, folder: Path) -> str:
     """The job's framework: the one it names or, for `auto`, the one that its program's imports show."""
     if job.framework != "auto":
         return job.framework
-    program, module = job.program, job.module
+    return detect(folder, *python_of(job), job.env)
+
+
+def python_of(job: Job) -> tuple[str | None, str | None]:
+    """The program or the module that a job runs; a command may run one too."""
     if job.command and job.command[0].rpartition("/")[2].startswith("python"):
         words = [*job.command[1:], "", ""]
-        program, module = (None, words[1]) if words[0] == "-m" else (words[0], None)
-    return detect(folder, program, module, job.env)
+        return (None, words[1]) if words[0] == "-m" else (words[0], None)
+    return job.program, job.module
 
 
 def detect(

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 # Enough for any project's own code, and a bound on how long the scan can take.
 MOST_FILES = 200
 LARGEST_FILE = 1024 * 1024
+# What a handler catches, and a condition asks for, if the program can do without an import.
+_CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
+_ASKED = {"TYPE_CHECKING", "version_info", "platform", "find_spec"}
 
 
 @dataclass(frozen=True)
@@ -26,32 +29,60 @@ class Imports:
     # The names used of them, spelled out: `tf.distribute.Strategy` is `tensorflow.distribute.Strategy`.
     names: frozenset[str] = frozenset()
     keras_backend: str | None = None  # what the program sets KERAS_BACKEND to
+    # Of `modules`, those that it cannot do without: not in `try: ... except ImportError`, not for types only.
+    needed: tuple[str, ...] = ()
 
 
 def scan(folder: Path, program: str | None = None, module: str | None = None) -> Imports:
     """Collect the imports of a program (a path in the folder) or of a module in it, if one exists."""
-    first = folder / program if program else _find_module(folder, module or "")
+    first = entry(folder, program, module)
     if first is None:
         return Imports()
     roots = [first.parent, folder] if program else [folder]
-    waiting, seen = [first], {first}
+    waiting, seen = [first], {first: Imports()}
+    beside: dict[tuple[Path, str], list[Path]] = {}  # the files of this folder that an import runs
     modules: dict[str, None] = {}
     names: set[str] = set()
     backend: str | None = None
     while waiting:
         file = waiting.pop(0)
-        here = _scan_file(file)
+        here = seen[file] = _scan_file(file)
         names |= here.names
         backend = backend or here.keras_backend
         for name in here.modules:
-            files = _local(name, file, roots)
+            files = beside[file, name] = _local(name, file, roots)
             if not files and not name.startswith("."):
                 modules[name] = None
             for path in files:
                 if path not in seen and len(seen) < MOST_FILES:
-                    seen.add(path)
+                    seen[path] = Imports()
                     waiting.append(path)
-    return Imports(tuple(modules), frozenset(names), backend)
+    needed = _needed(first, seen, beside)
+    return Imports(
+        tuple(modules), frozenset(names), backend, tuple(name for name in modules if name in needed)
+    )
+
+
+def _needed(
+    first: Path, seen: Mapping[Path, Imports], beside: Mapping[tuple[Path, str], list[Path]]
+) -> set[str]:
+    """The modules that the program needs, by itself or through files that it needs."""
+    waiting, reached, names = [first], {first}, set()
+    while waiting:
+        file = waiting.pop()
+        for name in seen[file].needed:
+            names.add(name)
+            new = [path for path in beside[file, name] if path in seen and path not in reached]
+            reached.update(new)
+            waiting += new
+    return names
+
+
+def entry(folder: Path, program: str | None = None, module: str | None = None) -> Path | None:
+    """The file that runs first; None for a module that is not in the folder."""
+    if program:
+        return folder / program
+    return _find_module(folder, module) if module else None
 
 
 def _scan_file(file: Path) -> Imports:
@@ -72,7 +103,32 @@ def _scan_file(file: Path) -> Imports:
         tuple(dict.fromkeys(name for name, _ in imported)),
         frozenset(spelled.union(name for name, _ in imported)),
         next((value for node in nodes if (value := _sets_keras_backend(node))), None),
+        tuple(dict.fromkeys(name for node in _unguarded(tree) for name, _ in _imported(node))),
     )
+
+
+def _unguarded(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes, but for those inside a statement that expects an import to fail, or is for type checkers."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop(0)
+        if not _is_guard(node):
+            yield node
+            waiting += ast.iter_child_nodes(node)
+
+
+def _is_guard(node: ast.AST) -> bool:
+    if isinstance(node, ast.Try):
+        return any(handler.type is None or _words(handler.type) & _CAUGHT for handler in node.handlers)
+    return isinstance(node, ast.If) and bool(_words(node.test) & _ASKED)
+
+
+def _words(node: ast.AST) -> set[str]:
+    """The last parts of all names in an expression."""
+    inside = list(ast.walk(node))
+    return {one.id for one in inside if isinstance(one, ast.Name)} | {
+        one.attr for one in inside if isinstance(one, ast.Attribute)
+    }
 
 
 def _imported(node: ast.AST) -> Iterator[tuple[str, str | None]]:

@@ -10,9 +10,12 @@ from oarlock.screens.units import plural, size
 _NAMED = 5
 
 
-def lines(folder: Path, files: int, amount: int, withheld: Sequence[str]) -> list[str]:
-    """Return what is sent, and what is not."""
-    return [f"sending {plural(files, 'file')}, {size(amount)}, of {folder}", *left(withheld)]
+def lines(
+    folder: Path, files: int, amount: int, withheld: Sequence[str], warnings: Sequence[str] = ()
+) -> list[str]:
+    """Return what is sent, what is not, and what the program will miss."""
+    sent = f"sending {plural(files, 'file')}, {size(amount)}, of {folder}"
+    return [sent, *left(withheld), *(f"warning: {warning}" for warning in warnings)]
 
 
 def left(withheld: Sequence[str]) -> list[str]:

@@ -69,7 +69,19 @@ def test_without_a_target_the_job_file_here_runs_and_dashes_give_arguments(
 
 def test_flags_reach_the_job(oarlock: Any, tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
-    flags = ["--ps", "2", "--evaluator", "--framework", "none", "--cold", "--env", "A=b=c", "--env", "B=1"]
+    flags = [
+        "--chief",
+        "--ps",
+        "2",
+        "--evaluator",
+        "--framework",
+        "none",
+        "--cold",
+        "--env",
+        "A=b=c",
+        "--env",
+        "B=1",
+    ]
     done = oarlock("run", "--dry-run", "--json", "-n", "3", *flags, "--set", "limits.restarts=9", "train.py")
     assert done.returncode == 0, done.stderr
     job = json.loads(done.stdout)["job"]
@@ -78,6 +90,7 @@ def test_flags_reach_the_job(oarlock: Any, tmp_path: Path) -> None:
     assert job["framework"] == "none"
     assert job["limits"]["restarts"] == 9
     assert {name: role["replicas"] for name, role in job["roles"].items()} == {
+        "chief": 1,
         "worker": 3,
         "ps": 2,
         "evaluator": 1,
@@ -97,8 +110,53 @@ def test_a_module_runs_instead_of_the_files_program(oarlock: Any, tmp_path: Path
     write(tmp_path / "other.py", "import sys; print('other', sys.argv[1:])")
     (tmp_path / "train.py").touch()
     (tmp_path / "job.yaml").write_text("program: train.py\n")
-    done = oarlock("run", "-m", "other", "x", "--y")
-    assert "worker-0 | other ['x', '--y']" in done.stdout, done.stderr
+    done = oarlock("run", "-n", "2", "-m", "other", "--lr", "0.1", "x", "--", "--detach")
+    assert "worker-1 | other ['--lr', '0.1', 'x', '--', '--detach']" in done.stdout, done.stderr
+    assert "goes to" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "module", [["-m", "pkg.mod"], ["-mpkg.mod"], ["--module=pkg.mod"], ["-fm", "pkg.mod"]]
+)
+def test_all_that_follows_a_module_is_the_modules(oarlock: Any, tmp_path: Path, module: list[str]) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "mod.py").touch()
+    before = ["--dry-run", "--json", "--set=limits.restarts=9", "--name", "m"]
+    done = oarlock("run", *before, *module, "--lr", "0.1", "-n", "3", "--json")
+    assert done.returncode == 0, done.stderr
+    job = json.loads(done.stdout)["job"]
+    assert (job["module"], job["args"]) == ("pkg.mod", ["--lr", "0.1", "-n", "3", "--json"])
+    assert job["roles"]["worker"]["replicas"] == 1
+    told = "-n 3 goes to pkg.mod; for Oarlock, put it first: oarlock run -n 3 -m pkg.mod"
+    assert done.stderr == f"oarlock: {told}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--nproc_per_node", "4"], "--nproc_per_node is torchrun's: here it is -n 4 (workers)"),
+        (["--no-such", "2"], "No such option '--no-such'."),
+        (["python3", "-u"], "python3: Oarlock starts Python itself: oarlock run train.py --lr 1"),
+        (
+            ["torchrun", "--nproc_per_node=2"],
+            "torchrun: Oarlock is used instead of torchrun: oarlock run -n 2",
+        ),
+    ],
+)
+def test_what_other_launchers_understand_is_said_as_it_is_here(
+    oarlock: Any, home: Path, tmp_path: Path, words: list[str], told: str
+) -> None:
+    (tmp_path / "train.py").touch()
+    done = oarlock("run", *words, "train.py", "--lr", "1")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"oarlock: {told}")
+    assert not home.exists()
+
+
+def test_a_file_called_as_a_launcher_is_a_target_like_any_other(oarlock: Any, tmp_path: Path) -> None:
+    (tmp_path / "python").mkdir()
+    (tmp_path / "python" / "train.py").touch()
+    assert oarlock("run", "--dry-run", "python").returncode == 0
 
 
 def test_a_dry_run_shows_ranks_and_environments_and_creates_nothing(
@@ -112,7 +170,7 @@ def test_a_dry_run_shows_ranks_and_environments_and_creates_nothing(
         ("worker-1", 1),
         ("evaluator-0", None),
     ]
-    assert set(told["tasks"][0]) == {"name", "role", "index", "rank", "env"}
+    assert set(told["tasks"][0]) == {"name", "role", "index", "rank", "args", "env"}
     assert [task["env"].get("RANK") for task in told["tasks"]] == ["0", "1", None]
     assert json.loads(told["tasks"][1]["env"]["TF_CONFIG"])["task"] == {"type": "worker", "index": 1}
     text = oarlock("run", "--dry-run", "-n", "2", "train.py").stdout
@@ -140,6 +198,45 @@ def test_a_dry_run_tells_the_truth(oarlock: Any, tmp_path: Path, machines: str) 
             "OARLOCK_HOME",
             "OARLOCK_FD",
         }
+
+
+def test_arguments_may_name_rank_world_and_coordinator(oarlock: Any, tmp_path: Path) -> None:
+    write(
+        tmp_path / "train.py",
+        """
+        import os, sys
+        there = f"tcp://{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        print(sys.argv[1:-1], sys.argv[-1] == there)
+        """,
+    )
+    words = ("train.py", "--rank={rank}", "of {world}", '{"rank": {}}', "{{rank}}", "tcp://{coordinator}")
+    done = oarlock("run", "-n", "2", *words)
+    assert done.returncode == 0, done.stderr
+    for rank in (0, 1):
+        expected = [f"--rank={rank}", "of 2", '{"rank": {}}', "{rank}"]
+        assert f"worker-{rank} | {expected} True" in done.stdout
+    shown = oarlock("run", "--dry-run", "-n", "2", *words).stdout
+    assert "arguments of worker-1\n  --rank=1 'of 2'" in shown
+    refused = oarlock("run", "-n", "2", "--ps", "1", *words)
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        "oarlock: arguments: {rank} has no value in ps, which has no rank; "
+        "let the program read RANK from its environment\n"
+    )
+
+
+def test_the_shells_folders_are_used_and_said(oarlock: Any, home: Path, tmp_path: Path) -> None:
+    write(tmp_path / "train.py", "import os; print(os.environ['DATA_DIR'], os.environ['POD_NAME'])")
+    shell = {**os.environ, "DATA_DIR": "there", "POD_NAME": "notebook-0"}
+    done = oarlock("run", "train.py", env=shell)
+    assert f"worker-0 | {tmp_path}/there worker-0" in done.stdout, done.stderr
+    assert done.stderr.splitlines()[:2] == [
+        f"oarlock: data: {tmp_path}/there, from the shell's DATA_DIR",
+        "oarlock: the shell's POD_NAME is ignored: Oarlock sets it for each task",
+    ]
+    done = oarlock("run", "--on", "kubernetes", "--dry-run", "train.py", env=shell)
+    assert f"DATA_DIR={home}/data/train" in done.stdout, done.stderr
+    assert "the shell's DATA_DIR is ignored: pods do not have this machine's folders" in done.stderr
 
 
 def test_machines_are_played_on_this_one(oarlock: Any, tmp_path: Path) -> None:

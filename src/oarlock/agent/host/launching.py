@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from oarlock.agent.host.ending import EndingTasks
@@ -13,6 +14,7 @@ from oarlock.agent.net.deadlines import Deadlines
 from oarlock.agent.protocol.spec import Spec
 from oarlock.agent.protocol.wishes import Run
 from oarlock.agent.zygote.orders import Launch
+from oarlock.run import placeholders
 from oarlock.run.cluster import Task
 from oarlock.run.contract import environment
 from oarlock.system.processes import why_no_fork
@@ -51,11 +53,12 @@ class Launching:
         process = TaskProcess(task, launch, self._loop.time() if began is None else began)
         process.line = self._machine.open_line(task, generation, partial(self._events.hear, process))
         self._hosted.tasks[task.name] = process
+        program = self._spec.program
         order = Launch(
             task=task.name,
             parent=self._zygote.pid,
             cwd=self._spec.cwd,
-            program=self._spec.program,
+            program=replace(program, args=placeholders.fill(program.args, wish.gang, task)),
             seed=wish.gang.seed,
             identity=f"{task.name} rank {task.rank} generation {generation} launch {launch}",
             env={**self._spec.env, **environment(wish.gang, task, self._machine.folders(task))},

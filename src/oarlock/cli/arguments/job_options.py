@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from oarlock.cli.arguments import other_launchers
 from oarlock.errors import JobError
-from oarlock.job import job_file
+from oarlock.job import job_file, shell_folders
 from oarlock.records.run_names import check_name, new_name
+from oarlock.screens.output import complain
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -20,17 +24,50 @@ SETTINGS: dict[str, Any] = {"allow_interspersed_args": False}
 
 
 class JobCommand(click.Command):
-    """A command whose options come before TARGET; all words after TARGET, or `--`, are the program's."""
+    """A command whose options come before TARGET or `-m NAME`; all words after those are the program's."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Leave the program's words alone."""
-        at = args.index("--") if "--" in args else len(args)
-        rest = super().parse_args(ctx, args[:at])
+        at = _after_module(self.params, args)
+        if at is None:
+            at = args.index("--") if "--" in args else len(args)
+        try:
+            rest = super().parse_args(ctx, args[:at])
+        except click.NoSuchOption as problem:
+            here = other_launchers.option_here(problem.option_name, args)
+            if here is None:
+                raise
+            raise click.UsageError(here, ctx) from None
         if at < len(args):
             # `train.py a -- b`: everything after the first argument is the program's, including the dashes.
-            own = ctx.params["args"]
-            ctx.params["args"] = (*own, *args[at if own else at + 1 :])
+            own, more = ctx.params["args"], args[at:]
+            ctx.params["args"] = (*own, *(more[1:] if not own and more[0] == "--" else more))
         return rest
+
+
+def _after_module(params: Sequence[click.Parameter], words: Sequence[str]) -> int | None:
+    """Where the words after `-m NAME` begin; None if there is no such option before TARGET."""
+    options = {name: option for option in params if isinstance(option, click.Option) for name in option.opts}
+    number = 0
+    while number < len(words) and words[number].startswith("-") and words[number] not in ("-", "--"):
+        option, has_value = _option(options, words[number])
+        number += 1 if has_value or option is None or option.is_flag else 2
+        if option is not None and option.name == "module":
+            return number if number <= len(words) else None
+    return None
+
+
+def _option(options: Mapping[str, click.Option], word: str) -> tuple[click.Option | None, bool]:
+    """The last option in a word, and whether its value is in the word too: `--set=a=b`, `-n4`, `-dm`."""
+    name, equals, _ = word.partition("=")
+    if word.startswith("--"):
+        return options.get(name), bool(equals)
+    option = None
+    for number, letter in enumerate(word[1:], start=1):
+        option = options.get(f"-{letter}")
+        if option is None or not option.is_flag:
+            return option, number + 1 < len(word)
+    return option, False
 
 
 def job_options(verb: F) -> F:
@@ -50,9 +87,10 @@ def cluster_options(verb: F) -> F:
 def load(given: Mapping[str, Any], *, is_here: bool = True) -> job_file.JobFile:
     """Return the job that the options describe. `is_here`: its program must exist on this machine."""
     target, args = given["target"], given["args"]
-    if given["module"] is not None and target is not None:
-        target, args = None, (target, *args)
+    if target and not Path(target).exists() and (here := other_launchers.command_here([target, *args])):
+        raise JobError(here)
     overrides = {
+        "roles.chief.replicas": 1 if given["chief"] else None,
         "roles.worker.replicas": given["workers"],
         "roles.ps.replicas": given["ps"],
         "roles.evaluator.replicas": 1 if given["evaluator"] else None,
@@ -64,7 +102,11 @@ def load(given: Mapping[str, Any], *, is_here: bool = True) -> job_file.JobFile:
         "kubernetes.context": given.get("context"),
         **dict(map(_variable, given["variables"])),
     }
-    return job_file.load(target, overrides=overrides, sets=given["sets"], cwd=Path.cwd(), is_here=is_here)
+    found = job_file.load(target, overrides=overrides, sets=given["sets"], cwd=Path.cwd(), is_here=is_here)
+    job, notes = shell_folders.adopt(found.job, os.environ, Path.cwd(), is_here)
+    for note in notes:
+        complain(note)
+    return replace(found, job=job)
 
 
 def misplaced(command: click.Command, given: Mapping[str, Any], program: Path) -> str | None:
@@ -84,8 +126,10 @@ def misplaced(command: click.Command, given: Mapping[str, Any], program: Path) -
             continue
         takes_next = not ours[name].is_flag and not equals
         written = " ".join(words[number : number + 1 + takes_next])
-        target = given["target"]
-        return f"{written} goes to {target}; for Oarlock, put it first: oarlock run {written} {target}"
+        name, how = given["target"], given["target"]
+        if name is None:
+            name, how = given["module"], f"-m {given['module']}"
+        return f"{written} goes to {name}; for Oarlock, put it first: oarlock run {written} {how}"
     return None
 
 
@@ -120,6 +164,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.argument("target", required=False, type=click.Path()),
     click.argument("args", nargs=-1, type=click.UNPROCESSED),
     click.option("-n", "--workers", metavar="N", help="The number of workers, or min..max."),
+    click.option("--chief", is_flag=True, help="Add a chief, which leads and saves instead of worker 0."),
     click.option("--ps", metavar="N", help="The number of parameter servers."),
     click.option("--evaluator", is_flag=True, help="Add an evaluator."),
     click.option("--name", help="The run's name. Default: the job's name and four letters."),
@@ -139,7 +184,10 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         help="Set a variable for every task; repeatable.",
     ),
     click.option(
-        "-m", "--module", metavar="NAME", help="Run a module, as python -m does, instead of TARGET."
+        "-m",
+        "--module",
+        metavar="NAME",
+        help="Run a module instead of TARGET; all that follows goes to it, as with python -m.",
     ),
     click.option(
         "--warm", metavar="TIME", help="Keep imported modules for the next run for TIME (warm: 10m)."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from oarlock.job.job_file import JobFile
 from oarlock.job.model import to_data
 from oarlock.program import bundle
 from oarlock.records import runs
-from oarlock.run import cluster, contract
+from oarlock.run import cluster, contract, placeholders
 from oarlock.screens import travel_text
 from oarlock.screens.output import complain, print_block, print_json, print_table, say
 
@@ -42,6 +43,8 @@ def show(jobfile: JobFile, name: str | None, machines: int, as_json: bool, trave
     common = dict(set.intersection(*(set(task["env"].items()) for task in tasks)))
     _print_variables("every task", common)
     for task in tasks:
+        if task["args"] != list(jobfile.job.args):
+            print_block(f"arguments of {task['name']}", [shlex.join(task["args"])])
         _print_variables(task["name"], {k: v for k, v in task["env"].items() if k not in common})
 
 
@@ -66,6 +69,7 @@ def _tasks(spec: Spec) -> list[dict[str, Any]]:
             "role": task.role,
             "index": task.index,
             "rank": task.rank,
+            "args": placeholders.fill(spec.program.args, gang, task),
             "env": {**common[machine[task.name]], **contract.environment(gang, task, _folders(spec, task))},
         }
         for task in tasks

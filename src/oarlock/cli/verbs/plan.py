@@ -109,6 +109,8 @@ def _print_job(told: dict[str, Any]) -> None:
     )
     if told["pip"]:
         print_block("pip", told["pip"])
+    if told["warnings"]:
+        print_block("warnings", told["warnings"])
     if told["network"] == "private":
         print_block("network", ["private has no effect here: every pod has its own network"])
     if exposed := [group["group"] for group in told["groups"] if group["host_network"]]:

@@ -19,6 +19,7 @@ from oarlock.cli.session import attached
 from oarlock.engines.engine import Engine, Sending, engine_called, engine_of
 from oarlock.engines.known_engines import ENGINES
 from oarlock.job.job_file import JobFile
+from oarlock.program import imports
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import Watch
@@ -85,7 +86,7 @@ def _start(job: dict[str, Any], engine: Engine) -> Watch:
     printed: list[str] = []  # once, even if the name is taken and the program is packed again
 
     def on_send(sending: Sending) -> None:
-        lines = travel_text.lines(jobfile.folder, sending.files, sending.size, sending.withheld)
+        lines = travel_text.lines(jobfile.folder, *sending)
         for line in lines if not printed else []:
             complain(line)
         printed.extend(lines)
@@ -95,8 +96,9 @@ def _start(job: dict[str, Any], engine: Engine) -> Watch:
 
 def _load(job: dict[str, Any], engine: Engine) -> JobFile:
     jobfile = load(job, is_here=not engine.traits.sends_program)
-    if job["target"] and jobfile.job.program:
-        mistake = misplaced(verb, job, jobfile.folder / jobfile.job.program)
+    file = imports.entry(jobfile.folder, jobfile.job.program, jobfile.job.module)
+    if file is not None and (job["target"] or job["module"]):
+        mistake = misplaced(verb, job, file)
         if mistake:
             complain(mistake)
     return jobfile

@@ -47,7 +47,7 @@ class KubernetesEngine(Engine):
         """Send the run to the cluster; first finish or remove what dead clients sent in part."""
 
         def on_packed(parcel: Parcel) -> None:
-            on_send(Sending(parcel.files, parcel.size, parcel.withheld))
+            on_send(Sending(parcel.files, parcel.size, parcel.withheld, parcel.warnings))
 
         _settle_unsent()
         with explained():

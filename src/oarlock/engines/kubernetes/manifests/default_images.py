@@ -23,6 +23,18 @@ _TORCH = {
     "2.8": "2.8.0-cuda12.9-cudnn9-runtime",
     "2.9": "2.9.0-cuda12.8-cudnn9-runtime",
 }
+# Packages of the default images, with all that they require; of those in doubt nothing is said.
+_BRINGS = {
+    "tensorflow": (
+        *(*_TENSORFLOW, "absl-py", "grpcio", "h5py", "keras", "numpy", "packaging", "protobuf", "requests"),
+        *("rich", "setuptools", "six", "tensorboard", "termcolor", "typing-extensions", "wheel", "wrapt"),
+    ),
+    "torch": (
+        *("torch", "torchaudio", "torchvision", "filelock", "fsspec", "jinja2", "networkx", "numpy"),
+        *("pillow", "pyyaml", "requests", "setuptools", "sympy", "tqdm", "triton", "typing-extensions"),
+    ),
+    "jax": ("jax", "jaxlib", "ml-dtypes", "numpy", "opt-einsum", "scipy"),
+}
 
 
 class Image(NamedTuple):
@@ -30,12 +42,18 @@ class Image(NamedTuple):
 
     name: str
     pip: tuple[str, ...] = ()  # packages that it lacks
+    is_default: bool = False
+
+
+def brings(framework: str) -> tuple[str, ...]:
+    """The packages that a pod with the default image has: the image's, and those of `Image.pip`."""
+    return ("pip", *_BRINGS.get(framework, ()))
 
 
 def choose(job: Job, role: Role, framework: str) -> Image:
     """The image that the role or the job names; otherwise the default for the framework."""
     named = role.image or job.kubernetes.image
-    return Image(named) if named else _default(framework, with_gpu=role.gpu > 0)
+    return Image(named) if named else _default(framework, role.gpu > 0)._replace(is_default=True)
 
 
 def _default(framework: str, with_gpu: bool) -> Image:

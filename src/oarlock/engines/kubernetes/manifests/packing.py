@@ -10,7 +10,7 @@ import yaml
 
 from oarlock.agent.protocol.pod_paths import PORT, SECRET, STORE, program_folder, record_folder
 from oarlock.agent.protocol.spec import Spec
-from oarlock.engines.kubernetes.manifests import default_images, groups
+from oarlock.engines.kubernetes.manifests import default_images, groups, pod_warnings
 from oarlock.engines.kubernetes.manifests.payload import PART, Parcel
 from oarlock.engines.shared import specs
 from oarlock.errors import JobError
@@ -58,6 +58,7 @@ def pack(
         part=part,
         id=spec.id,
         owner=owner,
+        warnings=pod_warnings.of(jobfile, framework, found, chosen),
     )
 
 

@@ -31,6 +31,7 @@ class Parcel:
     withheld: tuple[str, ...] = ()  # files that stay behind because they may hold credentials
     part: int = PART
     id: str = ""  # the spec's
+    warnings: tuple[str, ...] = ()  # what will go wrong in the pods, as far as the program shows it
     owner: str = ""  # the user by the cluster's name; `render` does not know it
 
     @property

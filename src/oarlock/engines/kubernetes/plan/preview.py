@@ -42,6 +42,7 @@ def describe(parcel: Parcel, folder: Path) -> dict[str, Any]:
         "program": {"folder": str(folder), **_program(parcel.program), "withheld": list(parcel.withheld)},
         "pip": json.loads(parcel.spec)["pip"],
         "network": parcel.job.network,
+        "warnings": list(parcel.warnings),
     }
 
 
