@@ -51,7 +51,7 @@ class EndingTasks:
         """Kill every task and sweep. `ours`: it is no failure of the tasks."""
         self._cancel_deadlines()
         self._hosted.ending = "clear"
-        self.signal(self._hosted.alive(), signal.SIGKILL, ours)
+        self._kill(ours)
         self.sweep_if_ended()
 
     def wind_down(self, wish: Finish | Stop) -> None:
@@ -96,6 +96,7 @@ class EndingTasks:
         self._cancel_deadlines()
         if hosted.cleared < hosted.generation and hosted.is_ready:
             hosted.is_sweeping = True
+            self._zygote.hurry()
             self._zygote.send(Sweep())
         else:
             self.on_swept()
@@ -119,7 +120,12 @@ class EndingTasks:
         self.signal(hosted.alive(), signal.SIGTERM)
         grace = hosted.wish.grace if isinstance(hosted.wish, Stop) else None
         grace = self._spec.limits.grace if grace is None else grace
-        self._loop.after(GRACE, grace, lambda: self.signal(hosted.alive(), signal.SIGKILL))
+        self._loop.after(GRACE, grace, self._kill)
+
+    def _kill(self, ours: bool = True) -> None:
+        """Kill every task. Those that are being forked follow once they are there: see `reach_late`."""
+        self._zygote.hurry()
+        self.signal(self._hosted.alive(), signal.SIGKILL, ours)
 
     def _cancel_deadlines(self) -> None:
         self._loop.cancel(GRACE)

@@ -66,6 +66,9 @@ class Zygote(Protocol):
 
     def send(self, order: Order, fds: tuple[int, ...] = ()) -> None: ...
 
+    def hurry(self) -> None:
+        """The tasks end: kill it if it leaves orders without an answer for long."""
+
     def bury(self) -> str:
         """After it died: how it ended, in words."""
 

@@ -89,7 +89,8 @@ class Adopted:
         return 0
 
     def kill(self) -> None:
-        processes.send(self.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
 
 
 def adopt(
