@@ -111,11 +111,12 @@ def send(pid: int, sig: int) -> None:
 
 
 def send_group(pid: int, sig: int) -> None:
-    """Signal a task and its process group: right after a fork the group may not exist yet."""
-    send(pid, sig)
+    """Signal a task and its process group, each process once: some programs take a second SIGTERM for "now"."""
     try:
         os.killpg(pid, sig)
-    except (ProcessLookupError, PermissionError):
+    except ProcessLookupError:
+        send(pid, sig)  # right after the fork it has no group of its own yet
+    except PermissionError:
         pass
 
 
