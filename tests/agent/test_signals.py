@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from oarlock.engines.local import local_engine
@@ -54,5 +53,7 @@ def test_each_stop_sends_one_sigterm_to_each_process(home: Path, tmp_path: Path)
 
 
 def until_all(folder: Path, what: str, who: list[str]) -> None:
-    is_there: Callable[[], bool] = lambda: all((folder / f"{what}-{name}").exists() for name in who)
-    eventually(is_there, f"file {what} of every process", 120)
+    def are_there() -> bool:
+        return all((folder / f"{what}-{name}").exists() for name in who)
+
+    eventually(are_there, f"file {what} of every process", 120)

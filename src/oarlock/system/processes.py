@@ -111,7 +111,7 @@ def send(pid: int, sig: int) -> None:
 
 
 def send_group(pid: int, sig: int) -> None:
-    """Signal a task and its process group, each process once: some programs take a second SIGTERM for "now"."""
+    """Signal a task and its process group, each process once: programs take a second SIGTERM for "now"."""
     try:
         os.killpg(pid, sig)
     except ProcessLookupError:

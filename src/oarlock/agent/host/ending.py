@@ -123,7 +123,7 @@ class EndingTasks:
         self._loop.after(GRACE, grace, self._kill)
 
     def _ask(self, processes: Sequence[TaskProcess]) -> None:
-        """Send SIGTERM, but never twice: a parameter server may have got it when the others were to finish."""
+        """Send SIGTERM, but never twice: parameter servers may have got it when the others were to finish."""
         fresh = [process for process in processes if process.pid is not None and not process.is_asked]
         for process in fresh:
             process.is_asked = True
