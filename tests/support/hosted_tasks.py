@@ -97,6 +97,9 @@ class Zygote:
         else:
             self.said.append("sweep")
 
+    def hurry(self) -> None:
+        pass
+
     def bury(self) -> str:
         return " (exit code 1)"
 

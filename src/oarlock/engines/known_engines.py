@@ -44,7 +44,7 @@ ENGINES = {
             files_are_here=True,
             resumable=frozenset({"failed", "stopped", "lost"}),
             options=frozenset({"machines"}),
-            stop_seconds=15.0,
+            stop_seconds=30.0,
             recovery_seconds=120.0,
         ),
     ),

@@ -606,6 +606,8 @@ def test_parameter_servers_are_stopped_when_the_leader_task_is_done() -> None:
     host.obey(Finish(1))
     assert host.said == ["chief-0<stop", "ps-0<stop", "SIGTERM:11"]
     assert host.loop.deadlines["grace"][0] == 3.0
+    host.obey(Stop(1))
+    assert host.said[3:] == ["chief-0<stop", "ps-0<stop", "SIGTERM:10"], "never a second SIGTERM"
     late = served()
     late.obey(Finish(1))
     late.launched()

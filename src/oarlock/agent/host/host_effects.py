@@ -73,6 +73,9 @@ class Zygote(Protocol):
     def send(self, order: Order, fds: tuple[int, ...] = ()) -> None:
         """Send an order without blocking. The descriptors stay the caller's, to close at once."""
 
+    def hurry(self) -> None:
+        """The tasks end: kill it if it leaves orders without an answer for long."""
+
     def bury(self) -> str:
         """After it died: how it ended, in words."""
 

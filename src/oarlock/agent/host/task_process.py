@@ -50,6 +50,7 @@ class TaskProcess:
         self.pid: int | None = None
         self.status: int | None = None
         self.ours = False  # the host signalled it: however it ended, that was not a failure
+        self.is_asked = False  # to end, with SIGTERM
         self.error: dict[str, Any] | None = None  # the exception it reported
         self.failed_at: float | None = None
         self.starved = False  # killed for memory

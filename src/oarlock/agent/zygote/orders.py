@@ -105,6 +105,11 @@ class NotLaunched:
 
 
 @dataclass(frozen=True)
+class Signaled:
+    """The answer to Signal: the agent sees that the zygote still obeys."""
+
+
+@dataclass(frozen=True)
 class Exit:
     """How one task ended."""
 
@@ -147,12 +152,13 @@ class Staying:
     stays: bool
 
 
-Reply = Union[Ready, Launched, NotLaunched, Exited, Refused, Swept, Staying]
+Reply = Union[Ready, Launched, NotLaunched, Signaled, Exited, Refused, Swept, Staying]
 REPLIES: MessageKinds[Reply] = MessageKinds(
     {
         "ready": Ready,
         "launched": Launched,
         "not_launched": NotLaunched,
+        "signaled": Signaled,
         "exited": Exited,
         "refused": Refused,
         "swept": Swept,

@@ -84,7 +84,8 @@ class Adopted:
 
     def kill(self) -> None:
         """Send SIGKILL, if the process still exists."""
-        processes.send(self.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
 
 
 def adopt(

@@ -61,6 +61,13 @@ class LocalEngine(Engine):
 
         return control.ask(run.path, dict(question))
 
+    def check_scale(self, run: RunFolder, workers: int) -> None:
+        """Raise OarlockError if one agent may not open as many files as that many tasks need."""
+        from oarlock.engines.local import local_spec
+
+        spec = run.spec()
+        local_spec.check_files(sum({**spec.sizes, "worker": workers}.values()), spec.machines)
+
     def delete(self, chosen: Collection[RunFolder], *, now: bool, volumes: bool) -> list[str]:
         """Only stop those that run: the caller deletes the records."""
         for run in chosen:
@@ -119,10 +126,12 @@ class LocalEngine(Engine):
 def start(jobfile: JobFile, name: str | None = None, machines: int = 1) -> RunFolder:
     """Create the record and start its agent; with several `machines`, an agent that starts the others."""
     from oarlock.engines.local import local_record, local_spec
+    from oarlock.engines.shared import specs
 
     held: list[int] = []
     local_spec.check_packages(jobfile.job)
     local_spec.check_network(jobfile.job)
+    local_spec.check_files(sum(specs.sizes(jobfile.job).values()), machines)
 
     def fill(draft: RunFolder) -> None:
         held.append(draft.hold())  # from the first moment: the run never looks lost
