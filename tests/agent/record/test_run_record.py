@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.agent.record.run_record import LINE_LIMIT, Log, Record
+from oarlock.agent.record.run_record import Record
+from oarlock.agent.record.task_log import LINE_LIMIT, Log
 from oarlock.run.run_state import RunState
 
 
