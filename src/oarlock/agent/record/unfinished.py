@@ -16,6 +16,7 @@ from pathlib import Path
 from oarlock.agent.record.log_segments import UNFINISHED
 
 _MOST = 4096  # bytes that are shown
+_REDRAWN = re.compile(rb"\x08+|\x1b\[[0-9]*[DGK]")  # the cursor moves back, or the line is erased
 # At the end: a color or another control sequence that has only begun.
 _HALF = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?)\Z")
 
@@ -23,8 +24,10 @@ _HALF = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?)\Z"
 def last_state(line: bytes) -> bytes:
     """As much of an unfinished line as decides what a terminal shows: no half character or sequence. Pure."""
     # A bar begins again at each carriage return. Its last state may be half drawn over the one before.
-    states = line.rstrip(b"\r").rsplit(b"\r", 2)
-    line = b"\r".join(states[-2:])[:_MOST]
+    line = b"\r".join(line.rstrip(b"\r").rsplit(b"\r", 2)[-2:])
+    if len(line) > _MOST:
+        redrawn = _REDRAWN.search(line, len(line) - _MOST)
+        line = line[redrawn.start() :] if redrawn else line[:_MOST]
     line = _HALF.sub(b"", line)
     return line[: len(line) - _half_character(line)]
 

@@ -71,8 +71,9 @@ class Ledger:
             key = said.generation, said.task
             if not said.is_whole:
                 self._begun[key] = said.text
-            elif stamp > self._stamps.get(key, ""):
-                self._begun.pop(key, None)
+                return
+            self._begun.pop(key, None)
+            if stamp > self._stamps.get(key, ""):
                 self._output.setdefault(key, []).append(f"{stamp} {said.text}")
         else:
             if stamp > self._stamps.get(_AGENT, ""):
