@@ -18,6 +18,8 @@ from oarlock.run.events import Event
 from oarlock.run.run_state import RunState
 from oarlock.screens.output import say
 
+MOST_BEHIND = 4 << 20  # bytes of output that a terminal may have yet to show; a pipe gets all of it
+
 
 class Screen(Protocol):
     """A way to show a run: plain lines, a live display, JSON lines."""

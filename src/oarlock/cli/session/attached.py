@@ -13,12 +13,11 @@ from oarlock.records.watch import Watch
 from oarlock.run.run_state import RunState
 from oarlock.screens import json_shape, summary
 from oarlock.screens.event_text import exit_code
-from oarlock.screens.follow_screen import Detached, Interrupts, Screen, until_end
+from oarlock.screens.follow_screen import MOST_BEHIND, Detached, Interrupts, Screen, until_end
 from oarlock.screens.json_lines import JsonLines
 from oarlock.screens.output import flush, hint, print_json_line, say
 from oarlock.screens.plain import Plain
 
-MOST_BEHIND = 4 << 20  # bytes of output that a terminal may have to show yet; a pipe gets all
 _RECENT = 10  # lines
 
 

@@ -17,7 +17,8 @@ from oarlock.records import log_files
 from oarlock.records.log_blocks import Block, LogLine
 from oarlock.records.log_files import Choice
 from oarlock.records.watch import Watch
-from oarlock.screens.follow_screen import leaving
+from oarlock.screens import event_text
+from oarlock.screens.follow_screen import MOST_BEHIND, leaving
 from oarlock.screens.last_line import LastLine
 from oarlock.screens.output import complain, flush, print_json_line, print_output
 from oarlock.screens.units import size
@@ -116,6 +117,11 @@ class _Printer:
         if not self.as_json:
             self._last.show(begun)
 
+    def note(self, text: str) -> None:
+        self._last.clear()
+        flush()
+        complain(text)
+
     def close(self) -> None:
         self._last.clear()
 
@@ -127,9 +133,13 @@ class _Printer:
 
 def _follow(watching: Watch, choice: Choice, show: _Printer) -> None:
     flush()
+    watching.most_behind = MOST_BEHIND if sys.stdout.isatty() else None
     try:
         for _, output in follow(watching):
-            show.all(filter(choice.wants, output))
+            for block in filter(choice.wants, output):
+                if block.skipped:
+                    show.note(event_text.skipped(block.task, block.skipped, watching.run.name))
+                show.all([block])
             begun = watching.unfinished.items()
             show.unfinished({task: text for task, text in begun if not choice.tasks or task in choice.tasks})
             flush()
