@@ -14,7 +14,7 @@ from oarlock.engines.kubernetes.follow.ledger import Ledger
 from oarlock.engines.kubernetes.follow.pod_log import Position
 from oarlock.errors import LaterRun
 from oarlock.records.run_folder import RunFolder
-from oarlock.records.watch import Tail
+from oarlock.records.watch import Tail, unfinished_lines
 
 EVENT = {"t": 11.0, "kind": "agent", "pid": 1}
 
@@ -44,6 +44,23 @@ def test_lines_go_where_a_local_run_has_them(run: RunFolder) -> None:
     assert (run.path / "logs/3/worker-0.log").read_text() == "2026-01-01T00:00:00.2Z hello | you\n"
     assert "one-lead-0-abc: Traceback of the agent" in (run.path / "agent.log").read_text()
     assert ledger.state.state == "starting"
+
+
+def test_a_line_that_has_no_end_yet_is_shown_and_not_recorded(run: RunFolder) -> None:
+    ledger = Ledger(run)
+    ledger.take("uid", "pod", "2026-01-01T00:00:00.1Z", "worker-0/3 ~ name? ")
+    ledger.commit()
+    assert unfinished_lines(run, 3) == {"worker-0": b"name? "}
+    ledger.take("uid", "pod", "2026-01-01T00:00:00.2Z", "worker-0/3 | name? Bob")
+    ledger.commit()
+    assert unfinished_lines(run, 3) == {}
+    ledger.take("uid", "pod", "2026-01-01T00:00:00.3Z", "worker-0/3 ~  1%")
+    ledger.take("uid", "pod", "2026-01-01T00:00:00.4Z", "worker-0/3 | 2%")
+    ledger.take("uid", "pod", "2026-01-01T00:00:00.5Z", "worker-0/3 ~ \r 3%")
+    ledger.commit()
+    assert unfinished_lines(run, 3) == {"worker-0": b"\r 3%"}
+    lines = (run.path / "logs/3/worker-0.log").read_text()
+    assert lines == "2026-01-01T00:00:00.2Z name? Bob\n2026-01-01T00:00:00.4Z 2%\n"
 
 
 def test_a_leader_that_took_over_tells_again_and_is_heard_once(run: RunFolder) -> None:

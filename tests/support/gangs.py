@@ -50,9 +50,9 @@ class Gang:
         return self.watch.state
 
     def look(self) -> None:
-        arrived, lines = self.watch.look()
+        arrived, output = self.watch.look()
         self.events += arrived
-        self.lines += [f"{line.task}| {line.text}" for line in lines]
+        self.lines += [f"{line.task}| {line.text}" for block in output for line in block.lines()]
 
     def until(self, done: Callable[[Gang], Any], what: str, seconds: float = DEADLINE) -> Gang:
         def is_so() -> bool:

@@ -13,7 +13,7 @@ from oarlock.records.log_files import culprit
 from oarlock.records.run_folder import RunFolder
 from oarlock.run.run_state import Failure, RunState
 from oarlock.screens import json_shape
-from oarlock.screens.ansi import resolve
+from oarlock.screens.ansi import rows
 from oarlock.screens.event_text import exit_code, first_line
 from oarlock.screens.units import duration, plural
 
@@ -77,8 +77,8 @@ def _last_words(run: RunFolder, task: str) -> list[str]:
     except OarlockError:
         return []
     log.skip()
-    lines = [line for line in log.last(_TAIL) if line.partition(b" ")[2].strip()]
-    texts = [resolve(watch.parse_line(line, 0, task).text, colours=False) for line in lines]
+    lines = [line.partition(b" ")[2].decode(errors="replace") for line in log.last(_TAIL)]
+    texts = [row for line in lines if line.strip() for row in rows(line, colours=False)]
     return [first_line(text) for text in _crash(texts) or texts[-_LAST_WORDS:]]
 
 

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 
 from oarlock.agent.net.loop import Loop
-from oarlock.agent.record.run_record import Log
+from oarlock.agent.record.task_log import Log
 from oarlock.system.lines import Lines
 
 _CHUNK = 1 << 16
@@ -25,6 +25,7 @@ class TaskPipes:
         self._on_lines = on_lines
         self._log = log
         self._output, self._output_end = os.pipe()
+        self._showing = f"show the unfinished line in {self._output}"
         self._events, self._events_end = socket.socketpair()
         os.set_blocking(self._output, False)
         self._events.setblocking(False)
@@ -71,6 +72,7 @@ class TaskPipes:
 
     def close(self) -> None:
         """Move the output that is left to the log, then close log and pipes."""
+        self._loop.cancel(self._showing)
         self._loop.forget(self._output)
         self._loop.forget(self._events)
         self.read_output(most=1 << 20)
@@ -81,6 +83,8 @@ class TaskPipes:
     def _on_output(self) -> None:
         if not self.read_output():
             self._loop.forget(self._output)
+        if self._log.has_begun and not self._loop.expects(self._showing):
+            self._loop.after(self._showing, self._log.pause, self._log.show)
 
     def _on_events(self) -> None:
         self._on_lines(self._read_lines(_READS))
