@@ -101,9 +101,11 @@ class Follower:
     # To and from the leading agent
 
     def on_event(self, event: Event) -> None:
+        """Send an event to the leading agent. It is lost while there is no connection."""
         self.link.send({"events": [{"t": time.time(), **event}]})
 
     def on_status(self) -> None:
+        """Send the host's status to the leading agent, also on every new connection."""
         self.link.send({"status": self.host.status().to_data()})
 
     def _on_wish(self, wish: Wish | Order) -> None:

@@ -794,6 +794,6 @@ def test_where_a_task_is_goes_into_the_status() -> None:
 def test_nonsense_of_a_task_costs_the_line_and_is_noted() -> None:
     host = HostedTasks().into("running")
     host.lines["worker-1"].on_lines([b"nonsense", b'{"kind":"note","text":"sense"}'])
-    host.host.oddities.flush()
+    host.host.dropped.flush()
     texts = [event["text"] for event in host.events]
     assert texts == ["worker-1: sense", "dropped 1 message of worker-1: text that is not JSON"]

@@ -42,6 +42,7 @@ class EndingTasks:
         self._on_room = on_room
 
     def clear_after_stacks(self) -> None:
+        """Have all tasks show their stacks, give these time to reach the logs, then clear."""
         if self._hosted.ending is None:
             self._hosted.ending = "stacks"
             self._show_stacks()
@@ -77,6 +78,7 @@ class EndingTasks:
         self.sweep_if_ended()
 
     def signal(self, processes: Sequence[TaskProcess], number: int, ours: bool = True) -> None:
+        """Have the zygote signal these tasks, but not those without a pid yet. `ours`: it is no failure."""
         pids = tuple(process.pid for process in processes if process.pid is not None)
         if pids:
             self._zygote.send(Signal(int(number), pids, ours))

@@ -27,7 +27,10 @@ class Upstream(Protocol):
 
 
 class Machine(Protocol):
-    def free_ports(self, count: int) -> list[int]: ...
+    """Ports, folders and logs of this machine: `real_machine.RealMachine`."""
+
+    def free_ports(self, count: int) -> list[int]:
+        """Ports that no process uses now; a task may still find its port taken."""
 
     def oom_kills(self) -> int:
         """How many processes the kernel has killed here for memory so far."""
@@ -48,7 +51,8 @@ class Zygote(Protocol):
     warm: bool
 
     @property
-    def pid(self) -> int: ...
+    def pid(self) -> int:
+        """The pid that tasks see as their parent's."""
 
     @property
     def is_adopted(self) -> bool:
@@ -62,20 +66,24 @@ class Zygote(Protocol):
     def keep(self) -> float:
         """Seconds for which its imports stay after the run."""
 
-    def start(self, tasks: int, on_reply: Callable[[Reply], None], on_lost: Action) -> None: ...
+    def start(self, tasks: int, on_reply: Callable[[Reply], None], on_lost: Action) -> None:
+        """Start a zygote, or adopt one, for that many tasks. `on_lost` is called once it has died."""
 
-    def send(self, order: Order, fds: tuple[int, ...] = ()) -> None: ...
+    def send(self, order: Order, fds: tuple[int, ...] = ()) -> None:
+        """Send an order without blocking. The descriptors stay the caller's, to close at once."""
 
     def bury(self) -> str:
         """After it died: how it ended, in words."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End it with all tasks, or let it stay for the next run."""
 
 
 class CheckpointSupply(Protocol):
     """Fetches checkpoints from the leading agent, where the folder is not shared: `transfer.Getting`."""
 
-    def has(self, names: Sequence[str]) -> bool: ...
+    def has(self, names: Sequence[str]) -> bool:
+        """Whether there is nothing to fetch: the newest of `names` is here."""
 
     def get(self, names: Sequence[str], then: Callable[[str | None], None]) -> None:
         """Call `then` with None, or with why there is none."""

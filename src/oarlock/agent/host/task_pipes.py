@@ -18,6 +18,8 @@ _OUTPUT_READS = 64
 
 
 class TaskPipes:
+    """The `TaskLine` of a real task."""
+
     def __init__(self, loop: Loop, log: Log, on_lines: Callable[[list[bytes]], None]) -> None:
         self._loop = loop
         self._on_lines = on_lines
@@ -34,21 +36,25 @@ class TaskPipes:
         return self._output_end, self._events_end.fileno()
 
     def handed_over(self) -> None:
+        """Close the task's ends here, so that its exit ends both streams, and begin to read."""
         os.close(self._output_end)
         self._events_end.close()
         self._loop.watch(self._output, self._on_output)
         self._loop.watch(self._events, self._on_events)
 
     def send(self, text: str) -> None:
+        """Write one line to the task, or drop it if the task does not read."""
         try:
             self._events.send(text.encode() + b"\n")
         except OSError:
             pass  # gone, or not listening: the signal that follows is for it
 
     def say(self, text: str) -> None:
+        """Add a line of the agent's own to the task's log."""
         self._log.say(text)
 
     def last_lines(self) -> list[bytes]:
+        """Read the events that a task has left behind, within bounds."""
         return self._read_lines(_LAST_READS) if self._loop.watches(self._events) else []
 
     def read_output(self, most: int = _OUTPUT_READS) -> bool:
@@ -64,6 +70,7 @@ class TaskPipes:
         return True
 
     def close(self) -> None:
+        """Move the output that is left to the log, then close log and pipes."""
         self._loop.forget(self._output)
         self._loop.forget(self._events)
         self.read_output(most=1 << 20)

@@ -13,6 +13,8 @@ from oarlock.agent.zygote.orders import Order, Reply
 
 
 class ZygoteLink:
+    """The `host_effects.Zygote` of a real agent. After a loss, `start` replaces the process."""
+
     def __init__(self, loop: Loop, spec: Spec) -> None:
         self._loop = loop
         self._spec = spec
@@ -22,6 +24,7 @@ class ZygoteLink:
 
     @property
     def warm(self) -> bool:
+        """Whether the next zygote imports the modules; if not, it spawns tasks."""
         return self._process.warm
 
     @warm.setter
@@ -30,18 +33,22 @@ class ZygoteLink:
 
     @property
     def pid(self) -> int:
+        """The pid of the current zygote, which must have been started."""
         return self._process.pid
 
     @property
     def is_adopted(self) -> bool:
+        """Whether an earlier run did its imports."""
         return self._process.is_adopted
 
     @property
     def keeper(self) -> int | None:
+        """The process that keeps the imports, or will after the run."""
         return self._process.keeper
 
     @property
     def keep(self) -> float:
+        """Seconds for which its imports stay after the run; 0 once a zygote has died."""
         return self._process.keep
 
     def start(self, tasks: int, on_reply: Callable[[Reply], None], on_lost: Action) -> None:
@@ -51,14 +58,17 @@ class ZygoteLink:
         self._watch()
 
     def send(self, order: Order, fds: tuple[int, ...] = ()) -> None:
+        """Send an order as soon as there is room. The descriptors stay the caller's."""
         self._process.send(order, fds)
         self._watch()
 
     def bury(self) -> str:
+        """Stop watching a zygote that died, end its orphans, and return how it ended in words."""
         self._loop.forget(self._process.sock)
         return self._process.bury()
 
     def close(self) -> None:
+        """End it with all tasks, or let it stay for the next run."""
         self._process.close()
 
     def _watch(self) -> None:

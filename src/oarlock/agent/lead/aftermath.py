@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any, NamedTuple, Union
 
 from oarlock.agent.lead import culprit
 from oarlock.agent.lead.generation import Generation
 from oarlock.agent.lead.restart_budget import Budget
+
+
+class Verdict(NamedTuple):
+    """How a run ends: what its `end` event and its exit code say."""
+
+    state: str
+    code: int
+    reason: str = ""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from oarlock.agent.protocol.outcome import Outcome
 
 
 def find(outcomes: Iterable[Outcome]) -> Outcome | None:
+    """The task to name; None where no task failed."""
     failed = [outcome for outcome in outcomes if outcome.failed_at is not None]
     return min(failed, key=lambda outcome: (not _was_killed(outcome), outcome.failed_at), default=None)
 
@@ -35,6 +36,7 @@ def exit_code(outcome: Outcome | None) -> int:
 
 
 def signature(outcome: Outcome) -> str:
+    """Text that is equal for two failures of the same kind."""
     error = outcome.error or {}
     return f"{error.get('type')}|{error.get('message')}|{error.get('where')}|{exit_code(outcome)}"
 

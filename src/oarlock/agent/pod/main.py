@@ -37,7 +37,7 @@ from oarlock.agent.protocol import pod_paths
 from oarlock.agent.protocol.messages import Hello
 from oarlock.agent.protocol.spec import Seat, Spec
 from oarlock.agent.protocol.wishes import Order, Over, Wish
-from oarlock.agent.record.leadership import Tenure
+from oarlock.agent.record.leadership import Leadership
 from oarlock.agent.record.pod_output import Echo
 from oarlock.agent.record.run_record import Record
 from oarlock.agent.spec_files import make_folders, read_token
@@ -93,9 +93,9 @@ def _guarded(live: Callable[[], int]) -> int:
 
 def _lead(spec: Spec, role: str, index: int) -> int:
     folder = Path(spec.folder)
-    tenure = Tenure(folder, WORK)
-    if not tenure.take(spec.limits.grace):
-        return _stand_aside(tenure)
+    leadership = Leadership(folder, WORK)
+    if not leadership.take(spec.limits.grace):
+        return _stand_aside(leadership)
     is_resumed = _take_resumption(folder, spec.resumed)
     past = _past(folder / "events.jsonl")
     echo = Echo(leads=True)
@@ -109,20 +109,20 @@ def _lead(spec: Spec, role: str, index: int) -> int:
         host = os.environ.get("HOSTNAME") or socket.gethostname()
         record.emit("agent", pid=os.getpid(), host=host, version=VERSION)
     failed = None if is_over else pip_install.install(spec, WORK)
-    code = lead(spec, record, spec.seat_of(role, index), failed, tenure)
-    if tenure.is_over:
-        return _stand_aside(tenure)
+    code = lead(spec, record, spec.seat_of(role, index), failed, leadership)
+    if leadership.is_over:
+        return _stand_aside(leadership)
     if not record.state.is_final:
         return code
     _write_last_words(_verdict(record.state))
     return 0
 
 
-def _stand_aside(tenure: Tenure) -> int:
+def _stand_aside(leadership: Leadership) -> int:
     """Wait for the end: another pod leads. If this process exited, its node would restart it."""
     print("oarlock: another pod leads this run now", flush=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(PREEMPTED))
-    while not tenure.is_dismissed:
+    while not leadership.is_dismissed:
         time.sleep(60)
     return PREEMPTED
 

@@ -41,10 +41,12 @@ class Hello:
     host: str
 
     def to_data(self) -> Message:
+        """Return it as JSON data, for `wire.greeting`."""
         return asdict(self)
 
     @classmethod
     def from_data(cls, data: Message) -> Hello:
+        """Read an agent's introduction. Raises WireError."""
         return cls(
             name=checked.text(data, "name"),
             uid=checked.text(data, "uid", _ID),
@@ -55,6 +57,8 @@ class Hello:
 
 @dataclass(frozen=True)
 class Greeting:
+    """The first frame of an agent or a client."""
+
     nonce: str
     hello: Hello | None  # None: a client, which asks
 
@@ -86,11 +90,13 @@ class Question:
 
 
 def challenge(data: Message) -> str:
+    """Read the nonce in the coordinator's first frame, once its version is checked."""
     _check_version(data)
     return checked.text(data, "challenge", _NONCE)
 
 
 def greeting(data: Message) -> Greeting:
+    """Read the first frame of an agent or a client, once its version is checked."""
     _check_version(data)
     hello = checked.json_object(data.get("hello"), "hello")
     nonce = checked.text(data, "nonce", _NONCE)
@@ -107,14 +113,15 @@ def _check_version(data: Message) -> None:
 
 
 def said(data: Message) -> Said:
+    """Read a later frame of an agent. A heartbeat has none of the fields."""
     return Said(
-        events=tuple(event(one, _OF_MEMBERS) for one in checked.json_list(data.get("events", []), "events")),
+        events=tuple(_event(one, _OF_MEMBERS) for one in checked.json_list(data.get("events", []), "events")),
         status=Status.from_data(data["status"]) if "status" in data else None,
         bye=checked.free_text(data.get("bye")),
     )
 
 
-def event(data: Any, kinds: tuple[str, ...]) -> Event:
+def _event(data: Any, kinds: tuple[str, ...]) -> Event:
     found = events.read(data)
     if found is None or found["kind"] not in kinds:
         raise WireError("an event that is none")
@@ -132,6 +139,7 @@ def _is_small(name: str, value: Any) -> bool:
 
 
 def question(data: Message) -> Question:
+    """Read a client's question, of which only `ask` must be there."""
     return Question(
         ask=checked.text(data, "ask"),
         name=checked.free_text(data.get("name")),
@@ -164,7 +172,7 @@ def task_event(line: bytes, task: str, now: float) -> Event:
     if data.get("kind") in GATE_EVENTS:
         return _gate_event(data)
     t = checked.or_none(data, "t", checked.number)
-    return event({**data, "task": task, "t": now if t is None or not 0 <= t <= now else t}, _OF_TASKS)
+    return _event({**data, "task": task, "t": now if t is None or not 0 <= t <= now else t}, _OF_TASKS)
 
 
 def _gate_event(data: Message) -> Event:

@@ -30,6 +30,7 @@ class ZygoteProcess:
 
     @property
     def pid(self) -> int:
+        """Its pid, which tasks compare with their parent's."""
         assert self._process is not None
         return self._process.pid
 
@@ -76,6 +77,7 @@ class ZygoteProcess:
 
     @property
     def sock(self) -> socket.socket:
+        """The socket to the zygote, for the loop to watch."""
         return self._line.sock
 
     @property

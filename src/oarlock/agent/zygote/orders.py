@@ -38,10 +38,12 @@ class Launch:
     env: dict[str, str]
 
     def to_data(self) -> dict[str, Any]:
+        """Return the fields as JSON data, for `ORDERS`."""
         return asdict(self)
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Launch:
+        """Read the fields, and the program within them. Raises ValueError."""
         return build(cls, data, program=build(Program, data.get("program")))
 
 
@@ -88,6 +90,8 @@ class Ready:
 
 @dataclass(frozen=True)
 class Launched:
+    """The task has a process."""
+
     task: str
     pid: int
 
@@ -102,6 +106,8 @@ class NotLaunched:
 
 @dataclass(frozen=True)
 class Exit:
+    """How one task ended."""
+
     pid: int
     status: int  # as `waitpid` gives it
     ours: bool  # after a Signal with `ours`
@@ -115,6 +121,7 @@ class Exited:
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Exited:
+        """Read the list of exits. Raises ValueError."""
         exits = data.get("exits")
         if not isinstance(exits, list):
             raise ValueError("exits that are no list")

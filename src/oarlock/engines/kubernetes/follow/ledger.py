@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from oarlock.agent.lead.agents.target_size import Wanted
+from oarlock.agent.lead.agents.target_size import TargetSize
 from oarlock.agent.record import log_segments, pod_lines
 from oarlock.agent.record.run_record import LINE_LIMIT
 from oarlock.engines.kubernetes.follow.pod_log import Position
@@ -59,7 +59,7 @@ class Ledger:
     @property
     def machines(self) -> int:
         """The number of pods by the last `scale`."""
-        return Wanted(self._spec, self.state.workers).machines
+        return TargetSize(self._spec, self.state.workers).machines
 
     def take(self, uid: str, pod: str, stamp: str, text: str) -> None:
         """Take one line of a pod's log."""
