@@ -72,7 +72,7 @@ class KubernetesEngine(Engine):
             stop_delete.stop(api, identity.of(run), now=now)
 
     def ask(self, run: RunFolder, question: Mapping[str, Any]) -> dict[str, Any]:
-        """Pass the question on through exec in the newest leading pod."""
+        """Through exec in a leading pod that is not being deleted."""
         api = api_of(run)
         with explained():
             leading = leading_agent.pods(api, identity.of(run))
