@@ -20,8 +20,8 @@ from arena import BIN, Arena, arena
 from question import Question, Row, Target, main, progress
 
 from oarlock.agent.record.log_segments import Logs
-from oarlock.agent.record.run_record import timestamp
-from oarlock.records.runs import RunFolder
+from oarlock.agent.record.task_log import timestamp
+from oarlock.records.run_folder import RunFolder
 
 _BYTES = float(os.environ.get("BENCH_LOG_GB", "5")) * 1e9
 _EVENTS = 1_000_000

@@ -17,8 +17,9 @@ from oarlock.errors import RunFailed
 from oarlock.job import runnable
 from oarlock.job.job_file import JobFile
 from oarlock.job.model import FieldError, parse, to_data
+from oarlock.records.log_blocks import LogLine
 from oarlock.records.run_folder import RunFolder
-from oarlock.records.watch import LogLine, Watch
+from oarlock.records.watch import Watch
 from oarlock.run.run_state import RunState
 from oarlock.system.polling import wait_for
 
@@ -135,15 +136,17 @@ class Run:
 
     def logs(self) -> Iterator[LogLine]:
         """Yield the output of its tasks, of all generations, until it ends."""
-        for _, lines in follow(Watch(self._record)):
-            yield from lines
+        for _, output in follow(Watch(self._record)):
+            for block in output:
+                yield from block.lines()
 
     def _show(self) -> None:
         from oarlock.screens.plain import Plain  # not needed by a program that only submits
 
         screen, following = Plain(), Watch(self._record)
-        for happened, lines in follow(following):
-            screen.show(following.state, happened, lines)
+        for happened, output in follow(following):
+            screen.show(following.state, happened, output, following.unfinished)
+        screen.close()
 
     def __repr__(self) -> str:
         return f"<Run {self.name}: {self.state().state}>"

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.commands import SCRIPT
-from tests.support.gangs import Gang
+from oarlock.engines.local import local_engine
+from oarlock.records import runs
+from oarlock.system import processes
+from tests.support.commands import SCRIPT, Command
+from tests.support.gangs import Gang, until_gone
+from tests.support.small_programs import STUBBORN
 from tests.support.waiting import eventually
 
 Start = Callable[..., Gang]
@@ -29,6 +36,84 @@ def test_agent_and_zygote_never_wait_for_each_other(start: Start) -> None:
     """Their answers and orders alone fill a socket's buffers: with 128 tasks both waited forever."""
     state = start("", command=["true"], roles={"worker": 160}).end()
     assert state.state == "succeeded"
+
+
+# As sitecustomize.py in a folder of PYTHONPATH: what the zygote, and every task, imports first.
+PAUSES_AT_ITS_FIRST_FORK = """
+import os, signal
+os.register_at_fork(before=lambda: os.kill(os.getpid(), signal.SIGSTOP))
+"""
+PAUSES_AT_ONCE = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"
+
+
+def paused_zygote(gang: Gang) -> int:
+    """The agent's child, once it is stopped by SIGSTOP."""
+
+    def look() -> list[int]:
+        gang.look()
+        below = processes.descendants(gang.state.agent) if gang.state.agent else []
+        return [pid for pid in below if state_of(pid) == "T"]
+
+    return eventually(look, "zygote that is paused", 120, evidence=gang.told)[0]
+
+
+def state_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+    except OSError:
+        return ""
+
+
+def test_a_run_ends_whatever_its_zygote_does(home: Path, tmp_path: Path, oarlock: Command) -> None:
+    """Paused with hundreds of orders to come, while it starts, and with tasks that do not end by themselves:
+    the agent kills it after a while, and with it all that is below it."""
+    gangs = []
+    for name, pauses in (("launching", PAUSES_AT_ITS_FIRST_FORK), ("importing", PAUSES_AT_ONCE)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "sitecustomize.py").write_text(pauses)
+        gangs.append(
+            Gang(folder, "", run=name, roles={"worker": 300}, warm=False, env={"PYTHONPATH": str(folder)})
+        )
+    gangs.append(Gang(tmp_path / "running", STUBBORN, run="running"))
+    _, importing, running = gangs
+    running.until(lambda gang: len(gang.lines) == 2, "sign of life of both tasks")
+    agent = running.state.agent
+    assert agent is not None
+    task = running.pid("worker-0")
+    [zygote] = [pid for pid in processes.descendants(agent) if task in processes.descendants(pid)]
+    os.kill(zygote, signal.SIGSTOP)
+    paused = [paused_zygote(gang) for gang in gangs]
+    agents = [gang.state.agent for gang in gangs]
+    everything = [pid for agent in agents if agent for pid in (agent, *processes.descendants(agent))]
+    assert set(paused) < set(everything)
+
+    assert importing.state.agent is not None
+    os.kill(importing.state.agent, signal.SIGTERM)
+    local_engine.stop(running.run, now=True)  # what Ctrl-C does when it comes twice
+    done = oarlock("stop", "--now", "launching")
+    assert (done.returncode, done.stdout) == (0, "launching stopped\n"), done.stderr
+    assert [gang.end().state for gang in gangs] == ["stopped"] * 3
+    until_gone(everything)
+
+
+def test_the_limit_of_open_files_is_raised_and_one_that_is_too_low_is_told_at_once(
+    oarlock: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("")
+
+    def limited(hard: int) -> dict[str, Any]:
+        return {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))}
+
+    done = oarlock("run", "-n", "32", "train.py", **limited(hard=400))
+    assert done.returncode == 0, done.stderr
+    done = oarlock("run", "-n", "64", "train.py", **limited(hard=400))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "oarlock: 64 tasks on one machine need 512 open files, and this machine allows 400 (ulimit -Hn); "
+        "raise that limit, or run fewer tasks\n"
+    )
+    assert len(runs.all_runs()) == 1
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from oarlock.engines.kubernetes.lifecycle import identity, submit
 from oarlock.engines.kubernetes.manifests import packing
 from oarlock.job.model import Job, Storage
 from oarlock.records import runs
+from oarlock.records.run_folder import RunFolder
 
 pytestmark = pytest.mark.skipif(not bucket.is_here(), reason="obstore is not here")
 
@@ -30,7 +31,7 @@ def server() -> Iterator[socket.socket]:
 
 
 @pytest.fixture
-def run(home: Path, tmp_path: Path, server: socket.socket) -> runs.RunFolder:
+def run(home: Path, tmp_path: Path, server: socket.socket) -> RunFolder:
     """Theirs, over, and adopted by an earlier command. It has all that could lead a client astray."""
     address = f"http://127.0.0.1:{server.getsockname()[1]}"
     env = {
@@ -42,7 +43,7 @@ def run(home: Path, tmp_path: Path, server: socket.socket) -> runs.RunFolder:
     job = Job(name="theirs", program="train.py", env=env, storage=Storage(snapshots="s3://bucket/x"))
     place: Any = SimpleNamespace(namespace="team", context="kind", server="https://127.0.0.1:1")
 
-    def fill(draft: runs.RunFolder) -> None:
+    def fill(draft: RunFolder) -> None:
         written = f"# {tmp_path}, as it was sent from {tmp_path}\nname: theirs\nprogram: train.py\n"
         identity.write(draft, place, "1234")
         submit.fill(draft, written, packing.spec_for(job, tmp_path, "theirs"), 1.0)
@@ -66,7 +67,7 @@ def is_called(server: socket.socket) -> bool:
 
 @pytest.mark.parametrize("words", [["pull", "--snapshots"], ["pull", "--snapshots", "--what", "checkpoints"]])
 def test_its_settings_reach_nobody(
-    words: list[str], oarlock: Any, run: runs.RunFolder, server: socket.socket
+    words: list[str], oarlock: Any, run: RunFolder, server: socket.socket
 ) -> None:
     done = oarlock(*words, "theirs", env=mine())
     assert done.returncode != 0
@@ -79,7 +80,7 @@ def test_its_settings_reach_nobody(
     assert not is_called(server)
 
 
-def test_what_this_user_sets_counts(oarlock: Any, run: runs.RunFolder, server: socket.socket) -> None:
+def test_what_this_user_sets_counts(oarlock: Any, run: RunFolder, server: socket.socket) -> None:
     address = "http://127.0.0.1:1"  # nobody answers there, which is soon known
     env = mine(AWS_ENDPOINT_URL=address, AWS_ALLOW_HTTP="true", AWS_PROFILE="mine")
     done = oarlock("pull", "--snapshots", "theirs", env=env)
@@ -89,7 +90,7 @@ def test_what_this_user_sets_counts(oarlock: Any, run: runs.RunFolder, server: s
     assert not is_called(server)
 
 
-def test_a_record_says_that_it_was_sent_from_here(run: runs.RunFolder) -> None:
+def test_a_record_says_that_it_was_sent_from_here(run: RunFolder) -> None:
     place = json.loads((run.path / "cluster.json").read_text())
     assert not run.is_from_here, "whatever a comment in its job says"
     (run.path / "cluster.json").write_text(json.dumps({**place, "sent_from": "/somewhere"}))

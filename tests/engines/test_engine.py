@@ -18,14 +18,14 @@ import oarlock
 from oarlock.agent.protocol.spec import Program, Spec
 from oarlock.cli.group import Verbs
 from oarlock.cli.verbs import run as run_verb
-from oarlock.engines import engine
-from oarlock.engines.engine import Engine, Sending, Traits, engine_called, engine_of
+from oarlock.engines.engine import Engine, Sending, engine_called, engine_of
+from oarlock.engines.known_engines import ENGINES, Listed, Traits, traits_of
 from oarlock.engines.kubernetes.kubernetes_engine import KubernetesEngine
 from oarlock.engines.local.local_engine import LocalEngine
 from oarlock.errors import JobError, OarlockError
 from oarlock.job.job_file import JobFile
 from oarlock.records import runs
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 
 REAL = (LocalEngine, KubernetesEngine)
 
@@ -34,7 +34,6 @@ class PaperEngine(Engine):
     """Runs that exist only on paper: each says hello, and runs until it is stopped."""
 
     name = "paper"
-    traits = Traits(interrupt_stops=True, sends_program=False)
 
     def start(
         self,
@@ -78,6 +77,9 @@ class PaperEngine(Engine):
         yield run.is_running
 
 
+PAPER = Listed(f"{__name__}:{PaperEngine.__name__}", Traits(interrupt_stops=True, sends_program=False))
+
+
 def tell(run: RunFolder, kind: str, **more: Any) -> None:
     with run.events_file.open("a") as file:
         file.write(json.dumps({"t": time.time(), "kind": kind, **more}) + "\n")
@@ -86,10 +88,10 @@ def tell(run: RunFolder, kind: str, **more: Any) -> None:
 @pytest.fixture
 def call(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """The command line, with one more engine: this line is all that it takes."""
-    monkeypatch.setitem(engine.ENGINES, "paper", f"{__name__}:{PaperEngine.__name__}")
+    monkeypatch.setitem(ENGINES, "paper", PAPER)
     # `run` reads the table when it is imported, which another test may have done before.
     on = next(option for option in run_verb.verb.params if option.name == "on")
-    monkeypatch.setattr(on, "type", click.Choice(list(engine.ENGINES)))
+    monkeypatch.setattr(on, "type", click.Choice(list(ENGINES)))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()
@@ -101,6 +103,7 @@ def test_the_verbs_work_with_an_engine_that_they_have_never_seen(call: Callable[
     assert (started.exit_code, started.stdout) == (0, "first\n"), started.output
     run = runs.find("first")
     assert isinstance(engine_of(run), PaperEngine)
+    assert traits_of(run) == engine_of(run).traits == PAPER.traits
     assert [(one["run"], one["state"]) for one in json.loads(call("ps", "--json").stdout)] == [
         ("first", "running")
     ]
@@ -146,6 +149,8 @@ def test_an_engine_that_is_not_here_is_named(home: Path, call: Callable[..., Res
     run.events_file.write_text(run.events_file.read_text().replace('"paper"', '"moon"'))
     with pytest.raises(OarlockError, match="first: there is no engine called 'moon'"):
         engine_of(run)
+    with pytest.raises(OarlockError, match="first: there is no engine called 'moon'"):
+        traits_of(run)
 
 
 @pytest.mark.parametrize("kind", REAL)

@@ -133,7 +133,7 @@ def test_a_run_without_a_volume_has_its_snapshots(
 def test_what_travels_is_alone_and_short(tmp_path: Path) -> None:
     """An interpreter with nothing installed; and the words of a command are part of an address."""
     (tmp_path / "step-0000000007-g2").mkdir()
-    order = {"folder": str(tmp_path), "do": "look", "verifies": False}
+    order = {"folder": str(tmp_path), "do": "entries", "verifies": False}
     words = ["-c", claim_checkpoints._START, claim_checkpoints._packed(), json.dumps(order)]
     assert sum(map(len, words)) < 8000
     done = subprocess.run([sys.executable, "-I", "-S", *words], capture_output=True, text=True, check=True)

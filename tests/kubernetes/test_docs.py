@@ -33,7 +33,7 @@ from oarlock.engines.kubernetes.lifecycle import stop_delete
 from oarlock.job.model import Claim, Job, Kubernetes, Volume, parse
 from oarlock.job.parsing.fields import fields_of
 from oarlock.job.parsing.overrides import kind_at, path_of
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from tests.support import wheels
 from tests.support.clusters import Cluster
 from tests.support.kubernetes.driving import Named, refreshed

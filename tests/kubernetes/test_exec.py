@@ -18,7 +18,7 @@ from oarlock.engines.kubernetes.api.names import INDEX, ROLE
 from oarlock.engines.kubernetes.claims import task_pod
 from oarlock.engines.kubernetes.lifecycle import stop_delete, submit
 from oarlock.job import job_file
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from tests.support.commands import SCRIPT
 from tests.support.kubernetes.driving import Named
 from tests.support.kubernetes.small import SMALL_SETTINGS
@@ -113,7 +113,11 @@ def test_it_is_in_the_programs_folder_and_its_exit_code_is_ours(oarlock: Any, ru
     assert (done.returncode, done.stderr) == (7, "oh\n")
     assert done.stdout.splitlines() == ["train.py", f"/oarlock/store/runs/{run.name}/checkpoints"]
     done = oarlock("exec", "--json", "--", "sh", "-c", "pwd; exit 7")
-    assert json.loads(done.stdout) == {"code": 7, "stdout": "/oarlock/work/program\n", "stderr": ""}
+    assert json.loads(done.stdout) == {
+        "code": 7,
+        "stdout": f"/oarlock/store/runs/{run.name}/program\n",
+        "stderr": "",
+    }
     assert done.returncode == 7
 
 

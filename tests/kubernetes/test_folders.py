@@ -14,7 +14,7 @@ from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import selecting
 from oarlock.engines.kubernetes.lifecycle import stop_delete
 from oarlock.program import bundle
-from oarlock.records import runs
+from oarlock.records.run_folder import RunFolder
 from tests.support.commands import Command
 from tests.support.folders import write
 from tests.support.kubernetes.driving import MEET, Named
@@ -132,11 +132,11 @@ def test_what_stays_here_is_in_no_object_and_a_program_that_misses_it_is_told(
         CANARY.encode() not in text
         for text in (*kept, gzip.decompress(packed), told.encode(), objects.encode())
     )
-    assert runs.RunFolder(home / "runs" / "live-misses").sent_from == folder
+    assert RunFolder(home / "runs" / "live-misses").sent_from == folder
     # Somebody else's record of it: nothing in it is taken for what was said here.
     elsewhere = {**os.environ, "OARLOCK_HOME": str(tmp_path / "elsewhere")}
     assert oarlock("status", "live-misses", env=elsewhere).returncode == 0
-    assert not runs.RunFolder(tmp_path / "elsewhere" / "runs" / "live-misses").is_from_here
+    assert not RunFolder(tmp_path / "elsewhere" / "runs" / "live-misses").is_from_here
 
 
 def _programs(found: dict[str, Any]) -> dict[str, str]:

@@ -23,7 +23,7 @@ from oarlock.engines.kubernetes.claims.claim_pod import HELPER, Purpose
 from oarlock.engines.kubernetes.lifecycle import stop_delete, submit
 from oarlock.errors import OarlockError
 from oarlock.job import job_file
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from tests.support.commands import SCRIPT, started
 from tests.support.kubernetes.driving import Named
 from tests.support.kubernetes.small import SMALL_SETTINGS

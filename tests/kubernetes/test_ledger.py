@@ -13,28 +13,28 @@ from oarlock.agent.record import log_segments, pod_lines
 from oarlock.engines.kubernetes.follow.ledger import Ledger
 from oarlock.engines.kubernetes.follow.pod_log import Position
 from oarlock.errors import LaterRun
-from oarlock.records import runs
-from oarlock.records.watch import Tail
+from oarlock.records.run_folder import RunFolder
+from oarlock.records.watch import Tail, unfinished_lines
 
 EVENT = {"t": 11.0, "kind": "agent", "pid": 1}
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> runs.RunFolder:
+def run(tmp_path: Path) -> RunFolder:
     folder = tmp_path / "one"
     folder.mkdir()
     first = {"t": 10.0, "kind": "run", "job": "one", "engine": "kubernetes", "tasks": ["worker-0"]}
     (folder / "events.jsonl").write_text(json.dumps(first) + "\n")
     spec = Spec("one", str(folder), ".", Program("program", "train.py"), {"worker": 1}, {})
     (folder / "agent.json").write_text(spec.to_json())
-    return runs.RunFolder(folder)
+    return RunFolder(folder)
 
 
 def said(number: int, event: dict[str, object], record: float = 5.0) -> str:
     return pod_lines.event(number, record, event).decode().rstrip("\n")
 
 
-def test_lines_go_where_a_local_run_has_them(run: runs.RunFolder) -> None:
+def test_lines_go_where_a_local_run_has_them(run: RunFolder) -> None:
     ledger = Ledger(run)
     ledger.take("uid", "one-lead-0-abc", "2026-01-01T00:00:00.1Z", said(1, EVENT))
     ledger.take("uid", "one-lead-0-abc", "2026-01-01T00:00:00.2Z", "worker-0/3 | hello | you")
@@ -46,7 +46,24 @@ def test_lines_go_where_a_local_run_has_them(run: runs.RunFolder) -> None:
     assert ledger.state.state == "starting"
 
 
-def test_a_leader_that_took_over_tells_again_and_is_heard_once(run: runs.RunFolder) -> None:
+def test_a_line_that_has_no_end_yet_is_shown_and_not_recorded(run: RunFolder) -> None:
+    ledger = Ledger(run)
+    ledger.take("uid", "pod", "2026-01-01T00:00:00.1Z", "worker-0/3 ~ name? ")
+    ledger.commit()
+    assert unfinished_lines(run, 3) == {"worker-0": b"name? "}
+    ledger.take("uid", "pod", "2026-01-01T00:00:00.2Z", "worker-0/3 | name? Bob")
+    ledger.commit()
+    assert unfinished_lines(run, 3) == {}
+    ledger.take("uid", "pod", "2026-01-01T00:00:00.3Z", "worker-0/3 ~  1%")
+    ledger.take("uid", "pod", "2026-01-01T00:00:00.4Z", "worker-0/3 | 2%")
+    ledger.take("uid", "pod", "2026-01-01T00:00:00.5Z", "worker-0/3 ~ \r 3%")
+    ledger.commit()
+    assert unfinished_lines(run, 3) == {"worker-0": b"\r 3%"}
+    lines = (run.path / "logs/3/worker-0.log").read_text()
+    assert lines == "2026-01-01T00:00:00.2Z name? Bob\n2026-01-01T00:00:00.4Z 2%\n"
+
+
+def test_a_leader_that_took_over_tells_again_and_is_heard_once(run: RunFolder) -> None:
     ledger = Ledger(run)
     for number in (1, 2, 1, 2, 3):
         ledger.take("uid", "pod", "t", said(number, {**EVENT, "t": 10.0 + number}))
@@ -55,7 +72,7 @@ def test_a_leader_that_took_over_tells_again_and_is_heard_once(run: runs.RunFold
     assert [event["t"] for event in run.events()] == [10.0, 11.0, 12.0, 13.0, 20.0]
 
 
-def test_what_was_not_committed_is_cut_off(run: runs.RunFolder) -> None:
+def test_what_was_not_committed_is_cut_off(run: RunFolder) -> None:
     ledger = Ledger(run)
     ledger.positions["uid"] = Position("2026-01-01T00:00:01Z", 1)
     ledger.take("uid", "pod", "2026-01-01T00:00:01Z", "worker-0/1 | first")
@@ -74,7 +91,7 @@ def test_what_was_not_committed_is_cut_off(run: runs.RunFolder) -> None:
     assert len(list(run.events())) == 1
 
 
-def test_a_client_killed_before_its_first_commit_loses_nothing(run: runs.RunFolder) -> None:
+def test_a_client_killed_before_its_first_commit_loses_nothing(run: RunFolder) -> None:
     Ledger(run)
     with (run.path / "events.jsonl").open("a") as file:
         file.write(said(1, EVENT).partition(" ")[2] + "\n")
@@ -84,9 +101,7 @@ def test_a_client_killed_before_its_first_commit_loses_nothing(run: runs.RunFold
 @pytest.mark.parametrize(
     "torn", [b"", b"{", b"null", b'{"positions": 3}', b'{"version": 1, "positions": {}}', None]
 )
-def test_a_commit_that_is_lost_costs_no_line_and_doubles_none(
-    run: runs.RunFolder, torn: bytes | None
-) -> None:
+def test_a_commit_that_is_lost_costs_no_line_and_doubles_none(run: RunFolder, torn: bytes | None) -> None:
     def tell(ledger: Ledger) -> None:
         """All that the pod has said so far, as a reader without a position meets it."""
         ledger.take("uid", "pod", "2026-01-01T00:00:00.1Z", said(1, EVENT))
@@ -115,7 +130,7 @@ def test_a_commit_that_is_lost_costs_no_line_and_doubles_none(
     assert [event["t"] for event in run.events()] == [10.0, 11.0, 12.0]
 
 
-def test_lines_that_the_commit_tells_of_and_the_disk_lost_are_read_again(run: runs.RunFolder) -> None:
+def test_lines_that_the_commit_tells_of_and_the_disk_lost_are_read_again(run: RunFolder) -> None:
     ledger = Ledger(run)
     for second in range(3):
         ledger.take("uid", "pod", f"2026-01-01T00:00:0{second}Z", f"worker-0/1 | line {second}")
@@ -131,7 +146,7 @@ def test_lines_that_the_commit_tells_of_and_the_disk_lost_are_read_again(run: ru
     assert [line.split(" ", 1)[1] for line in log.read_text().splitlines()] == ["line 0", "line 1", "line 2"]
 
 
-def test_what_a_later_version_wrote_is_left_alone(run: runs.RunFolder) -> None:
+def test_what_a_later_version_wrote_is_left_alone(run: RunFolder) -> None:
     Ledger(run)
     watched = run.path / "watched.json"
     watched.write_text(json.dumps({**json.loads(watched.read_text()), "version": 9}))
@@ -156,7 +171,7 @@ def test_what_is_no_line_of_ours_is_the_agents_own(text: str) -> None:
     assert pod_lines.parse(text) is None
 
 
-def test_output_is_kept_to_its_limit_and_cut_back_across_segments(run: runs.RunFolder) -> None:
+def test_output_is_kept_to_its_limit_and_cut_back_across_segments(run: RunFolder) -> None:
     spec = Spec.from_json((run.path / "agent.json").read_text())
     limit = 1 << 16
     (run.path / "agent.json").write_text(replace(spec, limits=replace(spec.limits, logs=limit)).to_json())

@@ -30,6 +30,7 @@ from oarlock.engines.kubernetes.follow.replace_lost import Replacement
 from oarlock.engines.kubernetes.lifecycle import identity, stop_delete, submit
 from oarlock.errors import OarlockError
 from oarlock.records import runs
+from oarlock.records.run_folder import RunFolder
 from tests.support.clusters import Cluster, as_user
 from tests.support.commands import Command
 from tests.support.kubernetes.driving import Named, unused, written
@@ -270,7 +271,7 @@ def test_what_is_sent_again_is_the_same_run(
     assert oarlock("delete", "live-resent", env=other).returncode == 0
 
 
-def as_if_pulled_before(run: runs.RunFolder) -> str:
+def as_if_pulled_before(run: RunFolder) -> str:
     """The digest of its image, which the record then has as another one."""
     [[digest]] = run.state().images.values()
     assert digest.startswith("sha256:")

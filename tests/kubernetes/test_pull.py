@@ -23,7 +23,7 @@ from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.claims import claim_pod
 from oarlock.engines.kubernetes.lifecycle import submit
 from oarlock.job import job_file
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from tests.support.commands import SCRIPT
 from tests.support.kubernetes.small import SMALL_SETTINGS
 from tests.support.small_programs import write

@@ -14,7 +14,7 @@ import pytest
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import JOB
 from oarlock.engines.kubernetes.lifecycle import stop_delete
-from oarlock.records import runs
+from oarlock.records.run_folder import RunFolder
 from tests.support import soaking
 from tests.support.clusters import Cluster
 from tests.support.commands import Command
@@ -269,7 +269,7 @@ def test_a_failed_run_is_resumed_in_the_size_it_had(cluster: Cluster, api: Api, 
 def with_a_watcher(driver: Driver, run: Started, size: int) -> None:
     """No command is needed where somebody watches, and may have watched for hours."""
     watching = Started(run.name, driver, ["attach", run.name], driver.kubeconfig)
-    record = runs.RunFolder(Path(watching.env["OARLOCK_HOME"]) / "runs" / run.name)
+    record = RunFolder(Path(watching.env["OARLOCK_HOME"]) / "runs" / run.name)
     try:
         eventually(record.is_held, "somebody who watches")
         assert mortal(driver, -1, "scale", run.name, str(size)) == -signal.SIGKILL

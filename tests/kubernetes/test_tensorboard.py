@@ -18,7 +18,7 @@ from oarlock.engines.kubernetes.claims.claim_pod import HELPER
 from oarlock.engines.kubernetes.lifecycle import stop_delete, submit
 from oarlock.engines.shared import tensorboard_process
 from oarlock.job import job_file
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from tests.support.commands import SCRIPT, started
 from tests.support.event_files import event_file, tags_at
 from tests.support.kubernetes.driving import Named

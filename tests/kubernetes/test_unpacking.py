@@ -24,7 +24,7 @@ from oarlock.engines.shared import specs
 from oarlock.engines.shared.pull_result import Pulled
 from oarlock.errors import OarlockError
 from oarlock.job.model import Job
-from oarlock.records import runs
+from oarlock.records.run_folder import RunFolder
 from tests.support.trees import snapshot
 
 FILE, LINK, HARD, FIFO = tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE
@@ -194,7 +194,7 @@ def pulled_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _pull(record: Path) -> Pulled:
-    return pull_claims.fetch(None, runs.RunFolder(record), ["model"], record, lambda *_: None, replaces=True)  # type: ignore[arg-type]
+    return pull_claims.fetch(None, RunFolder(record), ["model"], record, lambda *_: None, replaces=True)  # type: ignore[arg-type]
 
 
 SAYS = "import sys; sys.stdout.buffer.write({!r}); sys.stdout.flush(); print({!r}, file=sys.stderr)"

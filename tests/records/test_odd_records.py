@@ -18,6 +18,7 @@ from oarlock.agent.protocol.spec import Program, Spec
 from oarlock.cli.group import Verbs
 from oarlock.errors import OarlockError
 from oarlock.records import runs
+from oarlock.records.run_folder import RunFolder
 from oarlock.run.typed import VERSION
 from tests.support import odd
 
@@ -47,17 +48,17 @@ _ELSEWHERE = ("delete", "run", "exec", "inspect", "tensorboard")  # end the reco
 FILES = ["agent.json", "events.jsonl", "result.json", "job.yaml"]
 
 
-def copied(finished: Path, home: Path, *names: str) -> list[runs.RunFolder]:
+def copied(finished: Path, home: Path, *names: str) -> list[RunFolder]:
     for name in names:
         shutil.copytree(finished / "runs" / name, home / "runs" / name, symlinks=True)
-    return [runs.RunFolder(home / "runs" / name) for name in names]
+    return [RunFolder(home / "runs" / name) for name in names]
 
 
 def rewrite(path: Path, **fields: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
 
 
-def make_later(run: runs.RunFolder) -> None:
+def make_later(run: RunFolder) -> None:
     """As a version might write it that has other fields, other kinds of events, and another number."""
     later = VERSION + 8
     rewrite(run.path / "agent.json", version=later, colour="red", limits={"patience": [1]})
@@ -106,7 +107,7 @@ def test_every_verb_answers_on_a_clusters_run_whose_cluster_is_gone(
     assert run.path.exists(), "nobody could ask whether it runs"
 
 
-def _sent(home: Path, version: int) -> runs.RunFolder:
+def _sent(home: Path, version: int) -> RunFolder:
     folder = home / "runs" / "far"
     folder.mkdir(parents=True)
     places = dict.fromkeys(("data", "checkpoints", "model", "logs"), "/somewhere")
@@ -118,7 +119,7 @@ def _sent(home: Path, version: int) -> runs.RunFolder:
     (folder / "cluster.json").write_text(json.dumps(place))
     (folder / "job.yaml").write_text("name: far\nprogram: train.py\n")
     (folder / "events.jsonl").write_text(json.dumps({**event, "version": version}) + "\n")
-    return runs.RunFolder(folder)
+    return RunFolder(folder)
 
 
 def test_fields_that_are_unknown_are_ignored_where_the_version_is_ours(home: Path, finished: Path) -> None:
@@ -192,10 +193,10 @@ def _mutated(source: random.Random, name: str, text: str) -> bytes:
     return "\n".join(lines).encode("utf-8", "replace")
 
 
-def _read_all(run: runs.RunFolder) -> None:
+def _read_all(run: RunFolder) -> None:
     state = run.state()
     json.dumps(state.to_data(), allow_nan=False)
-    state.accounts.told(1e9)
+    state.accounts.in_seconds(1e9)
     try:
         run.spec()
     except OarlockError:

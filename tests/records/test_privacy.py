@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from oarlock.records import runs
+from oarlock.records.run_folder import RunFolder
 
 NOBODY = 65534
 # Prints each of its arguments that it can read, list or lock.
@@ -53,7 +54,7 @@ def test_another_user_can_neither_read_nor_lock_anything(
     finally:
         os.umask(before)
     assert done.returncode == 0, done.stderr
-    run = runs.RunFolder(open_home / "runs" / "mine")
+    run = RunFolder(open_home / "runs" / "mine")
     found = [open_home, *open_home.rglob("*")]
     assert {"lock", "agent.json", "job.yaml", "events.jsonl"} <= {path.name for path in found}
     spy = subprocess.run(

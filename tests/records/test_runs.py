@@ -18,11 +18,12 @@ import pytest
 from oarlock.engines.local import local_engine
 from oarlock.errors import OarlockError, UnknownRun
 from oarlock.records import runs
+from oarlock.records.run_folder import RunFolder
 from oarlock.system import machine_id
 from tests.support.waiting import eventually
 
 
-def fill(draft: runs.RunFolder) -> None:
+def fill(draft: RunFolder) -> None:
     (draft.path / "job.yaml").write_text("name: x\n")
     (draft.path / "events.jsonl").write_text('{"t":1,"kind":"run","job":"x","tasks":["worker-0"]}\n')
 
@@ -35,7 +36,7 @@ def test_a_new_run_has_a_name_of_its_own(home: Path) -> None:
 
 
 def test_a_run_that_could_not_be_filled_is_never_seen(home: Path) -> None:
-    def fail(draft: runs.RunFolder) -> None:
+    def fail(draft: RunFolder) -> None:
         fill(draft)
         raise OSError("disk full")
 
@@ -125,7 +126,7 @@ def test_who_waits_for_the_lock_of_a_run_that_is_deleted_learns_it(home: Path) -
         run.hold()
 
 
-def _until_waited_for(run: runs.RunFolder) -> None:
+def _until_waited_for(run: RunFolder) -> None:
     """This process has opened the lock twice."""
     lock = str(run.path / "lock")
 
@@ -142,14 +143,14 @@ def test_of_a_delete_and_a_hold_one_wins(home: Path) -> None:
         run = runs.create("x", fill)
         barrier = threading.Barrier(2)
 
-        def hold(run: runs.RunFolder = run, barrier: threading.Barrier = barrier) -> int | None:
+        def hold(run: RunFolder = run, barrier: threading.Barrier = barrier) -> int | None:
             barrier.wait()
             try:
                 return run.hold(seconds=60)
             except UnknownRun:
                 return None
 
-        def delete(run: runs.RunFolder = run, barrier: threading.Barrier = barrier) -> None:
+        def delete(run: RunFolder = run, barrier: threading.Barrier = barrier) -> None:
             barrier.wait()
             try:
                 run.delete()
@@ -169,8 +170,8 @@ class TestOnANetworkFileSystem:
     """Which cannot be mounted here: what the kernel says there is put in its mouth."""
 
     @pytest.fixture
-    def run(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> runs.RunFolder:
-        def announced(draft: runs.RunFolder) -> None:
+    def run(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+        def announced(draft: RunFolder) -> None:
             fill(draft)
             event = {"t": time.time(), "kind": "agent", "pid": os.getpid(), "host": "node7"}
             with (draft.path / "events.jsonl").open("a") as file:
@@ -180,7 +181,7 @@ class TestOnANetworkFileSystem:
         monkeypatch.setattr(machine_id, "is_shared", lambda path: True)
         return runs.create("x", announced, name="theirs")
 
-    def test_a_run_of_another_machine_is_not_lost_and_not_ours(self, run: runs.RunFolder) -> None:
+    def test_a_run_of_another_machine_is_not_lost_and_not_ours(self, run: RunFolder) -> None:
         assert run.state().state == "starting"
         assert run.is_running()
         for act in (run.hold, run.delete, lambda: local_engine.stop(run), lambda: local_engine.resume(run)):
@@ -189,7 +190,7 @@ class TestOnANetworkFileSystem:
         shutil.rmtree(run.path)
 
     def test_its_place_can_be_taken_where_it_is_gone(
-        self, run: runs.RunFolder, monkeypatch: pytest.MonkeyPatch
+        self, run: RunFolder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("OARLOCK_HOST", "node7")
         assert run.state().state == "lost"
@@ -197,7 +198,7 @@ class TestOnANetworkFileSystem:
 
     @pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS])
     def test_without_locks_the_agents_process_tells(
-        self, run: runs.RunFolder, monkeypatch: pytest.MonkeyPatch, code: int
+        self, run: RunFolder, monkeypatch: pytest.MonkeyPatch, code: int
     ) -> None:
         def refuse(*_: object) -> None:
             raise OSError(code, os.strerror(code))
@@ -229,13 +230,13 @@ def test_runs_that_are_deleted_while_they_are_listed(home: Path, monkeypatch: py
     for name in ("early", "late", "other"):
         runs.create("x", fill, name=name)
     listed = list((home / "runs").iterdir())
-    runs.RunFolder(home / "runs" / "early").delete()
+    RunFolder(home / "runs" / "early").delete()
 
     def listing(_: Path) -> Iterator[Path]:
         for path in listed:
             yield path
             if path.name == "late":
-                runs.RunFolder(path).delete()
+                RunFolder(path).delete()
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "iterdir", listing)

@@ -57,7 +57,7 @@ def seconds(kept: Accounts, now: float | None = None) -> dict[str, float]:
 def test_a_run_that_went_well() -> None:
     kept = accounts(formed(103), report(105, 1), report(109, 9), ended(112), end(112.5))
     assert seconds(kept) == {"start": 3, "rendezvous": 2, "step": 7, "waiting": 0.5}
-    told = kept.told()
+    told = kept.in_seconds()
     assert list(told) == ["total", *PARTS, "goodput"]
     assert (told["total"], told["goodput"]) == (12.5, 7 / 12.5)
 
@@ -118,7 +118,7 @@ def test_a_program_that_never_reports_only_steps() -> None:
     assert seconds(accounts(*silent, ended(120), end(120))) == {"start": 3, "step": 14, "waiting": 3}
     # While it runs nobody knows yet whether it will ever report.
     live = accounts(*silent)
-    assert live.told(115)["goodput"] is None
+    assert live.in_seconds(115)["goodput"] is None
     assert seconds(live, 115) == {"start": 3, "step": 7, "waiting": 3, "rendezvous": 2}
 
 
@@ -240,7 +240,7 @@ def assert_exact(kept: Accounts, stream: list[Event], chance: random.Random) -> 
         assert set(parts) == set(PARTS)
         assert all(isinstance(spent, int) and spent >= 0 for spent in parts.values()), parts
         assert sum(parts.values()) == length + more
-        told = kept.told(now)
+        told = kept.in_seconds(now)
         assert round(sum(told[name] or 0 for name in PARTS) * 1e6) == round((told["total"] or 0) * 1e6)
         assert told["goodput"] is None or 0 <= told["goodput"] <= 1
 

@@ -135,7 +135,7 @@ def test_a_state_takes_whatever_is_read() -> None:
         assert read(event) == event
         assert decode(encode(event)) == event
         state.apply(event)
-        assert sum(state.accounts.told(number)[part] or 0 for part in PARTS) >= 0
+        assert sum(state.accounts.in_seconds(number)[part] or 0 for part in PARTS) >= 0
         kept = json.dumps(state.to_data(), allow_nan=False)
         if state.version > VERSION:  # which the way back refuses, as it should
             state = RunState("mnist-abcd")

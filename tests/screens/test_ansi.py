@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from oarlock.screens.ansi import json_safe, resolve, visible
+from oarlock.screens.ansi import is_plain, json_safe, resolve, rows, visible
 
 
 @pytest.mark.parametrize(
@@ -103,3 +103,27 @@ def test_a_keras_progress_bar_ends_as_its_last_state() -> None:
     last = "\x1b[1m2/2\x1b[0m \x1b[32m━━━━━━━━\x1b[0m \x1b[1m0s\x1b[0m loss: 1.5"
     erased = "\b" * 21
     assert resolve(f"\r{first}{erased}\r{last}", colours=False) == "2/2 ━━━━━━━━ 0s loss: 1.5"
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("plain", ["plain"]),
+        ("\r 1%\r 2%Traceback (most recent call last):", [" 2%", "Traceback (most recent call last):"]),
+        ("\x1b[2K 2%Traceback (most recent call last):", [" 2%", "Traceback (most recent call last):"]),
+        ("[rank0]: Traceback (most recent call last):", ["[rank0]: Traceback (most recent call last):"]),
+        ("\rTraceback (most recent call last): as text", ["Traceback (most recent call last): as text"]),
+        ("\r 1%\r 2%\r [line continues]", []),  # the next line shows a later state
+        ("long [line continues]", ["long [line continues]"]),
+    ],
+)
+def test_rows_of_a_line(written: str, shown: list[str]) -> None:
+    assert rows(written) == shown
+
+
+@pytest.mark.parametrize(
+    ("data", "plain"),
+    [(b"a\tb\nc", True), (b"a\rb", False), (b"\x1b[1m", False), ("é".encode(), False), (b"\x7f", False)],
+)
+def test_only_printable_ascii_is_shown_as_it_is(data: bytes, plain: bool) -> None:
+    assert is_plain(data) is plain

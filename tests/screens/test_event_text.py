@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from oarlock.records.watch import LogLine
+from oarlock.records.log_blocks import Block
 from oarlock.run.run_state import RunState, TaskState, fold
 from oarlock.screens import event_text
 from oarlock.screens.live import Display, draw
@@ -133,8 +133,8 @@ def test_no_report_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
 def test_output_and_events_are_shown_as_they_happened(capsys: pytest.CaptureFixture[str]) -> None:
     restart = {"t": 2.0, "kind": "restart", "task": "worker-1", "reason": "exit code 1", "left": 2}
     lines = [
-        LogLine("1970-01-01T00:00:01.000000Z", 1, "worker-1", "before"),
-        LogLine("1970-01-01T00:00:03.000000Z", 2, "worker-1", "after"),
+        Block("1970-01-01T00:00:01.000000Z", 1, "worker-1", b"before"),
+        Block("1970-01-01T00:00:03.000000Z", 2, "worker-1", b"after"),
     ]
     Plain().show(RunState("x"), [restart], lines)
     assert capsys.readouterr().out.splitlines() == [
@@ -199,7 +199,7 @@ def test_the_display_shows_output_above_itself_and_takes_itself_away() -> None:
     console = Console(file=file, force_terminal=True, width=100, height=24, highlight=False, markup=False)
     display = Display(console)
     display.show(
-        running(), [], [LogLine("t", 1, "worker-0", "[bold]0%\r[bold]100% \x1b[2J\x1b[31mred\x1b[0m")]
+        running(), [], [Block("t", 1, "worker-0", b"[bold]0%\r[bold]100% \x1b[2J\x1b[31mred\x1b[0m")]
     )
     shown = file.getvalue()
     assert "| \x1b[0m[bold]100% \x1b[31mred\x1b[0m" in shown

@@ -15,7 +15,7 @@ import pytest
 
 from oarlock.agent.protocol.spec import Program, Spec
 from oarlock.checkpoints.manifest import seal
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from tests.support.terminals import OpenTerminal
 
 # The screen, the title, a link, the clipboard, C1, a bell, bidi, what draws over a line, a line of its own.

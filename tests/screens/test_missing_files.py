@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.records.runs import RunFolder
+from oarlock.agent.protocol.pod_paths import program_folder
+from oarlock.records.run_folder import RunFolder
 from oarlock.run.run_state import Failure
 from oarlock.screens import missing_files, summary
 from tests.support.folders import ignore, write
 
 MISSED = {
     "FileNotFoundError: [Errno 2] No such file or directory: 'data/x/train.bin'": "data/x/train.bin",
-    "FileNotFoundError: [Errno 2] No such file or directory: '/oarlock/work/program/data/x/train.bin'": (
-        "data/x/train.bin"
-    ),
+    f"NotFoundError: no such file: '{program_folder('record')}/data/x/train.bin'": "data/x/train.bin",
     "NotFoundError: ./data/x/train.bin; No such file or directory [Op:ReadFile]": "data/x/train.bin",
     "worker-0: exit code 1\ncat: data/x/train.bin: No such file or directory": "data/x/train.bin",
     "ModuleNotFoundError: No module named 'local.settings'": "local/settings.py",

@@ -46,7 +46,7 @@ class Journal:
         self.emit("end", state=state, code=code, **fields)
 
 
-class Seats:
+class SeatOrder:
     """Whoever comes last has the seat."""
 
     def take(self, seat: str, machine: str) -> str | None:
@@ -60,7 +60,7 @@ class Conducted:
         self.loop = StillLoop()
         self.journal = Journal()
         self.leader = LoneLeader()
-        self.machine = PhaseMachine(self.loop, spec, self.journal, Seats(), self.leader)
+        self.machine = PhaseMachine(self.loop, spec, self.journal, SeatOrder(), self.leader)
         self.conductor = Conductor(self.machine)
         self.sent: list[str] = []
         self.agents: dict[str, Agent] = {}

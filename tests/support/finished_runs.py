@@ -83,8 +83,8 @@ def terminal(home: Path, tmp_path: Path) -> Iterator[OpenTerminal]:
     """`terminal("run", "train.py")`: the console script with a real terminal around it."""
     opened: list[Terminal] = []
 
-    def here(*words: str, columns: int = 100) -> Terminal:
-        opened.append(Terminal([str(SCRIPT), *words], tmp_path, columns=columns))
+    def here(*words: str, columns: int = 100, term: str = "xterm-256color") -> Terminal:
+        opened.append(Terminal([str(SCRIPT), *words], tmp_path, columns=columns, term=term))
         return opened[-1]
 
     yield here

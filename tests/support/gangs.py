@@ -11,7 +11,7 @@ from typing import Any
 from oarlock.engines.local import local_engine
 from oarlock.job import model
 from oarlock.job.job_file import JobFile
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import Watch
 from oarlock.run import events
 from oarlock.run.run_state import RunState
@@ -50,9 +50,9 @@ class Gang:
         return self.watch.state
 
     def look(self) -> None:
-        arrived, lines = self.watch.look()
+        arrived, output = self.watch.look()
         self.events += arrived
-        self.lines += [f"{line.task}| {line.text}" for line in lines]
+        self.lines += [f"{line.task}| {line.text}" for block in output for line in block.lines()]
 
     def until(self, done: Callable[[Gang], Any], what: str, seconds: float = DEADLINE) -> Gang:
         def is_so() -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from oarlock.agent.host.host import Host
@@ -97,6 +97,9 @@ class Zygote:
         else:
             self.said.append("sweep")
 
+    def hurry(self) -> None:
+        pass
+
     def bury(self) -> str:
         return " (exit code 1)"
 
@@ -111,10 +114,10 @@ class Supply:
         self.names: list[str] = []
         self.then: Callable[[str | None], None] = lambda trouble: None
 
-    def has(self, names: Sequence[str]) -> bool:
-        return set(names) <= set(self.names)
+    def has(self, gang: Gang) -> bool:
+        return set(gang.checkpoints) <= set(self.names)
 
-    def get(self, names: Sequence[str], then: Callable[[str | None], None]) -> None:
+    def get(self, gang: Gang, then: Callable[[str | None], None]) -> None:
         self.then = then
 
 

@@ -19,5 +19,8 @@ class LoneLeader:
         self.fences.append(generation)
         return self.checkpoints, self.trouble
 
+    def written_files(self) -> str:
+        return ""
+
     def before_verdict(self, state: str, then: Callable[[], None]) -> None:
         then()

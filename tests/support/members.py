@@ -36,14 +36,16 @@ class Leader:
         threading.Thread(target=self._beat, daemon=True).start()
         self.folder = folder / "run"
         self.folder.mkdir(parents=True)
-        (folder / "program.py").write_text(program)
+        place = folder / "program"
+        place.mkdir()
+        (place / "program.py").write_text(program)
         self.token = secrets.token_hex(32)
         (self.folder / "token").write_text(self.token)
         (self.folder / "events.jsonl").touch()
         self.spec = Spec(
             run="led",
             folder=str(self.folder),
-            cwd=str(folder),
+            cwd=str(place),
             program=Program("program", "program.py"),
             sizes={"worker": machines},
             folders={name: str(self.folder / name) for name in ("model", "checkpoints")},

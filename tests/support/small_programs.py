@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 
 # Prints a line, then runs until it is asked to leave.
 ENDLESS = """

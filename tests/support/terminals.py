@@ -20,18 +20,25 @@ DEADLINE = 60.0
 class OpenTerminal(Protocol):
     """The fixture `terminal`: the console script with a real terminal around it."""
 
-    def __call__(self, *words: str, columns: int = 100) -> Terminal: ...
+    def __call__(self, *words: str, columns: int = 100, term: str = "xterm-256color") -> Terminal: ...
 
 
 class Terminal:
-    def __init__(self, words: Sequence[str], cwd: Path, rows: int = 24, columns: int = 100) -> None:
+    def __init__(
+        self,
+        words: Sequence[str],
+        cwd: Path,
+        rows: int = 24,
+        columns: int = 100,
+        term: str = "xterm-256color",
+    ) -> None:
         self.shown = ""
         self._mine, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.process = subprocess.Popen(
             words,
             cwd=cwd,
-            env={**os.environ, "TERM": "xterm-256color"},
+            env={**os.environ, "TERM": term},
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,

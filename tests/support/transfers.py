@@ -6,6 +6,7 @@ from oarlock.agent.net.loop import Loop
 from oarlock.agent.snapshots.transfer import Getting
 from oarlock.checkpoints.manifest import FORMAT
 from oarlock.checkpoints.store import Store, checksum, verify
+from oarlock.run.contract import Gang
 from tests.support.members import Leader
 
 
@@ -19,12 +20,17 @@ def save(store: Store, step: int, content: bytes = b"weights" * 1000) -> str:
     return store.commit(draft, manifest).name
 
 
+def resuming_from(names: list[str], files: str = "") -> Gang:
+    """A generation that resumes from these checkpoints and files."""
+    return Gang(run="led", generation=2, tasks=(), addresses={}, checkpoints=names, files=files)
+
+
 def get(leader: Leader, ours: Store, names: list[str]) -> str | None:
     """Fetch the first of these that can be fetched: what went wrong, or None."""
     loop, answers = Loop(), list["str | None"]()
     getting = Getting(loop, leader.address, leader.token, str(ours.folder), patience=20)
     loop.after("patience", 60, lambda: answers.append("no answer"))
-    getting.get(names, answers.append)
+    getting.get(resuming_from(names), answers.append)
     while not answers:
         loop.turn()
     return answers[0]

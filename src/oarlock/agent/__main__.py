@@ -27,6 +27,7 @@ from oarlock.system import processes
 
 
 def main() -> int:
+    """Lead the run, or follow its leading agent (`--machine`). Returns the exit code."""
     call = _call()
     if call.with_parent:
         processes.die_with_parent()

@@ -20,6 +20,7 @@ from oarlock.agent.protocol.messages import Hello
 from oarlock.agent.protocol.spec import Seat, Spec
 from oarlock.agent.protocol.wishes import Halt, Order, Over, Part, Wish
 from oarlock.agent.record.run_record import Record
+from oarlock.agent.snapshots.program_files import ProgramFolder
 from oarlock.agent.snapshots.transfer import Getting
 from oarlock.agent.spec_files import read_token
 from oarlock.run.contract import PREEMPTED
@@ -61,7 +62,9 @@ class Follower:
         token = read_token(spec)
         supply = None
         if spec.is_replaced:  # a pod: only the leader's has the volume
-            supply = Getting(loop, leader, token, spec.folders["checkpoints"], spec.limits.rendezvous)
+            program = None if spec.claim == "shared" else ProgramFolder.of(spec)
+            folder, patience = spec.folders["checkpoints"], spec.limits.rendezvous
+            supply = Getting(loop, leader, token, folder, patience, program)
         machine_here, zygote = RealMachine(loop, spec, record), ZygoteLink(loop, spec)
         self.host = Host(loop, spec, seat, machine_here, zygote, self, supply)
         uid = secrets.token_hex(8)
@@ -101,9 +104,11 @@ class Follower:
     # To and from the leading agent
 
     def on_event(self, event: Event) -> None:
+        """Send an event to the leading agent. It is lost while there is no connection."""
         self.link.send({"events": [{"t": time.time(), **event}]})
 
     def on_status(self) -> None:
+        """Send the host's status to the leading agent, also on every new connection."""
         self.link.send({"status": self.host.status().to_data()})
 
     def _on_wish(self, wish: Wish | Order) -> None:

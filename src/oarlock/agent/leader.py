@@ -14,8 +14,8 @@ from oarlock.agent.host.host import Host
 from oarlock.agent.host.real_machine import RealMachine
 from oarlock.agent.host.zygote_link import ZygoteLink
 from oarlock.agent.lead import client_questions
-from oarlock.agent.lead.agents.local_agents import Crew
-from oarlock.agent.lead.agents.machine_order import Seats
+from oarlock.agent.lead.agents.local_agents import LocalAgents
+from oarlock.agent.lead.agents.machine_order import MachineOrder
 from oarlock.agent.lead.agents.placement import Agent
 from oarlock.agent.lead.conductor import Conductor
 from oarlock.agent.lead.coordinator import Coordinator
@@ -27,34 +27,35 @@ from oarlock.agent.protocol.messages import Question
 from oarlock.agent.protocol.spec import Seat, Spec
 from oarlock.agent.protocol.wire import Message
 from oarlock.agent.protocol.wishes import Order, Wish
-from oarlock.agent.record.leadership import LOOK, Tenure
+from oarlock.agent.record.leadership import LOOK, Leadership
 from oarlock.agent.record.run_record import Record
 from oarlock.agent.snapshots import children, transfer
 from oarlock.agent.snapshots.children import Fetched, Uploads
+from oarlock.agent.snapshots.program_files import KeptFiles
 from oarlock.agent.spec_files import publish_address, read_token
 from oarlock.run.events import Event
 
 # Deadlines
-TENURE, FAREWELL, LATECOMERS = "tenure", "farewell", "latecomers"
+LEADERSHIP, FAREWELL, LATECOMERS = "leadership", "farewell", "latecomers"
 
 _FAREWELL = 5.0  # seconds for the other agents to leave before this one does
 _LATECOMERS = 60.0  # seconds for machines that are being replaced to come and hear that the run is over
 
 
 def lead(
-    spec: Spec, record: Record, seat: Seat, failed: str | None = None, tenure: Tenure | None = None
+    spec: Spec, record: Record, seat: Seat, failed: str | None = None, leadership: Leadership | None = None
 ) -> int:
     """Host this machine's tasks and conduct the gang, to the verdict; return the exit code.
 
-    `failed`: why this machine cannot run anything; the other agents learn it as the verdict. `tenure` ends
-    when another agent leads.
+    `failed`: why this machine cannot run anything; the other agents learn it as the verdict. `leadership` is
+    over when another agent leads.
     """
     loop = Loop()
     Reaping(loop)
     fetched = Fetched(failed=failed)
     if failed is None and not record.state.is_final:
         fetched = children.fetch(loop, spec, record)
-    return Leader(loop, spec, record, seat, fetched, tenure).run()
+    return Leader(loop, spec, record, seat, fetched, leadership).run()
 
 
 class Leader:
@@ -67,15 +68,16 @@ class Leader:
         record: Record,
         seat: Seat,
         fetched: Fetched,
-        tenure: Tenure | None,
+        leadership: Leadership | None,
     ) -> None:
         self.loop = loop
         self.spec = spec
         self.record = record
         self.fetched = fetched
-        self.tenure = tenure
+        self.leadership = leadership
         self.uploads = Uploads(loop, spec, record)
-        seats = Seats(Path(spec.folder) / "seats")
+        self.files = KeptFiles(spec, lambda text: record.emit("note", text=text))
+        seats = MachineOrder(Path(spec.folder) / "seats")
         self.machine = PhaseMachine(loop, spec, record, seats, self, after=fetched.generation)
         self.conductor = Conductor(self.machine)
         self.coordinator = Coordinator(
@@ -85,25 +87,25 @@ class Leader:
         self.host = Host(loop, spec, seat, machine, zygote, self)
         uid = secrets.token_hex(8)
         self.agent = Agent(seat.name, uid, uid, spec.bind, self._send_to_host, is_leading=True)
-        self.crew = Crew(loop, spec, self._on_agent_death)
+        self.local_agents = LocalAgents(loop, spec, self._on_agent_death)
 
     def run(self) -> int:
         """Lead to the verdict, then stay until the other agents know it. Returns the exit code."""
         publish_address(self.spec, self.coordinator.port)
-        self._check_tenure()
+        self._check_leadership()
         self.loop.on_signals([signal.SIGINT, signal.SIGTERM, signal.SIGCHLD], self._on_signal)
         self._start()
         while self.machine.code is None:
             self.loop.turn()
         if self.machine.is_moving:
             self.uploads.leave()
-        self.crew.dismiss()
+        self.local_agents.dismiss()
         self.host.close()
         self._say_farewell()
         self.coordinator.close()
-        self.crew.close()
-        if self.tenure is not None:
-            self.tenure.leave(0)
+        self.local_agents.close()
+        if self.leadership is not None:
+            self.leadership.leave(0)
         return self.machine.code
 
     def _start(self) -> None:
@@ -117,7 +119,7 @@ class Leader:
             self.machine.start()
             self.conductor.join(self.agent)
         if self.spec.brings_crew:
-            self.crew.start()
+            self.local_agents.start()
 
     def _say_farewell(self) -> None:
         """Wait for the other agents to hear that the run is over, unless they stay for the next leader."""
@@ -128,16 +130,18 @@ class Leader:
             informed.add(self.agent.name)
             self.loop.after(LATECOMERS, _LATECOMERS, lambda: None)
         while (self.coordinator.members and self.loop.expects(FAREWELL)) or (
-            len(informed) < self.machine.wanted.machines and self.loop.expects(LATECOMERS)
+            len(informed) < self.machine.target.machines and self.loop.expects(LATECOMERS)
         ):
             self.loop.turn()
 
     # The host on this machine
 
     def on_event(self, event: Event) -> None:
+        """Pass an event of this machine's host to the conductor, as if it had come from another agent."""
         self.conductor.hear_event(self.agent, {"t": time.time(), **event})
 
     def on_status(self) -> None:
+        """Pass the status of this machine's host to the conductor."""
         self.conductor.hear(self.agent, self.host.status())
 
     def _send_to_host(self, wish: Wish | Order) -> None:
@@ -146,14 +150,23 @@ class Leader:
     # What the conductor needs
 
     def is_leading(self) -> bool:
-        return self.tenure is None or not self.tenure.is_over
+        """Whether no other agent has taken over; outside of pods, none can."""
+        return self.leadership is None or not self.leadership.is_over
 
     def take_over_checkpoints(self, generation: int) -> tuple[list[str], str | None]:
+        """Raise the fence in the folder of checkpoints, and list those to resume from."""
         return transfer.take_over(self.spec.folders.get("checkpoints", ""), self.spec.run, generation)
 
+    def written_files(self) -> str:
+        """The version of the files beside the program, where other pods need copies of them."""
+        return self.files.version() if self.spec.is_replaced and self.spec.claim != "shared" else ""
+
     def before_verdict(self, state: str, then: Action) -> None:
-        self.host.oddities.flush()
-        self.machine.oddities.flush()
+        """Say what is kept, report dropped messages and upload the last snapshots, then call `then`."""
+        if self.spec.is_replaced:
+            self.files.say_what_is_kept()
+        self.host.dropped.flush()
+        self.machine.dropped.flush()
         self.uploads.finish(state, then)
 
     # What happens around it
@@ -164,12 +177,12 @@ class Leader:
             self.conductor.on_user_stop()
         elif number == signal.SIGTERM:
             self.uploads.hurry(leaves=True)
-            if self.tenure is not None:
-                self.tenure.is_dismissed = True
-                self.tenure.leave(self.spec.limits.grace)
+            if self.leadership is not None:
+                self.leadership.is_dismissed = True
+                self.leadership.leave(self.spec.limits.grace)
             self.conductor.on_preempted()
         elif number == signal.SIGCHLD:
-            self.crew.look_after()
+            self.local_agents.look_after()
 
     def _answer(self, question: Question) -> Message:
         if question.ask != "leave":
@@ -182,13 +195,13 @@ class Leader:
     def _on_agent_death(self, name: str, code: int) -> None:
         self.record.emit("note", text=f"agent {name} ended with {code}")
 
-    def _check_tenure(self) -> None:
+    def _check_leadership(self) -> None:
         """End this machine's tasks once another agent leads."""
-        if self.tenure is None:
+        if self.leadership is None:
             return
-        if self.tenure.is_over:
+        if self.leadership.is_over:
             self.record.complain("another leads this run now: this machine's tasks are ended")
             self.record.retire()
             self.conductor.on_preempted()
         else:
-            self.loop.after(TENURE, LOOK, self._check_tenure)
+            self.loop.after(LEADERSHIP, LOOK, self._check_leadership)

@@ -16,6 +16,8 @@ _EVERY = 20.0  # seconds
 
 
 class Reaping:
+    """Looks every `every` seconds, for as long as the loop turns."""
+
     def __init__(self, loop: Loop, every: float = _EVERY) -> None:
         self._loop = loop
         self._every = every

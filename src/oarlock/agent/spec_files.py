@@ -11,12 +11,14 @@ from oarlock.agent.protocol.spec import Spec
 
 
 def make_folders(spec: Spec) -> None:
+    """Create the run's folders; one that is a URL needs none."""
     for folder in spec.folders.values():
         if "://" not in folder:
             Path(folder).mkdir(parents=True, exist_ok=True)
 
 
 def read_token(spec: Spec) -> str:
+    """Read the secret that all agents and clients of this run share."""
     return Path(spec.token).read_text().strip()
 
 

@@ -10,14 +10,14 @@ import importlib
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
+from oarlock.engines.known_engines import Listed, Traits, listed, listed_for
 from oarlock.engines.shared.checkpoint_folder import Entry
 from oarlock.engines.shared.command_streams import Streams
 from oarlock.engines.shared.pull_result import Pulled, Show
-from oarlock.errors import JobError, OarlockError
+from oarlock.errors import OarlockError
 from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import Found, Watch
 from oarlock.system.polling import wait_for
@@ -25,49 +25,27 @@ from oarlock.system.polling import wait_for
 if TYPE_CHECKING:  # reading job files is not needed to look at a run
     from oarlock.job.job_file import JobFile
 
-# By the name in a run's record and after `--on`. Imported when it is needed: `ps` and `--help` must answer in
-# 100 ms, and a Kubernetes client alone takes longer than that to import.
-ENGINES = {
-    "local": "oarlock.engines.local.local_engine:LocalEngine",
-    "kubernetes": "oarlock.engines.kubernetes.kubernetes_engine:KubernetesEngine",
-}
-
 
 def engine_called(name: str) -> Engine:
     """Return the engine of that name. Raises JobError if there is none."""
-    if name not in ENGINES:
-        raise JobError(f"there is no engine called {name!r}; expected {' or '.join(map(repr, ENGINES))}")
-    module, _, kind = ENGINES[name].partition(":")
-    engine: Engine = getattr(importlib.import_module(module), kind)()
-    return engine
+    return _loaded(listed(name))
 
 
 def engine_of(run: RunFolder) -> Engine:
     """Return the engine that runs it. Raises OarlockError if this Oarlock does not have that engine."""
-    try:
-        return engine_called(run.engine)
-    except JobError as problem:
-        raise OarlockError(f"{run.name}: {problem}") from None
+    return _loaded(listed_for(run))
+
+
+def _loaded(found: Listed) -> Engine:
+    module, _, kind = found.where.partition(":")
+    engine: Engine = getattr(importlib.import_module(module), kind)()
+    return engine
 
 
 def follow(watch: Watch) -> Iterator[Found]:
     """Yield new events and log lines of a run until it has ended."""
     with engine_of(watch.run).following(watch.run) as is_live:
         yield from watch.follow(is_live)
-
-
-@dataclass(frozen=True)
-class Traits:
-    """Facts about an engine that verbs and screens act on or print."""
-
-    interrupt_stops: bool = False  # Ctrl-C in `oarlock run` stops the run; otherwise it only detaches
-    sends_program: bool = True  # the program's folder is copied to other machines
-    files_are_here: bool = False  # checkpoints, model and logs are on this machine
-    resumable: frozenset[str] = frozenset({"failed", "stopped"})  # states from which `resume` can continue
-    options: frozenset[str] = frozenset()  # of `oarlock run`, those that only some engines take
-    pod_faults: tuple[str, ...] = ()  # what `oarlock chaos` can do to pods
-    stop_seconds: float = 60.0  # how long a run may take to end, beyond the grace of its tasks
-    recovery_seconds: float = 300.0  # how long a run may take to recover from a fault
 
 
 class Sending(NamedTuple):
@@ -82,7 +60,7 @@ class Sending(NamedTuple):
 class CheckpointPlace(Protocol):
     """A place that holds checkpoints. Every method raises OarlockError if it cannot be reached."""
 
-    def look(self, verifies: bool) -> list[Entry]:
+    def entries(self, verifies: bool) -> list[Entry]:
         """List all checkpoints, newest first; `verifies` reads every byte."""
 
     def newest(self) -> str | None:
@@ -118,8 +96,12 @@ class Engine(Protocol):
     inherits the default raises OarlockError, or has nothing to do.
     """
 
-    name: str
-    traits: Traits
+    name: str  # in `ENGINES`
+
+    @property
+    def traits(self) -> Traits:
+        """Its line in `ENGINES`."""
+        return listed(self.name).traits
 
     @abstractmethod
     def start(

@@ -12,12 +12,13 @@ from datetime import datetime, timezone
 from itertools import islice
 
 from oarlock.agent.record import log_segments
-from oarlock.agent.record.run_record import timestamp
+from oarlock.agent.record.task_log import timestamp
 from oarlock.errors import JobError, OarlockError
 from oarlock.quantities import Duration
-from oarlock.records import watch
+from oarlock.records import log_blocks
+from oarlock.records.log_blocks import Block, LogLine
 from oarlock.records.run_folder import RunFolder
-from oarlock.records.watch import LogLine, Watch
+from oarlock.records.watch import Watch
 from oarlock.run.run_state import RunState
 
 _SURE = re.compile(r"Traceback \(most recent call last\)|Fatal Python error|^Segmentation fault")
@@ -33,12 +34,12 @@ class Choice:
     last: float
     since: str  # a time as log lines have it; empty: from the beginning
 
-    def wants(self, line: LogLine) -> bool:
-        """Return whether a line is one of them."""
+    def wants(self, block: Block) -> bool:
+        """Return whether the lines of a block are among them."""
         return (
-            self.first <= line.generation <= self.last
-            and (not self.tasks or line.task in self.tasks)
-            and line.time >= self.since
+            self.first <= block.generation <= self.last
+            and (not self.tasks or block.task in self.tasks)
+            and block.time >= self.since
         )
 
 
@@ -79,18 +80,21 @@ def latest(run: RunFolder) -> Choice:
     return choose(run, tasks=(), failed=False, generation=None, previous=False, since=None)
 
 
-def read(watching: Watch, choice: Choice, tail: int | None = None) -> Iterator[LogLine]:
+def read(watching: Watch, choice: Choice, tail: int | None = None) -> Iterator[Block]:
     """Yield the lines that `watching` has skipped, by time; `tail`: only the last lines, read from the end.
 
-    Each file is in order, so that merging holds only one line of each.
+    Each file is in order, so that merging holds only a piece of each.
     """
     chosen = {
         (generation, task): log
         for (generation, task), log in watching.logs.items()
         if choice.first <= generation <= choice.last and (not choice.tasks or task in choice.tasks)
     }
-    each = [_parsed(key, log.before() if tail is None else log.last(tail)) for key, log in chosen.items()]
-    wanted = (line for line in heapq.merge(*each, key=lambda line: line.time) if choice.wants(line))
+    each = [
+        _blocks(key, log.before() if tail is None else (line + b"\n" for line in log.last(tail)))
+        for key, log in chosen.items()
+    ]
+    wanted = (block for block in heapq.merge(*each, key=lambda block: block.time) if choice.wants(block))
     return wanted if tail is None else iter(deque(wanted, tail))
 
 
@@ -106,14 +110,18 @@ def dropped(watching: Watch, choice: Choice) -> Iterator[tuple[str, int]]:
 def from_first_error(watching: Watch, choice: Choice) -> Iterator[LogLine]:
     """Yield lines from the first traceback on; else from the first likely error; else all lines."""
     for pattern in (_SURE, _LIKELY):
-        for number, line in enumerate(read(watching, choice)):
+        for number, line in enumerate(_lines(watching, choice)):
             if pattern.search(line.text):
-                return islice(read(watching, choice), number, None)
-    return read(watching, choice)
+                return islice(_lines(watching, choice), number, None)
+    return _lines(watching, choice)
 
 
-def _parsed(key: tuple[int, str], lines: Iterable[bytes]) -> Iterator[LogLine]:
-    return (watch.parse_line(line, *key) for line in lines)
+def _lines(watching: Watch, choice: Choice) -> Iterator[LogLine]:
+    return (line for block in read(watching, choice) for line in block.lines())
+
+
+def _blocks(key: tuple[int, str], pieces: Iterable[bytes]) -> Iterator[Block]:
+    return (block for piece in pieces for block in log_blocks.split(piece, *key))
 
 
 def culprit(run: RunFolder, generation: int | None = None) -> tuple[str, int]:

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from oarlock.errors import JobError, OarlockError, UnknownRun
-from oarlock.records.run_folder import RunFolder as RunFolder
-from oarlock.records.run_names import check_name as check_name
-from oarlock.records.run_names import new_name as new_name
+from oarlock.records.run_folder import RunFolder
+from oarlock.records.run_names import check_name, new_name
 from oarlock.system.atomic_file import sync_folder
 
 _OURS = frozenset({"runs", "data", "warm", "crashes"})  # the folders that Oarlock creates in OARLOCK_HOME

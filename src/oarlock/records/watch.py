@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
-from oarlock.agent.record import log_segments
+from oarlock.agent.record import log_segments, unfinished
 from oarlock.agent.record.log_segments import Segment
+from oarlock.records import log_blocks
+from oarlock.records.log_blocks import Block
 from oarlock.records.run_folder import RunFolder
 from oarlock.run import events
 from oarlock.run.run_state import RunState
@@ -24,17 +26,7 @@ _LEAST = 1 << 14  # and of each
 _BLOCK = 1 << 17  # read at a time from the end: more than the longest line
 _LATE = 2  # generations: on a cluster some lines arrive late
 
-Found = tuple[list[events.Event], list["LogLine"]]
-
-
-@dataclass(frozen=True)
-class LogLine:
-    """A line of a task's output."""
-
-    time: str  # as in the file: ISO 8601, UTC
-    generation: int
-    task: str
-    text: str
+Found = tuple[list[events.Event], list[Block]]
 
 
 class Tail:
@@ -51,11 +43,7 @@ class Tail:
 
     def skip(self) -> None:
         """Skip the lines that exist now."""
-        last = (self._segments() or [Segment(0, self.path)])[-1]
-        try:
-            self.position = last.start + last.path.stat().st_size
-        except FileNotFoundError:
-            return
+        self.position = log_segments.end(self._segments())
         self._unfinished.take_rest()
         unfinished = next(self._backwards(self.position), b"").rpartition(b"\n")[2]
         self.position -= len(unfinished)
@@ -65,16 +53,32 @@ class Tail:
 
         The file is opened for each call: a client that follows a hundred tasks holds no hundred files open.
         """
-        data = self._read(self._segments() if found is None else found, most)
+        return self.piece(self._segments() if found is None else found, most).split(b"\n")[:-1]
+
+    def piece(self, found: Sequence[Segment], most: int) -> bytes:
+        """Return the same as one piece, which ends with a newline."""
+        data = self._read(found, most)
         self.is_behind = len(data) >= most
-        return self._unfinished.feed(data)
+        return self._unfinished.whole(data)
+
+    def catch_up(self, found: Sequence[Segment], most: int) -> int:
+        """Pass over whole lines if more than `most` bytes are unread; return how many bytes that was."""
+        before, end = self.position - len(self._unfinished.rest), log_segments.end(found)
+        if end - before <= most:
+            return 0
+        self.position = end - _BLOCK
+        self._unfinished.take_rest()
+        data = self._read(found, _BLOCK)
+        start = data.find(b"\n") + 1 or len(data)
+        self.position -= len(data) - start
+        return self.position - before
 
     def before(self) -> Iterator[bytes]:
-        """Yield all lines before the current position."""
+        """Yield all lines before the current position, in pieces that end with a newline."""
         earlier = Tail(self.path)
         while earlier.position < self.position:
             at = earlier.position
-            yield from earlier.lines(most=min(_PIECE, self.position - at))
+            yield earlier.piece(self._segments(), min(_PIECE, self.position - at))
             if earlier.position == at:
                 return
 
@@ -133,6 +137,8 @@ class Watch:
         self.run = run
         self.state = RunState(run.name)
         self.logs: dict[tuple[int, str], Tail] = {}
+        self.unfinished: dict[str, bytes] = {}  # what tasks have written of a line that has no end yet
+        self.most_behind: int | None = None  # bytes; of a log that is further ahead only the end is read
         self._events = Tail(run.events_file)
         self._oldest = 0  # generation that may still get lines
         self._is_behind = False
@@ -149,9 +155,9 @@ class Watch:
 
     def look(self) -> Found:
         """Return what is new, or a piece of it if there is much."""
-        arrived, lines = self._happened(), self._new_lines()
+        arrived, output = self._happened(), self._new_output()
         self._is_behind = self._events.is_behind or any(tail.is_behind for tail in self.logs.values())
-        return arrived, lines
+        return arrived, output
 
     def follow(self, is_live: Callable[[], bool]) -> Iterator[Found]:
         """Yield what is new until the run is no longer live; a run whose agent vanished ends as `lost`."""
@@ -175,7 +181,7 @@ class Watch:
             self.state.apply(event)
         return arrived
 
-    def _new_lines(self) -> list[LogLine]:
+    def _new_output(self) -> list[Block]:
         folder = self.run.logs
         found = {
             (generation, task): listed
@@ -184,13 +190,38 @@ class Watch:
             for task, listed in log_segments.listed(folder / str(generation)).items()
         }
         most = max(_LEAST, _PIECE // max(1, len(found)))
-        lines = []
-        for (generation, task), listed in found.items():
-            tail = self.logs.setdefault((generation, task), Tail(folder / str(generation) / f"{task}.log"))
-            lines += [parse_line(line, generation, task) for line in tail.lines(listed, most)]
-        if found and not lines:
-            self._oldest = max(generation for generation, _ in found) - _LATE
-        return sorted(lines, key=lambda line: line.time)
+        blocks = [block for key, listed in found.items() for block in self._blocks(key, listed, most)]
+        latest = max((generation for generation, _ in found), default=0)
+        if found and not blocks:
+            self._oldest = latest - _LATE
+        self.unfinished = {
+            task: text
+            for generation, task in found
+            if generation == latest and (text := self._begun(generation, task))
+        }
+        return sorted(blocks, key=lambda block: block.time)
+
+    def _blocks(self, key: tuple[int, str], listed: Sequence[Segment], most: int) -> list[Block]:
+        generation, task = key
+        tail = self.logs.setdefault(key, Tail(self.run.logs / str(generation) / f"{task}.log"))
+        skipped = 0 if self.most_behind is None else tail.catch_up(listed, self.most_behind)
+        blocks = [*log_blocks.split(tail.piece(listed, most), generation, task)]
+        if skipped and blocks:
+            blocks[0] = replace(blocks[0], skipped=skipped)
+        return blocks
+
+    def _begun(self, generation: int, task: str) -> bytes:
+        tail = self.logs[generation, task]
+        return unfinished.read(tail.path, tail.position)
+
+
+def unfinished_lines(run: RunFolder, generation: int) -> dict[str, bytes]:
+    """Return what each task has begun to write of a line that has no end yet."""
+    found = {
+        task: unfinished.read(run.log_file(generation, task), log_segments.end(segments))
+        for task, segments in log_segments.listed(run.logs / str(generation)).items()
+    }
+    return {task: text for task, text in found.items() if text}
 
 
 def log_paths(run: RunFolder) -> dict[tuple[int, str], Path]:
@@ -201,12 +232,6 @@ def log_paths(run: RunFolder) -> dict[tuple[int, str], Path]:
         for generation in log_segments.generations(folder)
         for task in log_segments.listed(folder / str(generation))
     }
-
-
-def parse_line(line: bytes, generation: int, task: str) -> LogLine:
-    """Return a line of a log file as its time and text."""
-    stamp, _, text = line.partition(b" ")
-    return LogLine(stamp.decode(errors="replace"), generation, task, text.decode(errors="replace"))
 
 
 def _read(path: Path, start: int, most: int) -> bytes:

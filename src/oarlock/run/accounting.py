@@ -92,8 +92,8 @@ class Accounts:
             parts[current if self.phase == "together" else self.phase] += running
         return parts
 
-    def told(self, now: float | None = None) -> dict[str, float | None]:
-        """The same in seconds, with `total` and `goodput`, which is None as long as nothing can be said."""
+    def in_seconds(self, now: float | None = None) -> dict[str, float | None]:
+        """What `at` returns in seconds, with `total` and `goodput`, which is None while it is unknown."""
         parts = self.at(now)
         total = sum(parts.values())
         is_known = total > 0 and (self.reports or self.phase == "over")

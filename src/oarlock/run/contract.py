@@ -28,6 +28,7 @@ class Gang:
     seed: int | None = None
     machines: Sequence[Sequence[str]] = field(default_factory=list)  # task names, machine by machine
     checkpoints: Sequence[str] = ()  # those that it may go on from, newest first
+    files: str = ""  # the version of what the program has written beside itself, on the leader's machine
 
 
 def environment(gang: Gang, task: Task, folders: Mapping[str, str]) -> dict[str, str]:

@@ -12,6 +12,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
+from oarlock.system.lines import CONTINUED
+
 # C0 without tab, DEL and C1; what reverses or hides text (bidi controls); line separators.
 _CONTROLS = "\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 _CONTROL = re.compile(f"[{_CONTROLS}]")
@@ -31,6 +33,10 @@ _LONGEST = 64  # characters that say a style: all attributes and two colors
 _RESET = "\x1b[0m"
 _ATTRIBUTES = (1, 2, 3, 4, 5, 7, 9)  # not 8: text that nobody can see
 _ENDS = {22: (1, 2), 23: (3,), 24: (4,), 25: (5,), 27: (7,), 29: (9,)}
+_SHOWN_AS_IS = bytes(range(0x20, 0x7F)) + b"\t\n"
+_TRACEBACK = "Traceback (most recent call last):"
+_REDRAWN = re.compile(r"[\r\b]|\x1b\[[0-9]*[KG]")
+_OVERWRITTEN = "\r" + CONTINUED.decode()  # the agent has cut an endless line after a state of a bar
 _COLOR_NUMBERS = {5: 1, 2: 3}  # 38;5;n and 38;2;r;g;b
 
 
@@ -57,6 +63,24 @@ def resolve(line: str, colours: bool = True) -> str:
         elif token["final"]:
             row.sequence(token["arguments"], token["final"])
     return row.text(colours)
+
+
+def rows(line: str, colours: bool = True) -> list[str]:
+    """Return a line of a program's output as the rows that a reader wants to see.
+
+    A traceback after an unfinished bar begins a row. Earlier states of a bar are none.
+    """
+    if line.endswith(_OVERWRITTEN):
+        return []
+    before, header, after = line.partition(_TRACEBACK)
+    if header and not after and _REDRAWN.search(before):
+        return [resolve(before, colours), header]
+    return [resolve(line, colours)]
+
+
+def is_plain(data: bytes) -> bool:
+    """Return whether lines are shown as they are: ASCII without control characters."""
+    return data.isascii() and not data.translate(None, _SHOWN_AS_IS)
 
 
 def _spelled(found: re.Match[str]) -> str:

@@ -9,7 +9,7 @@ from oarlock.run.error_text import error_text
 from oarlock.run.events import Event
 from oarlock.run.run_state import RunState, TaskState
 from oarlock.screens.ansi import resolve
-from oarlock.screens.units import duration, number, plural
+from oarlock.screens.units import duration, number, plural, size
 
 _METRICS = 3  # that fit on a line: the loss and two more
 _PARTS = {"lost": "lost work"}
@@ -40,6 +40,11 @@ def progress(task: TaskState) -> str:
     """Return a task's progress: `step 120/400  3.2/s  loss 0.41  ETA 1m20s`."""
     parts = [f"step {steps(task)}", rate(task), *metrics(task), eta(task)]
     return "  ".join(part for part in parts if part)
+
+
+def skipped(task: str, count: int, run: str) -> str:
+    """Return the line that stands for output which a terminal was too slow to show."""
+    return f"skipped {size(count)} of {task}, to catch up: oarlock logs {run} --task {task} has all of it"
 
 
 def steps(task: TaskState) -> str:

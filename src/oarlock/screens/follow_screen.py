@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Protocol
 
-from oarlock.agent.record.run_record import timestamp
+from oarlock.agent.record.task_log import timestamp
 from oarlock.engines.engine import follow
+from oarlock.records.log_blocks import Block
 from oarlock.records.run_folder import RunFolder
-from oarlock.records.watch import LogLine, Watch
+from oarlock.records.watch import Watch
 from oarlock.run.events import Event
 from oarlock.run.run_state import RunState
 from oarlock.screens.output import say
+
+MOST_BEHIND = 4 << 20  # bytes of output that a terminal may have yet to show; a pipe gets all of it
 
 
 class Screen(Protocol):
     """A way to show a run: plain lines, a live display, JSON lines."""
 
-    def show(self, state: RunState, happened: Sequence[Event], lines: Sequence[LogLine]) -> None:
-        """Show what is new."""
+    def show(
+        self,
+        state: RunState,
+        happened: Sequence[Event],
+        output: Sequence[Block],
+        unfinished: Mapping[str, bytes] | None = None,
+    ) -> None:
+        """Show what is new, and the lines that tasks have begun and not ended."""
 
     def say(self, text: str) -> None:
         """Show a line of Oarlock's own."""
@@ -67,8 +76,8 @@ def until_end(
     """
     heard = 0
     try:
-        for happened, lines in follow(watch):
-            screen.show(watch.state, happened, lines)
+        for happened, output in follow(watch):
+            screen.show(watch.state, happened, output, watch.unfinished)
             while heard < interrupts.count:
                 heard += 1
                 on_interrupt(heard)
@@ -89,8 +98,8 @@ def leaving(run: RunFolder) -> Iterator[None]:
         sys.exit(130)
 
 
-def in_order(happened: Sequence[Event], lines: Sequence[LogLine]) -> list[Event | LogLine]:
+def in_order(happened: Sequence[Event], output: Sequence[Block]) -> list[Event | Block]:
     """Merge events and output by time."""
-    stamped: list[tuple[str, Event | LogLine]] = [(timestamp(event["t"]), event) for event in happened]
-    stamped += [(line.time, line) for line in lines]
+    stamped: list[tuple[str, Event | Block]] = [(timestamp(event["t"]), event) for event in happened]
+    stamped += [(block.time, block) for block in output]
     return [item for _, item in sorted(stamped, key=lambda pair: pair[0])]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from oarlock.records.watch import LogLine
+from oarlock.records.log_blocks import Block
 from oarlock.run.events import Event
 from oarlock.run.run_state import RunState
 from oarlock.screens.output import complain, print_json_line
@@ -13,7 +13,13 @@ from oarlock.screens.output import complain, print_json_line
 class JsonLines:
     """A screen that prints one JSON object per event."""
 
-    def show(self, state: RunState, happened: Sequence[Event], lines: Sequence[LogLine]) -> None:
+    def show(
+        self,
+        state: RunState,
+        happened: Sequence[Event],
+        output: Sequence[Block],
+        unfinished: Mapping[str, bytes] | None = None,
+    ) -> None:
         """Print each new event as a line."""
         for event in happened:
             print_json_line(event)

@@ -20,7 +20,7 @@ def of_run(run: RunFolder, state: RunState) -> dict[str, Any]:
 def spent(state: RunState) -> dict[str, float | None]:
     """Return where its time went: until now while it runs, until the last event if it is lost."""
     is_running = not state.is_final and state.state != "lost"
-    return state.accounts.told(time.time() if is_running else None)
+    return state.accounts.in_seconds(time.time() if is_running else None)
 
 
 def folders(run: RunFolder) -> dict[str, str]:

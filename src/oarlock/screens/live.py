@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
+from rich.segment import Segment, Segments
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from oarlock.records.watch import LogLine
+from oarlock.records.log_blocks import Block
 from oarlock.run.events import Event
 from oarlock.run.run_state import RunState, TaskState
 from oarlock.screens import event_text
-from oarlock.screens.ansi import resolve, visible
+from oarlock.screens.ansi import is_plain, resolve, rows, visible
 from oarlock.screens.follow_screen import in_order
 from oarlock.screens.units import duration, plural
 
@@ -34,16 +36,24 @@ class Display:
         self._drawn_at = float("-inf")
         self._live.start()
 
-    def show(self, state: RunState, happened: Sequence[Event], lines: Sequence[LogLine]) -> None:
+    def show(
+        self,
+        state: RunState,
+        happened: Sequence[Event],
+        output: Sequence[Block],
+        unfinished: Mapping[str, bytes] | None = None,
+    ) -> None:
         """Print new output and update the lines of the tasks."""
         width = max(map(len, (*state.tasks, "oarlock")))
-        above = [text for item in in_order(happened, lines) if (text := _above(item, state, width))]
-        if above:
-            self.console.print(Text("\n").join(above), soft_wrap=True)
+        above = [shown for item in in_order(happened, output) for shown in _above(item, state, width)]
         now = time.monotonic()
-        if above or now - self._drawn_at >= _INTERVAL:
-            self._drawn_at = now
-            self._live.update(draw(state, *self.console.size), refresh=True)
+        if not above and now - self._drawn_at < _INTERVAL:
+            return
+        self._drawn_at = now
+        with self.console:  # in one write: a bar must not stay for a moment below the line that it became
+            if above:
+                self.console.print(*above, sep="", end="", soft_wrap=True)
+            self._live.update(draw(state, *self.console.size, unfinished), refresh=True)
 
     def say(self, text: str) -> None:
         """Print a line of Oarlock's own above them."""
@@ -54,9 +64,12 @@ class Display:
         self._live.stop()
 
 
-def draw(state: RunState, width: int, height: int) -> RenderableType:
-    """Return the heading and as many tasks as fit, those that are not running first."""
-    room = max(1, height - 4)
+def draw(
+    state: RunState, width: int, height: int, unfinished: Mapping[str, bytes] | None = None
+) -> RenderableType:
+    """Return the heading, as many tasks as fit, those that are not running first, and their bars."""
+    bars = [_bar(task, text) for task, text in (unfinished or {}).items()][: max(1, height // 4)]
+    room = max(1, height - 4 - len(bars))
     tasks = list(state.tasks.values())
     shown = tasks if len(tasks) <= room else sorted(tasks, key=lambda task: task.state == "running")[:room]
     table = Table.grid(padding=(0, 2))
@@ -65,7 +78,7 @@ def draw(state: RunState, width: int, height: int) -> RenderableType:
     for task in shown:
         table.add_row(*_row(task, bar=20 if width >= 100 else 10 if width >= 70 else 0))
     hidden = [_text(f"and {plural(len(tasks) - len(shown), 'more task')}", "dim")] if shown != tasks else []
-    return Group(_heading(state), table, *hidden)
+    return Group(_heading(state), table, *hidden, *bars)
 
 
 def _heading(state: RunState) -> Text:
@@ -94,12 +107,41 @@ def _row(task: TaskState, bar: int) -> list[RenderableType]:
     ]
 
 
-def _above(item: Event | LogLine, state: RunState, width: int) -> Text | None:
-    if isinstance(item, LogLine):
-        prefix = _text(f"{item.task.ljust(width)} | ", _colour(item.task))
-        return Text.assemble(prefix, _coloured(resolve(item.text)))
-    text = event_text.notable(item, state)
-    return _text(f"{'oarlock'.ljust(width)} | {text}", "bold") if text else None
+def _bar(task: str, text: bytes) -> Text:
+    """A line that a task has begun and not ended."""
+    row = Text.assemble(_prefix(task, 0), _coloured(resolve(text.decode(errors="replace"))))
+    row.no_wrap, row.overflow = True, "crop"
+    return row
+
+
+def _above(item: Event | Block, state: RunState, width: int) -> list[RenderableType]:
+    if not isinstance(item, Block):
+        text = event_text.notable(item, state)
+        return [_own(text, width)] if text else []
+    shown: list[RenderableType] = []
+    if item.skipped:
+        shown.append(_own(event_text.skipped(item.task, item.skipped, state.run), width))
+    if is_plain(item.data):
+        shown.append(_plain(item, width))
+        return shown
+    prefix = _prefix(item.task, width)
+    lines = [row for line in item.lines() for row in rows(line.text)]
+    return [*shown, *(Text.assemble(prefix, _coloured(row), "\n") for row in lines)]
+
+
+def _plain(block: Block, width: int) -> Segments:
+    """Lines that need no change. `Text` takes ten times as long."""
+    prefix = Segment(_prefix(block.task, width).plain, Style.parse(_colour(block.task)))
+    lines = block.data.decode("ascii").split("\n")
+    return Segments([part for line in lines for part in (prefix, Segment(f"{line}\n"))])
+
+
+def _own(text: str, width: int) -> Text:
+    return _text(f"{'oarlock'.ljust(width)} | {text}", "bold").append("\n")
+
+
+def _prefix(task: str, width: int) -> Text:
+    return _text(f"{task.ljust(width)} | ", _colour(task))
 
 
 def _coloured(line: str) -> Text:

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 
-from oarlock.agent.protocol.pod_paths import PROGRAM
+from oarlock.agent.protocol.pod_paths import program_folder
 from oarlock.program import folder_scan
 from oarlock.records.run_folder import RunFolder
 from oarlock.system.safe_names import stays_inside
@@ -23,7 +23,7 @@ def explain(run: RunFolder, text: str) -> list[str]:
     folder = run.sent_from
     if folder is None or not _MISSES.search(text):
         return []
-    for name in dict.fromkeys(_candidates(text)):
+    for name in dict.fromkeys(_candidates(text, program_folder(run.name))):
         try:
             why = folder_scan.left_behind(folder, name)
         except OSError:
@@ -37,12 +37,12 @@ def explain(run: RunFolder, text: str) -> list[str]:
     return []
 
 
-def _candidates(text: str) -> Iterator[str]:
+def _candidates(text: str, program: str) -> Iterator[str]:
     """Names relative to the program's folder that the text may mean."""
     for module in _MODULE.findall(text)[:_MOST]:
         path = module.replace(".", "/")
         yield from (f"{path}.py", path, f"{path.partition('/')[0]}.py")
     for found in _NAMES.findall(text)[:_MOST]:
-        name = os.path.normpath("".join(found).lstrip("([<").rstrip(".,:;)]>")).removeprefix(f"{PROGRAM}/")
+        name = os.path.normpath("".join(found).lstrip("([<").rstrip(".,:;)]>")).removeprefix(f"{program}/")
         if stays_inside(name):
             yield name

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from oarlock.screens.ansi import json_safe, resolve, visible
+from oarlock.screens.ansi import is_plain, json_safe, rows, visible
 
 
 def say(text: str = "", *, err: bool = False, nl: bool = True, lines: bool = False, **style: Any) -> None:
@@ -38,9 +38,16 @@ def confirm(question: str) -> bool:
     return click.confirm(visible(question), err=True)
 
 
-def print_output(prefix: str, text: str, *, colours: bool = False) -> None:
-    """Print a line of a task's output."""
-    print(f"{visible(prefix)}{resolve(text, colours)}")
+def print_output(prefix: str, data: bytes, *, colours: bool = False) -> None:
+    """Print lines of a task's output. Most need no change, so that all are written at once."""
+    head = visible(prefix)
+    if is_plain(data):
+        text = data.decode("ascii").replace("\n", f"\n{head}")
+        sys.stdout.write(f"{head}{text}\n")
+        return
+    for line in data.split(b"\n"):
+        for row in rows(line.decode(errors="replace"), colours):
+            sys.stdout.write(f"{head}{row}\n")
 
 
 def print_document(text: str) -> None:
@@ -48,9 +55,9 @@ def print_document(text: str) -> None:
     print(visible(text, lines=True) if sys.stdout.isatty() else text, end="")
 
 
-def redraw(text: str, width: int) -> None:
-    """Replace the last line on stderr, which was `width` wide."""
-    click.echo(f"\r{visible(text).ljust(width)}", err=True, nl=False)
+def redraw(text: str, width: int, *, err: bool = True) -> None:
+    """Replace the last line on stderr or stdout, which was `width` wide."""
+    click.echo(f"\r{visible(text).ljust(width)}", err=err, nl=False)
 
 
 def print_block(heading: str, lines: Iterable[str]) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from oarlock.records.watch import LogLine
+from oarlock.records.log_blocks import Block
 from oarlock.run.events import Event
 from oarlock.run.run_state import RunState
 from oarlock.screens import event_text
 from oarlock.screens.follow_screen import in_order
+from oarlock.screens.last_line import LastLine
 from oarlock.screens.output import print_output, say
 
 _INTERVAL = 5.0  # seconds between two lines of progress
@@ -21,23 +22,39 @@ class Plain:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._told_at = float("-inf")
+        self._last = LastLine()
 
-    def show(self, state: RunState, happened: Sequence[Event], lines: Sequence[LogLine]) -> None:
+    def show(
+        self,
+        state: RunState,
+        happened: Sequence[Event],
+        output: Sequence[Block],
+        unfinished: Mapping[str, bytes] | None = None,
+    ) -> None:
         """Print new output, events and progress."""
-        for item in in_order(happened, lines):
-            if isinstance(item, LogLine):
-                print_output(f"{item.task} | ", item.text)
+        for item in in_order(happened, output):
+            if isinstance(item, Block):
+                self._print(item, state)
             elif text := event_text.notable(item, state):
                 self.say(text)
         if any(event["kind"] == "report" for event in happened):
             self._progress(state)
+        self._last.show(unfinished or {})
+
+    def _print(self, block: Block, state: RunState) -> None:
+        if block.skipped:
+            self.say(event_text.skipped(block.task, block.skipped, state.run))
+        self._last.clear()
+        print_output(f"{block.task} | ", block.data)
 
     def say(self, text: str) -> None:
         """Print a line of Oarlock's own."""
+        self._last.clear()
         say(f"oarlock | {text}")
 
     def close(self) -> None:
-        """Do nothing: every line is complete."""
+        """Leave no unfinished line behind."""
+        self._last.clear()
 
     def _progress(self, state: RunState) -> None:
         leader, now = state.leader, self._clock()

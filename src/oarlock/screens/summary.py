@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from oarlock.engines.engine import engine_of
+from oarlock.engines.known_engines import traits_of
 from oarlock.errors import OarlockError
 from oarlock.records import watch
 from oarlock.records.log_files import culprit
@@ -14,7 +14,7 @@ from oarlock.records.run_folder import RunFolder
 from oarlock.run.error_text import error_text
 from oarlock.run.run_state import Failure, RunState
 from oarlock.screens import json_shape
-from oarlock.screens.ansi import resolve
+from oarlock.screens.ansi import rows
 from oarlock.screens.event_text import exit_code, first_line
 from oarlock.screens.units import duration, plural
 
@@ -31,7 +31,7 @@ def lines(run: RunFolder, state: RunState) -> list[str]:
         return _failure(run, state)
     reason = f": {state.reason}" if state.reason else ""
     if state.state == "lost":
-        more = [f"more: {run.agent_log}"] if engine_of(run).traits.files_are_here else []
+        more = [f"more: {run.agent_log}"] if traits_of(run).files_are_here else []
         return [f"{run.name} was lost{reason}", *more]
     return [f"{run.name} {state.state}{_after(state)}{reason}"]
 
@@ -40,7 +40,7 @@ def next_command(run: RunFolder, state: RunState) -> str:
     """Return the command that a user is likely to type next."""
     if state.failure is not None:
         return f"oarlock logs --failed {run.name}"
-    traits = engine_of(run).traits
+    traits = traits_of(run)
     if state.state in ("stopped", "lost") and state.state in traits.resumable:
         return f"oarlock run --resume {run.name}"
     if state.state == "succeeded" and not traits.files_are_here:
@@ -78,8 +78,8 @@ def _last_words(run: RunFolder, task: str) -> list[str]:
     except OarlockError:
         return []
     log.skip()
-    lines = [line for line in log.last(_TAIL) if line.partition(b" ")[2].strip()]
-    texts = [resolve(watch.parse_line(line, 0, task).text, colours=False) for line in lines]
+    lines = [line.partition(b" ")[2].decode(errors="replace") for line in log.last(_TAIL)]
+    texts = [row for line in lines if line.strip() for row in rows(line, colours=False)]
     return [first_line(text) for text in _crash(texts) or texts[-_LAST_WORDS:]]
 
 

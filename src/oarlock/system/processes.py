@@ -14,6 +14,10 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PF_EXITING = 0x4
+_FILES_OF_A_TASK = (
+    6  # that its agent has open at most: log, output, events, and copies on their way to the zygote
+)
+_FILES = 128  # that an agent has open besides
 BARE_PATH = "import sys; sys.path[:] = [place for place in sys.path if place]"
 
 
@@ -31,6 +35,17 @@ def raise_limits() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 65536 if most == resource.RLIM_INFINITY else min(65536, most)
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+
+
+def lacking_files(tasks: int) -> str | None:
+    """Why an agent here cannot host that many tasks, if the hard limit of open files is too low for them."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = tasks * _FILES_OF_A_TASK + _FILES
+    if most == resource.RLIM_INFINITY or needed <= most:
+        return None
+    return (
+        f"{tasks} tasks on one machine need {needed} open files, and this machine allows {most} (ulimit -Hn)"
+    )
 
 
 def die_with_parent(sig: int = signal.SIGKILL) -> None:
@@ -96,11 +111,12 @@ def send(pid: int, sig: int) -> None:
 
 
 def send_group(pid: int, sig: int) -> None:
-    """Signal a task and its process group: right after a fork the group may not exist yet."""
-    send(pid, sig)
+    """Signal a task and its process group, each process once: programs take a second SIGTERM for "now"."""
     try:
         os.killpg(pid, sig)
-    except (ProcessLookupError, PermissionError):
+    except ProcessLookupError:
+        send(pid, sig)  # right after the fork it has no group of its own yet
+    except PermissionError:
         pass
 
 

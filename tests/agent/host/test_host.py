@@ -606,6 +606,8 @@ def test_parameter_servers_are_stopped_when_the_leader_task_is_done() -> None:
     host.obey(Finish(1))
     assert host.said == ["chief-0<stop", "ps-0<stop", "SIGTERM:11"]
     assert host.loop.deadlines["grace"][0] == 3.0
+    host.obey(Stop(1))
+    assert host.said[3:] == ["chief-0<stop", "ps-0<stop", "SIGTERM:10"], "never a second SIGTERM"
     late = served()
     late.obey(Finish(1))
     late.launched()
@@ -794,6 +796,6 @@ def test_where_a_task_is_goes_into_the_status() -> None:
 def test_nonsense_of_a_task_costs_the_line_and_is_noted() -> None:
     host = HostedTasks().into("running")
     host.lines["worker-1"].on_lines([b"nonsense", b'{"kind":"note","text":"sense"}'])
-    host.host.oddities.flush()
+    host.host.dropped.flush()
     texts = [event["text"] for event in host.events]
     assert texts == ["worker-1: sense", "dropped 1 message of worker-1: text that is not JSON"]

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from oarlock.agent.lead.phase_machine import TRANSITIONS, Verdict
+from oarlock.agent.lead.aftermath import Verdict
+from oarlock.agent.lead.phase_machine import TRANSITIONS
 from oarlock.agent.protocol.gates import Whereabouts
 from oarlock.agent.protocol.outcome import Outcome
 from tests.support.conducted import SPEC, Conducted
@@ -661,7 +662,7 @@ def test_a_member_that_speaks_for_anothers_task_is_noted_and_not_believed() -> N
     run = Conducted().into("running")
     run.outcome("machine-1", "worker-0", 0)
     assert run.phase == "running"
-    run.machine.oddities.flush()
+    run.machine.dropped.flush()
     assert "machine-1: it spoke for a task that is not placed on it" in fields(run, "note")["text"]
 
 

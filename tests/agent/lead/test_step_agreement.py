@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from oarlock.agent.lead.step_agreement import Meeting, Meetings
+from oarlock.agent.lead.step_agreement import Meeting, StepAgreement
 from oarlock.agent.net import control
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.protocol import messages
@@ -42,13 +42,13 @@ class Deadlines:
 
 
 class Table:
-    """Meetings of three trainers, and what the hosts are told."""
+    """The agreement of three trainers, and what the hosts hear."""
 
     def __init__(self) -> None:
         self.deadlines = Deadlines()
         self.told: list[str] = []
-        self.meetings = Meetings(cast(Loop, self.deadlines), self._tell)
-        self.meetings.form(["worker-0", "worker-1", "worker-2"])
+        self.agreement = StepAgreement(cast(Loop, self.deadlines), self._tell)
+        self.agreement.form(["worker-0", "worker-1", "worker-2"])
         for index in range(3):
             self.hear(index)
 
@@ -59,10 +59,10 @@ class Table:
         self, index: int, meeting: int = 0, step: int | None = None, asks: int = 0, loop: int = 1
     ) -> None:
         name = f"worker-{index}"
-        self.meetings.hear([name], {name: Whereabouts(loop, asks, meeting, step)}, [])
+        self.agreement.hear([name], {name: Whereabouts(loop, asks, meeting, step)}, [])
 
     def ended(self, index: int) -> None:
-        self.meetings.hear([f"worker-{index}"], {}, [f"worker-{index}"])
+        self.agreement.hear([f"worker-{index}"], {}, [f"worker-{index}"])
 
 
 @pytest.fixture
@@ -91,9 +91,9 @@ def test_a_save_is_decided_when_all_have_answered(table: Table) -> None:
 
 def test_nobody_is_asked_before_all_have_a_gate() -> None:
     table = Table()
-    table.meetings.form(["worker-0", "worker-1"])
+    table.agreement.form(["worker-0", "worker-1"])
     table.hear(0, asks=1)
-    assert not table.meetings.are_possible
+    assert not table.agreement.is_possible
     assert table.told == []
     table.hear(1)
     assert table.told == ["where 1"]
@@ -119,22 +119,22 @@ def test_asked_for_again_while_it_is_open_it_is_still_one(table: Table) -> None:
 def test_who_is_to_halt_does_not_save_first(table: Table) -> None:
     """They save when they halt."""
     table.hear(0, asks=1)
-    table.meetings.halt()
+    table.agreement.halt()
     assert not table.deadlines.names
     for index in range(3):
         table.hear(index, meeting=1, step=5, asks=1)
     assert table.told == ["where 1", "meet 1 halt 7"]
-    assert not table.meetings.are_settled
+    assert not table.agreement.is_settled
     for index in range(3):
         table.ended(index)
-    assert table.meetings.are_settled
+    assert table.agreement.is_settled
 
 
 def test_a_save_that_is_decided_does_not_keep_them_from_halting(table: Table) -> None:
     table.hear(0, asks=1)
     for index in range(3):
         table.hear(index, meeting=1, step=5, asks=1)
-    table.meetings.halt()
+    table.agreement.halt()
     for index in range(3):
         table.hear(index, meeting=2, step=5, asks=1)
     assert table.told == ["where 1", "meet 1 save 7", "where 2", "meet 2 halt 7"]
@@ -150,7 +150,7 @@ def test_who_is_not_in_the_same_loop_meets_nobody(table: Table, other: dict[str,
 
 
 def test_who_is_to_halt_is_asked_again_until_all_are_in_the_same_loop(table: Table) -> None:
-    table.meetings.halt()
+    table.agreement.halt()
     table.hear(0, meeting=1, step=None)
     table.hear(1, meeting=1, step=99)
     table.hear(2, meeting=1, step=99)
@@ -162,29 +162,29 @@ def test_who_is_to_halt_is_asked_again_until_all_are_in_the_same_loop(table: Tab
 
 
 def test_nobody_is_waited_for_who_is_in_no_loop(table: Table) -> None:
-    table.meetings.halt()
+    table.agreement.halt()
     table.hear(0, meeting=1, step=None)
     table.hear(1, meeting=1, step=None)
-    assert not table.meetings.are_settled
+    assert not table.agreement.is_settled
     table.ended(2)
-    assert table.meetings.are_settled
+    assert table.agreement.is_settled
     assert not table.deadlines.names
 
 
 def test_a_loop_may_end_before_the_step_that_was_agreed_on(table: Table) -> None:
-    table.meetings.halt()
+    table.agreement.halt()
     for index in range(3):
         table.hear(index, meeting=1, step=99)
     for index in range(3):
-        assert not table.meetings.are_settled
+        assert not table.agreement.is_settled
         table.hear(index, meeting=1, step=None)
-    assert table.meetings.are_settled
+    assert table.agreement.is_settled
 
 
 def test_when_it_is_given_up_nobody_is_held_back(table: Table) -> None:
-    table.meetings.halt()
+    table.agreement.halt()
     table.hear(0, meeting=1, step=3)
-    table.meetings.close()
+    table.agreement.close()
     assert table.told == ["where 1", "carry-on 1"]
     assert not table.deadlines.names
 

@@ -30,8 +30,8 @@ def test_last_words_are_heard_although_nobody_listens_on_the_other_side_any_more
     assert closed == ["closed by the other side"] or "reset" in closed[0].lower()
 
 
-def test_whatever_goes_wrong_at_its_words_closes_this_connection_only() -> None:
-    """A mistake of ours that somebody has found must not end the loop."""
+def test_an_error_at_a_message_closes_this_connection_only() -> None:
+    """A bug of ours that a message triggers must not end the loop."""
     loop, closed, odd = Loop(), list[str](), list[Exception]()
     with socket.create_server(("127.0.0.1", 0)) as server:
         theirs = socket.create_connection(server.getsockname())
@@ -41,11 +41,11 @@ def test_whatever_goes_wrong_at_its_words_closes_this_connection_only() -> None:
         raise KeyError("task")
 
     connection = Connection(loop, ours, stumble, closed.append)
-    connection.on_nonsense = odd.append
+    connection.on_bad_message = odd.append
     with theirs:
         theirs.sendall(pack({"status": 1}))
         loop.after("patience", 60, lambda: closed.append("nothing came"))
         while not closed:
             loop.turn()
-    assert closed == ["KeyError at its words"]
+    assert closed == ["KeyError at its message"]
     assert isinstance(odd[0], KeyError)

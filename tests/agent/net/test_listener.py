@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from oarlock.agent.lead import coordinator
-from oarlock.agent.lead.agents.machine_order import Seats
+from oarlock.agent.lead.agents.machine_order import MachineOrder
 from oarlock.agent.lead.conductor import Conductor
 from oarlock.agent.lead.coordinator import Coordinator
 from oarlock.agent.lead.phase_machine import PhaseMachine
@@ -37,7 +37,7 @@ def test_without_descriptors_the_listener_is_left_alone_for_a_moment(
     )
     record = Record(tmp_path, RunState("r"))
     record.emit("agent", pid=1, host="h")
-    machine = PhaseMachine(loop, spec, record, Seats(tmp_path / "seats"), LoneLeader())
+    machine = PhaseMachine(loop, spec, record, MachineOrder(tmp_path / "seats"), LoneLeader())
     door = Coordinator(loop, "token", "127.0.0.1", 0, Conductor(machine), lambda _: {})
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with socket.create_connection(("127.0.0.1", door.port), timeout=60) as caller:

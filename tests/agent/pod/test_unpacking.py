@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import shutil
 import tarfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from oarlock.agent.pod import main
+from oarlock.agent.pod import unpack_program
+from oarlock.agent.snapshots.program_files import ProgramFolder
 from oarlock.engines.shared import specs
 from oarlock.job.model import Job
 from oarlock.program import bundle
@@ -34,16 +36,17 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     if request.param == "without":
         monkeypatch.delattr(tarfile, "data_filter")
     write(tmp_path, "code/x", "mine")
-    monkeypatch.setattr(main, "CODE", tmp_path / "code")
     return tmp_path
 
 
-def unpack(place: Path, data: bytes) -> None:
+def unpack(place: Path, data: bytes) -> ProgramFolder:
     """In two parts, as ConfigMaps hold them."""
     (place / "code" / "program.tar.gz.000").write_bytes(data[:100])
     (place / "code" / "program.tar.gz.001").write_bytes(data[100:])
     spec = specs.resolve(Job(name="mine", program="train.py"), place, "r1")
-    main._unpack(replace(spec, cwd=str(place / "program")))
+    spec = replace(spec, cwd=str(place / "program"), folder=str(place / "code"))
+    unpack_program.unpack(spec, place / "code")
+    return ProgramFolder.of(spec)
 
 
 def test_what_was_packed_is_unpacked(place: Path) -> None:
@@ -56,6 +59,32 @@ def test_what_was_packed_is_unpacked(place: Path) -> None:
     found, sent = snapshot(place / "program"), snapshot(place / "origin")
     assert found.keys() == sent.keys()
     assert (place / "program" / "pkg" / "all" / "latest").read_text() == "x"
+
+
+def test_what_a_program_has_written_stays_and_is_told_apart(place: Path) -> None:
+    write(place / "origin", "train.py", "settings.json", "pkg/m.py")
+    data = bundle.pack(place / "origin").data
+    program = unpack(place, data)
+    assert program.written() == []
+    write(place / "program", "out/weights", "pkg/__pycache__/m.pyc")
+    (place / "program" / "settings.json").write_text("changed")
+    shutil.copy2(place / "program" / "train.py", place / "program" / "out" / "train.py")
+    (place / "program" / "latest").symlink_to("out/weights")
+    assert unpack(place, data) == program
+    assert [file.name for file in program.written()] == ["settings.json", "out/train.py", "out/weights"]
+
+
+def test_of_two_pods_that_share_a_claim_one_unpacks(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(place / "origin", "train.py")
+    data = bundle.pack(place / "origin").data
+
+    def overtaken(program: ProgramFolder, names: list[str]) -> None:
+        write(place / "program", "train.py", "out/weights")
+
+    monkeypatch.setattr(ProgramFolder, "remember_sent", overtaken)
+    unpack(place, data)
+    assert sorted(snapshot(place / "program")) == ["out", "out/weights", "train.py"]
+    assert not list(place.glob(".program*"))
 
 
 @pytest.mark.parametrize("members", HOSTILE)

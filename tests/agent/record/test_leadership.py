@@ -10,12 +10,12 @@ import pytest
 
 from oarlock.agent.pod import main as pod_agent
 from oarlock.agent.record import leadership
-from oarlock.agent.record.leadership import Tenure
+from oarlock.agent.record.leadership import Leadership
 from tests.support.waiting import eventually
 
 
 class Waits:
-    """The `time` module as a Tenure sees it. Tells whether one has begun to wait."""
+    """The `time` module as `Leadership` sees it. Tells whether it has begun to wait."""
 
     monotonic = staticmethod(time.monotonic)
 
@@ -37,12 +37,12 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
     return found
 
 
-def pod(tmp_path: Path, name: str) -> Tenure:
+def pod(tmp_path: Path, name: str) -> Leadership:
     """Its agent's, at every start of its container."""
     own, folder = tmp_path / name, tmp_path / "claim"
     for made in (own, folder):
         made.mkdir(exist_ok=True)
-    return Tenure(folder, own)
+    return Leadership(folder, own)
 
 
 def test_the_younger_one_leads(tmp_path: Path) -> None:

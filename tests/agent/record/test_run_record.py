@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.agent.record.run_record import LINE_LIMIT, Log, Record
+from oarlock.agent.record.run_record import Record
+from oarlock.agent.record.task_log import LINE_LIMIT, Log
 from oarlock.run.run_state import RunState
 
 
@@ -61,6 +62,21 @@ def test_an_endless_line_is_cut_and_says_so(record: Record, tmp_path: Path, chun
     assert all(piece.endswith(b" [line continues]") for piece in pieces[:-1])
     assert b"".join(piece.removesuffix(b" [line continues]") for piece in pieces) == line
     assert max(map(len, pieces)) <= LINE_LIMIT + len(b" [line continues]")
+
+
+def test_an_endless_bar_is_cut_after_one_of_its_states(record: Record, tmp_path: Path) -> None:
+    bar = b"".join(b"\r%6d/100000 \xe2\x96\x88" % step for step in range(100_000))
+    feed(record, *(bar[start : start + 70_000] for start in range(0, len(bar), 70_000)))
+    *pieces, last = texts(tmp_path)
+    assert all(piece.endswith(b"\r [line continues]") for piece in pieces)
+    assert b"".join(piece.removesuffix(b" [line continues]") for piece in [*pieces, last]) == bar
+
+
+def test_an_endless_bar_is_kept_within_the_limit(tmp_path: Path) -> None:
+    record = Record(tmp_path, RunState("run"), limit=1 << 20)
+    feed(record, *([b"\r 45%|####      | 45/100" * 3000] * 50))
+    kept = sum(path.stat().st_size for path in tmp_path.glob("logs/1/*"))
+    assert kept <= (1 << 20) + 2 * LINE_LIMIT
 
 
 def test_every_line_has_its_time(record: Record, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from oarlock.engines.local import local_engine
 from oarlock.errors import OarlockError
 from oarlock.job import model
 from oarlock.records import runs
+from oarlock.records.run_folder import RunFolder
 from oarlock.system import processes
 from tests.support.gangs import Gang, until_gone
 from tests.support.stores import (
@@ -77,7 +78,7 @@ def end_all() -> None:
         until_free(run)
 
 
-def until_free(run: runs.RunFolder) -> None:
+def until_free(run: RunFolder) -> None:
     eventually(lambda: not run.is_held(), f"end of {run.name}", every=0.01)
 
 

@@ -14,11 +14,13 @@ import pytest
 from oarlock.agent.net import control
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.protocol import messages
+from oarlock.agent.protocol.messages import Question
 from oarlock.agent.protocol.wire import Seal, Unpacker
 from oarlock.agent.snapshots import transfer
+from oarlock.agent.snapshots.program_files import ProgramFolder
 from oarlock.checkpoints.store import Store
 from tests.support.members import Leader, leading
-from tests.support.transfers import get, save, whole
+from tests.support.transfers import get, resuming_from, save, whole
 from tests.support.waiting import eventually
 
 
@@ -55,9 +57,9 @@ def test_a_thread_that_cannot_be_started_is_tried_again(
     monkeypatch.setattr(transfer, "_AGAIN", 0.01)
     save(Store(tmp_path), 30)
     loop = Loop()
-    giving = transfer.Giving(loop, str(tmp_path))
+    giving = transfer.Giving(loop, str(tmp_path), ProgramFolder(tmp_path, tmp_path))
     theirs, ours = socket.socketpair()
-    giving.give((ours, Seal(b"key"), b""), "step-0000000030-g1")
+    giving.give((ours, Seal(b"key"), b""), Question(transfer.CHECKPOINT, "step-0000000030-g1"))
     theirs.setblocking(False)
     arrived: list[Any] = []
     unpacker = Unpacker()
@@ -143,7 +145,7 @@ def test_a_checkpoint_that_is_changed_on_the_way_is_not_taken(
         loop, answers = Loop(), list["str | None"]()
         with relayed(leader.address, changes) as (address, passed):
             getting = transfer.Getting(loop, address, leader.token, str(ours.folder), patience=2)
-            getting.get([name], answers.append)
+            getting.get(resuming_from([name]), answers.append)
             while not answers:
                 loop.turn()
         assert set(passed) >= {b"weights"}, "it was on the way"

@@ -16,7 +16,7 @@ import pytest
 from oarlock.agent.net import control
 from oarlock.cli.chaos_run.inflict import Chaos, Plan
 from oarlock.records import runs
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from tests.support.commands import SCRIPT
 from tests.support.small_programs import ENDLESS, write
 from tests.support.waiting import eventually

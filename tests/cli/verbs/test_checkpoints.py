@@ -17,6 +17,7 @@ import pytest
 
 from oarlock.checkpoints import store as folders
 from oarlock.records import runs
+from oarlock.records.run_folder import RunFolder
 from tests.support.commands import SCRIPT
 from tests.support.small_programs import write
 from tests.support.stores import BUCKET, Store, needs_store, serving
@@ -46,7 +47,7 @@ ENTRY = {
 HEADER = ["STEP", "EPOCH", "SAVED", "GENERATION", "WORKERS", "SIZE", "METRICS", "WHERE", "STATE"]
 NEWEST = "step-0000000030-g1"
 
-Start = Callable[..., runs.RunFolder]
+Start = Callable[..., RunFolder]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,7 @@ def ended(saved: Path, oarlock: Any, home: Path) -> Path:
 
 @pytest.fixture
 def start(oarlock: Any, tmp_path: Path) -> Start:
-    def make(*words: str) -> runs.RunFolder:
+    def make(*words: str) -> RunFolder:
         """A run that goes on after its last step, all of it saved."""
         write(tmp_path / "train.py", TRAIN)
         done = oarlock("run", "-d", "--name", "mnist", "--env", "LIVES=1", *words, "train.py")
@@ -263,14 +264,14 @@ class TestSnapshots:
             yield store
 
     @pytest.fixture
-    def run(self, oarlock: Any, store: Store, tmp_path: Path) -> runs.RunFolder:
+    def run(self, oarlock: Any, store: Store, tmp_path: Path) -> RunFolder:
         """It has ended; its model and its newest checkpoint are in the bucket."""
         write(tmp_path / "train.py", TRAIN)
         done = oarlock("run", "--name", "mnist", "--set", f"storage.snapshots={self.URL}", "train.py")
         assert done.returncode == 0, done.stdout + done.stderr
         return runs.find("mnist")
 
-    def test_are_listed_too(self, oarlock: Any, run: runs.RunFolder, store: Store) -> None:
+    def test_are_listed_too(self, oarlock: Any, run: RunFolder, store: Store) -> None:
         begun = store.folder / BUCKET / "mine" / "mnist" / "step-0000000031-g1" / "claim"
         begun.parent.mkdir()
         begun.write_text("somebody")
@@ -286,14 +287,14 @@ class TestSnapshots:
         assert re.search(rf"^30 .* {self.URL}/mnist +complete$", done.stdout, re.MULTILINE)
         assert re.search(r"^31 .*incomplete: its upload was not completed$", done.stdout, re.MULTILINE)
 
-    def test_are_verified_too(self, oarlock: Any, run: runs.RunFolder, store: Store) -> None:
+    def test_are_verified_too(self, oarlock: Any, run: RunFolder, store: Store) -> None:
         assert {one["state"] for one in told(oarlock, "--verify")["checkpoints"]} == {"whole"}
         damage(store.folder / BUCKET / "mine" / "mnist" / NEWEST)
         found = told(oarlock, "--verify", code=1)
         [broken] = [one for one in found["checkpoints"] if one["state"] == "broken"]
         assert (broken["step"], broken["where"]) == (30, f"{self.URL}/mnist")
 
-    def test_are_deleted_only_if_told_to(self, oarlock: Any, run: runs.RunFolder, store: Store) -> None:
+    def test_are_deleted_only_if_told_to(self, oarlock: Any, run: RunFolder, store: Store) -> None:
         assert oarlock("checkpoints", "--yes", "--delete", "30").returncode == 0
         assert f"mine/mnist/{NEWEST}/manifest.json" in store.objects()
         again = oarlock("checkpoints", "--yes", "--delete", "30")
@@ -302,7 +303,7 @@ class TestSnapshots:
         assert not [name for name in store.objects() if name.startswith(f"mine/mnist/{NEWEST}/")]
         assert "mine/mnist/model/manifest.json" in store.objects()
 
-    def test_out_of_reach_are_one_line(self, oarlock: Any, run: runs.RunFolder, store: Store) -> None:
+    def test_out_of_reach_are_one_line(self, oarlock: Any, run: RunFolder, store: Store) -> None:
         store.kill()
         done = oarlock("checkpoints")
         assert (done.returncode, done.stdout.splitlines()[0].split()) == (0, HEADER)
@@ -320,7 +321,7 @@ class TestSnapshots:
             "what cannot be read is not known to be whole"
         )
 
-    def test_without_obstore_are_one_line(self, oarlock: Any, run: runs.RunFolder, tmp_path: Path) -> None:
+    def test_without_obstore_are_one_line(self, oarlock: Any, run: RunFolder, tmp_path: Path) -> None:
         (tmp_path / "obstore.py").write_text("raise ImportError")
         env = {**os.environ, "PYTHONPATH": str(tmp_path)}
         done = oarlock("checkpoints", env=env)
@@ -328,7 +329,7 @@ class TestSnapshots:
         assert f"the snapshots in {self.URL} cannot be read without obstore" in done.stderr
         assert "pip install 'oarlock[storage]'" in done.stderr
 
-    def test_are_brought_here(self, oarlock: Any, run: runs.RunFolder, store: Store, tmp_path: Path) -> None:
+    def test_are_brought_here(self, oarlock: Any, run: RunFolder, store: Store, tmp_path: Path) -> None:
         shutil.rmtree(run.path / "model")
         shutil.rmtree(run.path / "checkpoints")
         done = oarlock("pull", "--snapshots", "--what", "all", "--to", "here", "--json")
@@ -352,7 +353,7 @@ class TestSnapshots:
         assert (run.path / "snapshots" / "model" / "weights").exists()
 
     def test_a_damaged_one_changes_nothing_here(
-        self, oarlock: Any, run: runs.RunFolder, store: Store, tmp_path: Path
+        self, oarlock: Any, run: RunFolder, store: Store, tmp_path: Path
     ) -> None:
         damage(store.folder / BUCKET / "mine" / "mnist" / NEWEST)
         done = oarlock("pull", "--snapshots", "--step", "30", "--to", "here")

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from oarlock.records import runs
+from oarlock.records.run_folder import RunFolder
 from tests.support.commands import Command
 from tests.support.small_programs import write
 
@@ -28,9 +29,7 @@ def test_delete_frees_the_folder(oarlock: Command, tmp_path: Path) -> None:
     assert oarlock("delete", "big").returncode == 2
 
 
-def test_delete_keeps_what_runs_unless_forced(
-    oarlock: Command, living: runs.RunFolder, tmp_path: Path
-) -> None:
+def test_delete_keeps_what_runs_unless_forced(oarlock: Command, living: RunFolder, tmp_path: Path) -> None:
     (tmp_path / "short.py").touch()
     oarlock("run", "--name", "short", "short.py")
     refused = oarlock("delete", "short", "living")

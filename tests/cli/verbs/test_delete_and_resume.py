@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from oarlock.engines.local import local_engine
-from oarlock.records import runs
+from oarlock.records.run_folder import RunFolder
 from tests.support.commands import SCRIPT
 from tests.support.soaking import moments
 
@@ -38,7 +38,7 @@ def test_never_an_invisible_run(oarlock: Any, home: Path, tmp_path: Path) -> Non
         started = {verb: _start(words[verb], tmp_path) for verb in order}
         told = {verb: process.communicate(timeout=120)[1] for verb, process in started.items()}
         codes = {verb: process.returncode for verb, process in started.items()}
-        run = runs.RunFolder(home / "runs" / name)
+        run = RunFolder(home / "runs" / name)
         if run.path.exists():
             assert codes == {"delete": 1, "resume": 0}, told
             assert "is running" in told["delete"]

@@ -11,6 +11,7 @@ import pytest
 
 from oarlock.agent.net import control
 from oarlock.records import runs
+from oarlock.records.run_folder import RunFolder
 from tests.support.small_programs import has_said, write
 from tests.support.waiting import eventually
 
@@ -24,14 +25,14 @@ for step in range(1, 10**6):
     time.sleep(0.02)
 """
 
-Start = Callable[..., runs.RunFolder]
+Start = Callable[..., RunFolder]
 
 
 @pytest.fixture
 def start(oarlock: Any, tmp_path: Path) -> Start:
     """Without a single restart to spare: whatever is charged ends the run."""
 
-    def make(*words: str, program: str = STEPS) -> runs.RunFolder:
+    def make(*words: str, program: str = STEPS) -> RunFolder:
         write(tmp_path / "train.py", program)
         options = ["-d", "--name", "living", "--set", "limits.restarts=0"]
         started = oarlock("run", *options, *words, "train.py")
@@ -41,11 +42,11 @@ def start(oarlock: Any, tmp_path: Path) -> Start:
     return make
 
 
-def until_running(run: runs.RunFolder, tasks: int) -> None:
+def until_running(run: RunFolder, tasks: int) -> None:
     eventually(lambda: [one.state for one in run.state().tasks.values()] == ["running"] * tasks, "gang")
 
 
-def until_said(run: runs.RunFolder, world: int, machines: str = "0/1") -> None:
+def until_said(run: RunFolder, world: int, machines: str = "0/1") -> None:
     """By the last of them, in the latest generation."""
     log = run.path / "logs" / str(run.state().generation) / f"worker-{world - 1}.log"
     text = f"rank {world - 1} of {world} on machine {machines}"

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from oarlock.records import runs
+from oarlock.records.run_folder import RunFolder
 from tests.support.commands import SCRIPT
 from tests.support.small_programs import has_said, who_said, write
 from tests.support.waiting import eventually
@@ -33,12 +34,12 @@ def careful_step():
 careful_step()
 """
 
-Start = Callable[..., runs.RunFolder]
+Start = Callable[..., RunFolder]
 
 
 @pytest.fixture
 def start(oarlock: Any, tmp_path: Path) -> Start:
-    def make(program: str, *words: str, said: str) -> runs.RunFolder:
+    def make(program: str, *words: str, said: str) -> RunFolder:
         write(tmp_path / "train.py", program)
         started = oarlock("run", "-d", "--name", "living", *words, "train.py")
         assert started.returncode == 0, started.stderr

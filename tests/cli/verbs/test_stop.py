@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from oarlock.records import runs
+from oarlock.records.run_folder import RunFolder
 from tests.support.commands import SCRIPT, Command
 from tests.support.small_programs import STUBBORN, has_said, write
 from tests.support.waiting import eventually
@@ -24,7 +25,7 @@ for step in state.steps(10**6, save=None):
 """
 
 
-def test_stop_waits_until_it_has_ended_and_may_be_repeated(oarlock: Command, living: runs.RunFolder) -> None:
+def test_stop_waits_until_it_has_ended_and_may_be_repeated(oarlock: Command, living: RunFolder) -> None:
     done = oarlock("stop")
     assert (done.returncode, done.stdout) == (0, "living stopped\n")
     assert "stopping living: its tasks have 30 s to end" in done.stderr

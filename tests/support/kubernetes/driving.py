@@ -20,7 +20,7 @@ from oarlock.engines.kubernetes.follow.mirror import Mirror
 from oarlock.engines.kubernetes.lifecycle import identity, stop_delete
 from oarlock.errors import OarlockError
 from oarlock.records import runs
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from oarlock.run.run_state import RunState
 from tests.support import locks
 from tests.support.commands import SCRIPT

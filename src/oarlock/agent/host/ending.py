@@ -42,6 +42,7 @@ class EndingTasks:
         self._on_room = on_room
 
     def clear_after_stacks(self) -> None:
+        """Have all tasks show their stacks, give these time to reach the logs, then clear."""
         if self._hosted.ending is None:
             self._hosted.ending = "stacks"
             self._show_stacks()
@@ -51,7 +52,7 @@ class EndingTasks:
         """Kill every task and sweep. `ours`: it is no failure of the tasks."""
         self._cancel_deadlines()
         self._hosted.ending = "clear"
-        self.signal(self._hosted.alive(), signal.SIGKILL, ours)
+        self._kill(ours)
         self.sweep_if_ended()
 
     def wind_down(self, wish: Finish | Stop) -> None:
@@ -68,7 +69,7 @@ class EndingTasks:
             self._terminate()
         else:
             hosted.ending = "finish"
-            self.signal([process for process in hosted.alive() if process.task.role == "ps"], signal.SIGTERM)
+            self._ask([process for process in hosted.alive() if process.task.role == "ps"])
             # Beside parameter servers, workers may be servers as well, and wait for a chief that is done.
             grace = self._spec.limits.grace
             self._loop.after(
@@ -77,6 +78,7 @@ class EndingTasks:
         self.sweep_if_ended()
 
     def signal(self, processes: Sequence[TaskProcess], number: int, ours: bool = True) -> None:
+        """Have the zygote signal these tasks, but not those without a pid yet. `ours`: it is no failure."""
         pids = tuple(process.pid for process in processes if process.pid is not None)
         if pids:
             self._zygote.send(Signal(int(number), pids, ours))
@@ -86,7 +88,7 @@ class EndingTasks:
         if self._hosted.ending in ("clear", "stop"):
             self.signal([process], signal.SIGKILL)
         elif self._hosted.ending == "finish" and process.task.role == "ps":
-            self.signal([process], signal.SIGTERM)
+            self._ask([process])
 
     def sweep_if_ended(self) -> None:
         """Once every task that was asked to end has: sweep what they left behind."""
@@ -96,6 +98,7 @@ class EndingTasks:
         self._cancel_deadlines()
         if hosted.cleared < hosted.generation and hosted.is_ready:
             hosted.is_sweeping = True
+            self._zygote.hurry()
             self._zygote.send(Sweep())
         else:
             self.on_swept()
@@ -116,10 +119,22 @@ class EndingTasks:
     def _terminate(self) -> None:
         hosted = self._hosted
         hosted.ending = "stop"  # for the tasks as well that are being forked
-        self.signal(hosted.alive(), signal.SIGTERM)
+        self._ask(hosted.alive())
         grace = hosted.wish.grace if isinstance(hosted.wish, Stop) else None
         grace = self._spec.limits.grace if grace is None else grace
-        self._loop.after(GRACE, grace, lambda: self.signal(hosted.alive(), signal.SIGKILL))
+        self._loop.after(GRACE, grace, self._kill)
+
+    def _ask(self, processes: Sequence[TaskProcess]) -> None:
+        """Send SIGTERM, but never twice: parameter servers may have got it when the others were to finish."""
+        fresh = [process for process in processes if process.pid is not None and not process.is_asked]
+        for process in fresh:
+            process.is_asked = True
+        self.signal(fresh, signal.SIGTERM)
+
+    def _kill(self, ours: bool = True) -> None:
+        """Kill every task. Those that are being forked follow once they are there: see `reach_late`."""
+        self._zygote.hurry()
+        self.signal(self._hosted.alive(), signal.SIGKILL, ours)
 
     def _cancel_deadlines(self) -> None:
         self._loop.cancel(GRACE)

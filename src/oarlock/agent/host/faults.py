@@ -30,6 +30,7 @@ class Faults:
         self.upstream = upstream
 
     def inflict(self, fault: Fault, process: TaskProcess) -> None:
+        """Kill, pause or continue a task that is alive. A pause ends by itself."""
         if fault.fault == "kill":
             self.signal_task(process, signal.SIGKILL)
         elif fault.fault == "pause":

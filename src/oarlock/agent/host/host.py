@@ -11,12 +11,12 @@ from dataclasses import asdict
 
 from oarlock.agent.host.ending import EndingTasks
 from oarlock.agent.host.faults import Faults
-from oarlock.agent.host.host_effects import CheckpointSupply, Machine, Upstream, Zygote
+from oarlock.agent.host.host_effects import Machine, Supply, Upstream, Zygote
 from oarlock.agent.host.hosted import Hosted
 from oarlock.agent.host.launching import Launching
 from oarlock.agent.host.task_events import TaskEvents
 from oarlock.agent.net.deadlines import Deadlines
-from oarlock.agent.net.oddities import Oddities
+from oarlock.agent.net.dropped_messages import DroppedMessages
 from oarlock.agent.protocol.gates import MeetAt
 from oarlock.agent.protocol.spec import Seat, Spec
 from oarlock.agent.protocol.status import Status
@@ -39,6 +39,8 @@ ZYGOTE = "zygote"  # a deadline: until then it has to be ready
 
 
 class Host:
+    """The tasks of one machine. It starts and ends them as wishes come, and reports to `upstream`."""
+
     def __init__(
         self,
         loop: Deadlines,
@@ -47,7 +49,7 @@ class Host:
         machine: Machine,
         zygote: Zygote,
         upstream: Upstream,
-        supply: CheckpointSupply | None = None,
+        supply: Supply | None = None,
     ) -> None:
         self.loop = loop
         self.spec = spec
@@ -56,31 +58,35 @@ class Host:
         self.machine = machine
         self.zygote = zygote
         self.upstream = upstream
-        self.supply = supply  # of checkpoints, where this machine does not see the leader's folder
+        self.supply = supply  # where this machine does not see the leader's folders
         self.hosted = Hosted()
         self.ports = machine.free_ports(sum(self.slots.values()))
-        self.oddities = Oddities(loop, self._note)
+        self.dropped = DroppedMessages(loop, self._note)
         shared = (loop, spec, self.hosted)
         self.ending = EndingTasks(*shared, zygote, upstream, self._show_stacks, self._converge)
-        self.events = TaskEvents(loop, self.hosted, machine, upstream, self.ending, self.oddities)
+        self.events = TaskEvents(loop, self.hosted, machine, upstream, self.ending, self.dropped)
         self.launching = Launching(*shared, machine, zygote, upstream, self.events, self.ending)
         self.faults = Faults(loop, lambda one, sig: self.ending.signal([one], sig, ours=False), upstream)
 
     def start(self) -> None:
+        """Start the zygote. It has limits.rendezvous to become ready."""
         self.zygote.start(sum(self.slots.values()), self.on_reply, self.on_zygote_lost)
         self.loop.after(ZYGOTE, self.spec.limits.rendezvous, self._on_never_ready)
 
     def close(self) -> None:
+        """End the zygote with all tasks, or let it stay for the next run."""
         self.zygote.close()
         for process in self.hosted.tasks.values():
             process.close()
 
     @property
     def wish(self) -> Wish:
+        """The newest wish, whether or not it is fulfilled yet."""
         return self.hosted.wish
 
     @property
     def is_busy(self) -> bool:
+        """Whether tasks run here, or are being forked."""
         return bool(self.hosted.alive())
 
     @property
@@ -90,9 +96,11 @@ class Host:
 
     @property
     def is_leaving(self) -> bool:
+        """Whether this machine was asked to leave."""
         return self.hosted.is_leaving
 
     def status(self) -> Status:
+        """What the conductor is to know about this machine now."""
         hosted = self.hosted
         return Status(
             generation=hosted.generation,
@@ -108,6 +116,7 @@ class Host:
     # Wishes and orders
 
     def obey(self, wish: Wish | Order) -> None:
+        """Move towards a wish, unless it is older than the last; carry out an order."""
         if isinstance(wish, ShowStacks):
             self._show_stacks()
         elif isinstance(wish, ToGates):
@@ -176,11 +185,10 @@ class Host:
         self.upstream.on_status()
 
     def _is_supplied(self, wish: Run) -> bool:
-        """Whether this machine has the checkpoint that its tasks resume from; if not, it is fetched now."""
-        names = wish.gang.checkpoints
-        if self.supply is None or not wish.places.get(self.name) or self.supply.has(names):
+        """Whether this machine has what its tasks resume from; if not, it is fetched now."""
+        if self.supply is None or not wish.places.get(self.name) or self.supply.has(wish.gang):
             return True
-        self.supply.get(names, self._on_supplied)
+        self.supply.get(wish.gang, self._on_supplied)
         return False
 
     def _on_supplied(self, trouble: str | None) -> None:
@@ -212,6 +220,7 @@ class Host:
     # The zygote
 
     def on_reply(self, reply: Reply) -> None:
+        """Handle a reply of the zygote."""
         if isinstance(reply, Ready):
             self._on_ready(reply)
         elif isinstance(reply, Launched):

@@ -6,13 +6,14 @@ socket, and starts no process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 from oarlock.agent.host.task_process import TaskLine, TaskProcess
 from oarlock.agent.net.deadlines import Action
 from oarlock.agent.zygote.orders import Order, Reply
 from oarlock.run.cluster import Task
+from oarlock.run.contract import Gang
 from oarlock.run.events import Event
 
 
@@ -27,7 +28,10 @@ class Upstream(Protocol):
 
 
 class Machine(Protocol):
-    def free_ports(self, count: int) -> list[int]: ...
+    """Ports, folders and logs of this machine: `real_machine.RealMachine`."""
+
+    def free_ports(self, count: int) -> list[int]:
+        """Ports that no process uses now; a task may still find its port taken."""
 
     def oom_kills(self) -> int:
         """How many processes the kernel has killed here for memory so far."""
@@ -48,7 +52,8 @@ class Zygote(Protocol):
     warm: bool
 
     @property
-    def pid(self) -> int: ...
+    def pid(self) -> int:
+        """The pid that tasks see as their parent's."""
 
     @property
     def is_adopted(self) -> bool:
@@ -62,20 +67,27 @@ class Zygote(Protocol):
     def keep(self) -> float:
         """Seconds for which its imports stay after the run."""
 
-    def start(self, tasks: int, on_reply: Callable[[Reply], None], on_lost: Action) -> None: ...
+    def start(self, tasks: int, on_reply: Callable[[Reply], None], on_lost: Action) -> None:
+        """Start a zygote, or adopt one, for that many tasks. `on_lost` is called once it has died."""
 
-    def send(self, order: Order, fds: tuple[int, ...] = ()) -> None: ...
+    def send(self, order: Order, fds: tuple[int, ...] = ()) -> None:
+        """Send an order without blocking. The descriptors stay the caller's, to close at once."""
+
+    def hurry(self) -> None:
+        """The tasks end: kill it if it leaves orders without an answer for long."""
 
     def bury(self) -> str:
         """After it died: how it ended, in words."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End it with all tasks, or let it stay for the next run."""
 
 
-class CheckpointSupply(Protocol):
-    """Fetches checkpoints from the leading agent, where the folder is not shared: `transfer.Getting`."""
+class Supply(Protocol):
+    """Fetches what tasks resume from, where the leader's folders are not shared: `transfer.Getting`."""
 
-    def has(self, names: Sequence[str]) -> bool: ...
+    def has(self, gang: Gang) -> bool:
+        """Whether all of it is here."""
 
-    def get(self, names: Sequence[str], then: Callable[[str | None], None]) -> None:
-        """Call `then` with None, or with why there is none."""
+    def get(self, gang: Gang, then: Callable[[str | None], None]) -> None:
+        """Call `then` with None, or with why it is not here."""

@@ -15,6 +15,8 @@ Ending = Optional[Literal["stacks", "finish", "stop", "clear"]]
 
 @dataclass
 class Hosted:
+    """The wish, and the tasks that exist. All parts of a host share and change it."""
+
     wish: Wish = field(default_factory=lambda: Clear(0))
     generation: int = 0
     cleared: int = 0  # no process of this generation or an earlier one is left
@@ -25,4 +27,5 @@ class Hosted:
     tasks: dict[str, TaskProcess] = field(default_factory=dict)
 
     def alive(self) -> list[TaskProcess]:
+        """The tasks that have not ended, those included that are being forked."""
         return [process for process in self.tasks.values() if process.is_alive]

@@ -21,6 +21,7 @@ _LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 
 
 def import_time(spec: Spec, tasks: int) -> dict[str, str]:
+    """The variables for the zygote of that many tasks, without those that the user has set."""
     share = str(max(1, cores() // max(1, tasks)))
     wanted = {**dict.fromkeys(_POOLS, share), **_QUIET, **_caches(spec)}
     if is_loopback(spec.bind):

@@ -25,6 +25,8 @@ _NO_PROCESS = 71  # the exit code of a task that never could be forked: EX_OSERR
 
 
 class Launching:
+    """Orders forks from the zygote, again and again while the system refuses them."""
+
     def __init__(
         self,
         loop: Deadlines,
@@ -46,6 +48,7 @@ class Launching:
         self._ending = ending
 
     def launch(self, wish: Run, task: Task, launch: int, began: float | None = None) -> None:
+        """Open the task's pipes and order its fork. `began`: when it was first tried, if it was."""
         generation = self._hosted.generation
         process = TaskProcess(task, launch, self._loop.time() if began is None else began)
         process.line = self._machine.open_line(task, generation, partial(self._events.hear, process))
@@ -72,6 +75,7 @@ class Launching:
                 self.launch(wish, process.task, launch)
 
     def on_launched(self, name: str, pid: int) -> None:
+        """Note the pid: signals reach the task from now on, and it gets those that it has missed."""
         process = self._hosted.tasks[name]
         process.pid = pid
         self._upstream.on_event({"kind": "task", "task": name, "state": "started", "pid": pid})

@@ -13,6 +13,8 @@ _REPEATED = 30.0  # seconds: the record keeps one report in ten seconds at least
 
 
 class Metrics:
+    """The metrics of one task, each with the time of its last value."""
+
     def __init__(self) -> None:
         self._said: dict[str, float] = {}  # when
         self._values: Event = {}
@@ -31,7 +33,9 @@ class Metrics:
         return dropped
 
     def newest(self, now: float) -> Event:
+        """The values of the last `_REPEATED` seconds."""
         return {name: value for name, value in self._values.items() if now - self._said[name] <= _REPEATED}
 
     def all(self) -> Event:
+        """All values, however old: for the task's last report."""
         return dict(self._values)

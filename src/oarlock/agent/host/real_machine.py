@@ -15,6 +15,8 @@ from oarlock.system import free_ports, oom_kills
 
 
 class RealMachine:
+    """The `host_effects.Machine` of a real agent."""
+
     def __init__(self, loop: Loop, spec: Spec, record: Record) -> None:
         self._loop = loop
         self._spec = spec
@@ -22,9 +24,11 @@ class RealMachine:
         self._stacks = StackRequests(loop)
 
     def free_ports(self, count: int) -> list[int]:
+        """Find ports on the address at which this machine's tasks are reached."""
         return free_ports.free_ports(count, self._spec.bind)
 
     def oom_kills(self) -> int:
+        """Read the kernel's count for this control group."""
         return oom_kills.kills()
 
     def folders(self, task: Task) -> dict[str, str]:
@@ -36,7 +40,9 @@ class RealMachine:
         return {**self._spec.folders, "model": str(model)}
 
     def open_line(self, task: Task, generation: int, on_lines: Callable[[list[bytes]], None]) -> TaskPipes:
+        """Make a task's pipes. Its output goes to its log in the record."""
         return TaskPipes(self._loop, self._record.log(generation, task.name), on_lines)
 
     def show_stacks(self, process: TaskProcess) -> None:
+        """Signal the task, and mark in its log where its answer ends."""
         self._stacks.request(process)

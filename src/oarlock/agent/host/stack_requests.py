@@ -18,6 +18,7 @@ class StackRequests:
         self._requested_again: set[str] = set()
 
     def request(self, process: TaskProcess) -> None:
+        """Ask a task for its stacks. One that cannot answer has a line about that in its log."""
         if self._loop.expects(_answer_of(process)):
             self._requested_again.add(process.name)
         elif process.is_alive and process.pid is not None and process.line is not None:

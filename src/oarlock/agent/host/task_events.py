@@ -11,7 +11,7 @@ from oarlock.agent.host.host_effects import Machine, Upstream
 from oarlock.agent.host.hosted import Hosted
 from oarlock.agent.host.task_process import TaskProcess
 from oarlock.agent.net.deadlines import Deadlines
-from oarlock.agent.net.oddities import Oddities
+from oarlock.agent.net.dropped_messages import DroppedMessages
 from oarlock.agent.protocol import messages
 from oarlock.agent.protocol.gates import GATE_EVENTS, Whereabouts
 from oarlock.agent.zygote.orders import Exit
@@ -25,6 +25,8 @@ _REPORT_INTERVAL = 0.1
 
 
 class TaskEvents:
+    """Turns what tasks write, and how they end, into events and statuses."""
+
     def __init__(
         self,
         loop: Deadlines,
@@ -32,14 +34,14 @@ class TaskEvents:
         machine: Machine,
         upstream: Upstream,
         ending: EndingTasks,
-        oddities: Oddities,
+        dropped: DroppedMessages,
     ) -> None:
         self._loop = loop
         self._hosted = hosted
         self._machine = machine
         self._upstream = upstream
         self._ending = ending
-        self._oddities = oddities
+        self._dropped = dropped
         self._oom_kills = machine.oom_kills()
 
     def hear(self, process: TaskProcess, lines: Sequence[bytes]) -> None:
@@ -48,7 +50,7 @@ class TaskEvents:
             try:
                 self._on_event(process, messages.task_event(line, process.name, self._loop.time()))
             except Exception as error:
-                self._oddities.add(process.name, error)
+                self._dropped.add(process.name, error)
 
     def _on_event(self, process: TaskProcess, event: Event) -> None:
         if event["kind"] == "report":
@@ -65,7 +67,7 @@ class TaskEvents:
     def _on_report(self, process: TaskProcess, event: Event) -> None:
         now = self._loop.now()
         if process.metrics.add(event, now):
-            self._oddities.add(process.name, f"more than {metrics.MOST} names of metrics")
+            self._dropped.add(process.name, f"more than {metrics.MOST} names of metrics")
         if now - process.reported_at >= _REPORT_INTERVAL:
             process.reported_at = now
             self._upstream.on_event(process.metrics.newest(now))
@@ -88,6 +90,7 @@ class TaskEvents:
             self._upstream.on_status()
 
     def on_exits(self, exits: Sequence[Exit]) -> None:
+        """Handle exits that the zygote saw together: one status tells them all."""
         ended = []
         for exit in exits:
             for process in self._hosted.alive():
@@ -110,6 +113,7 @@ class TaskEvents:
             self.tell_exit(process)
 
     def tell_exit(self, process: TaskProcess) -> None:
+        """Send the last report and the end of a task, and note when it failed, if it did."""
         if process.metrics:  # its last report is always recorded
             self._upstream.on_event({**process.metrics.all(), "last": True})
         self._loop.cancel(_last_words_of(process))

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 
 from oarlock.agent.net.loop import Loop
-from oarlock.agent.record.run_record import Log
+from oarlock.agent.record.task_log import Log
 from oarlock.system.lines import Lines
 
 _CHUNK = 1 << 16
@@ -18,11 +18,14 @@ _OUTPUT_READS = 64
 
 
 class TaskPipes:
+    """The `TaskLine` of a real task."""
+
     def __init__(self, loop: Loop, log: Log, on_lines: Callable[[list[bytes]], None]) -> None:
         self._loop = loop
         self._on_lines = on_lines
         self._log = log
         self._output, self._output_end = os.pipe()
+        self._showing = f"show the unfinished line in {self._output}"
         self._events, self._events_end = socket.socketpair()
         os.set_blocking(self._output, False)
         self._events.setblocking(False)
@@ -34,21 +37,25 @@ class TaskPipes:
         return self._output_end, self._events_end.fileno()
 
     def handed_over(self) -> None:
+        """Close the task's ends here, so that its exit ends both streams, and begin to read."""
         os.close(self._output_end)
         self._events_end.close()
         self._loop.watch(self._output, self._on_output)
         self._loop.watch(self._events, self._on_events)
 
     def send(self, text: str) -> None:
+        """Write one line to the task, or drop it if the task does not read."""
         try:
             self._events.send(text.encode() + b"\n")
         except OSError:
             pass  # gone, or not listening: the signal that follows is for it
 
     def say(self, text: str) -> None:
+        """Add a line of the agent's own to the task's log."""
         self._log.say(text)
 
     def last_lines(self) -> list[bytes]:
+        """Read the events that a task has left behind, within bounds."""
         return self._read_lines(_LAST_READS) if self._loop.watches(self._events) else []
 
     def read_output(self, most: int = _OUTPUT_READS) -> bool:
@@ -64,6 +71,8 @@ class TaskPipes:
         return True
 
     def close(self) -> None:
+        """Move the output that is left to the log, then close log and pipes."""
+        self._loop.cancel(self._showing)
         self._loop.forget(self._output)
         self._loop.forget(self._events)
         self.read_output(most=1 << 20)
@@ -74,6 +83,8 @@ class TaskPipes:
     def _on_output(self) -> None:
         if not self.read_output():
             self._loop.forget(self._output)
+        if self._log.has_begun and not self._loop.expects(self._showing):
+            self._loop.after(self._showing, self._log.pause, self._log.show)
 
     def _on_events(self) -> None:
         self._on_lines(self._read_lines(_READS))

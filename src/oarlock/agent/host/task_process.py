@@ -50,6 +50,7 @@ class TaskProcess:
         self.pid: int | None = None
         self.status: int | None = None
         self.ours = False  # the host signalled it: however it ended, that was not a failure
+        self.is_asked = False  # to end, with SIGTERM
         self.error: dict[str, Any] | None = None  # the exception it reported
         self.failed_at: float | None = None
         self.starved = False  # killed for memory
@@ -60,19 +61,23 @@ class TaskProcess:
 
     @property
     def is_alive(self) -> bool:
+        """Whether it has not ended. It may still wait for its fork."""
         return self.status is None
 
     @property
     def code(self) -> int:
+        """The exit code as a shell has it. Only for a task that has ended."""
         assert self.status is not None
         return processes.exit_code(self.status)
 
     @property
     def signal(self) -> int | None:
+        """The signal that killed it, if one did. Only for a task that has ended."""
         assert self.status is not None
         return os.WTERMSIG(self.status) if os.WIFSIGNALED(self.status) else None
 
     def outcome(self) -> Outcome:
+        """The part of the host's status that is about this task."""
         ended = self.status is not None
         return Outcome(
             name=self.name,
@@ -87,10 +92,12 @@ class TaskProcess:
         )
 
     def send(self, text: str) -> None:
+        """Write one line to the task, unless its pipes are closed."""
         if self.line is not None:
             self.line.send(text)
 
     def close(self) -> None:
+        """Close its pipes, after the rest of its output. A second call does nothing."""
         line, self.line = self.line, None
         if line is not None:
             line.close()

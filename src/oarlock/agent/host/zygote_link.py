@@ -9,19 +9,27 @@ from oarlock.agent.net.deadlines import Action
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.protocol.spec import Spec
 from oarlock.agent.zygote.handle import ZygoteProcess
-from oarlock.agent.zygote.orders import Order, Reply
+from oarlock.agent.zygote.orders import Launch, Order, Reply, Swept
+
+SILENCE = "answer of the zygote"  # a deadline
+_PATIENCE = 10.0  # seconds without any answer, once the zygote is in a hurry
 
 
 class ZygoteLink:
+    """The `host_effects.Zygote` of a real agent. After a loss, `start` replaces the process."""
+
     def __init__(self, loop: Loop, spec: Spec) -> None:
         self._loop = loop
         self._spec = spec
         self._process = ZygoteProcess(spec)
         self._on_reply: Callable[[Reply], None] = lambda reply: None
         self._on_lost: Action = lambda: None
+        self._is_hurried = False
+        self._is_silent = False
 
     @property
     def warm(self) -> bool:
+        """Whether the next zygote imports the modules; if not, it spawns tasks."""
         return self._process.warm
 
     @warm.setter
@@ -30,35 +38,55 @@ class ZygoteLink:
 
     @property
     def pid(self) -> int:
+        """The pid of the current zygote, which must have been started."""
         return self._process.pid
 
     @property
     def is_adopted(self) -> bool:
+        """Whether an earlier run did its imports."""
         return self._process.is_adopted
 
     @property
     def keeper(self) -> int | None:
+        """The process that keeps the imports, or will after the run."""
         return self._process.keeper
 
     @property
     def keep(self) -> float:
+        """Seconds for which its imports stay after the run; 0 once a zygote has died."""
         return self._process.keep
 
     def start(self, tasks: int, on_reply: Callable[[Reply], None], on_lost: Action) -> None:
         """Start or adopt a zygote for that many tasks: they share the cores."""
         self._on_reply, self._on_lost = on_reply, on_lost
+        self._is_hurried = self._is_silent = False
         self._process.start(import_env.import_time(self._spec, tasks))
         self._watch()
 
     def send(self, order: Order, fds: tuple[int, ...] = ()) -> None:
+        """Send an order as soon as there is room. The descriptors stay the caller's."""
+        self._is_hurried &= not isinstance(order, Launch)
         self._process.send(order, fds)
         self._watch()
+        self._listen()
+
+    def hurry(self) -> None:
+        """Until it has swept or is to launch tasks, kill the zygote if it owes answers and is silent.
+
+        A stop must end the run even if the zygote hangs or is paused.
+        """
+        self._is_hurried = True
+        self._listen()
 
     def bury(self) -> str:
+        """Stop watching a zygote that died, end its orphans, and return how it ended in words."""
         self._loop.forget(self._process.sock)
-        return self._process.bury()
+        self._loop.cancel(SILENCE)
+        how = self._process.bury()
+        return f" (killed: it was silent for {_PATIENCE:g} s)" if self._is_silent else how
 
     def close(self) -> None:
+        """End it with all tasks, or let it stay for the next run."""
         self._process.close()
 
     def _watch(self) -> None:
@@ -71,7 +99,21 @@ class ZygoteLink:
 
     def _on_readable(self) -> None:
         replies, is_there = self._process.receive()
+        if replies:
+            self._loop.cancel(SILENCE)
+            self._is_hurried &= not any(isinstance(reply, Swept) for reply in replies)
         for reply in replies:
             self._on_reply(reply)
+        self._listen()
         if not is_there:
+            self._on_lost()
+
+    def _listen(self) -> None:
+        if self._is_hurried and self._process.owes_answer and not self._loop.expects(SILENCE):
+            self._loop.after(SILENCE, _PATIENCE, self._on_silent)
+
+    def _on_silent(self) -> None:
+        if self._is_hurried and self._process.owes_answer:
+            self._is_silent = True
+            self._process.kill()
             self._on_lost()

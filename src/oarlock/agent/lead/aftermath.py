@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any, NamedTuple, Union
 
 from oarlock.agent.lead import culprit
 from oarlock.agent.lead.generation import Generation
 from oarlock.agent.lead.restart_budget import Budget
+
+
+class Verdict(NamedTuple):
+    """How a run ends: what its `end` event and its exit code say."""
+
+    state: str
+    code: int
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -29,6 +37,23 @@ class Fail:
 
 
 Aftermath = Union[Restart, Fail]
+
+
+def failed_beside(generation: Generation) -> str:
+    """Name the trainers that failed in a generation whose leader task ended with 0, or say nothing.
+
+    One that the host had to end does not count: nothing tells it that the work is done.
+    """
+    failed = [
+        outcome
+        for outcome in generation.outcomes.values()
+        if outcome.code and not outcome.ours and generation.task(outcome.name).is_trainer
+    ]
+    if not failed:
+        return ""
+    first = culprit.find(failed) or failed[0]
+    names = ", ".join(outcome.name for outcome in failed)
+    return f"but {names} failed: {culprit.describe(first)['reason']}"
 
 
 def after_generation(

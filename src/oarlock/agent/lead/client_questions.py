@@ -13,26 +13,27 @@ from oarlock.agent.protocol.wishes import Clear, Halt, ShowStacks
 
 
 def answer(question: Question, conductor: Conductor) -> Message:
+    """Do what a client asks for. The answer has `ok`, and `why` if that is false."""
     machine = conductor.machine
     if question.ask == "stacks":
         machine.roster.order(ShowStacks(machine.number))
         return {"ok": True}
     if question.ask == "scale" and question.workers is not None:
-        refusal = scale(machine, question.workers)
+        refusal = _scale(machine, question.workers)
         return {"ok": False, "why": refusal} if refusal else {"ok": True, **_formation(machine)}
     if question.ask == "fault":
         return fault_requests.inflict(question, machine)
     return {"ok": False, "why": f"no such question: {question.ask}"}
 
 
-def scale(machine: PhaseMachine, workers: int) -> str | None:
+def _scale(machine: PhaseMachine, workers: int) -> str | None:
     """Give a live run another number of workers. None, or why not."""
     if machine.phase in ("finishing", "stopping", "over") or machine.stopped is not None:
         return "the run is ending"
     refusal = machine.spec.refuses_workers(workers)
     if refusal is not None:
         return refusal
-    if machine.wanted.set_workers(workers):
+    if machine.target.set_workers(workers):
         noun = "worker" if workers == 1 else "workers"
         machine.record.emit("scale", workers=workers)
         _resize(machine, f"scaled to {workers} {noun}")
@@ -41,18 +42,18 @@ def scale(machine: PhaseMachine, workers: int) -> str | None:
 
 def _resize(machine: PhaseMachine, why: str) -> None:
     """A running gang continues until there is room for all tasks that are wanted."""
-    wanted, wish = machine.wanted, machine.roster.wish
+    target, wish = machine.target, machine.roster.wish
     if machine.phase != "running":
         if isinstance(wish, (Clear, Halt)):
-            machine.roster.make(replace(wish, want=wanted.sizes))
+            machine.roster.make(replace(wish, want=target.sizes))
         machine.advance()
-    elif len(machine.generation.tasks) != wanted.total and (
-        machine.spec.is_alone or wanted.is_complete(wanted.place(machine.roster))
+    elif len(machine.generation.tasks) != target.total and (
+        machine.spec.is_alone or target.is_complete(target.place(machine.roster))
     ):
         machine.reform(why)  # else the gang has the size that is wanted now, and another never formed
 
 
 def _formation(machine: PhaseMachine) -> Message:
     """How many worker tasks are wanted, and the first generation that may have them."""
-    tasks = machine.wanted.sizes.get("worker", 0)
+    tasks = machine.target.sizes.get("worker", 0)
     return {"tasks": tasks, "generation": machine.number + (machine.phase != "running")}

@@ -1,6 +1,6 @@
-"""What the conductor needs of the world, besides the agents that it sends wishes to. Pure.
+"""What conductor and phase machine need of the world, besides the agents that get their wishes. Pure.
 
-The leading agent passes the real ones; tests pass lists. The conductor itself opens no file and no socket.
+The leading agent passes the real ones; tests pass lists. Neither opens a file or a socket itself.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ class Journal(Protocol):
     """The run's record, as far as the conductor writes it: `run_record.Record`."""
 
     @property
-    def state(self) -> RunState: ...
+    def state(self) -> RunState:
+        """What all events so far add up to."""
 
-    def emit(self, kind: str, /, **fields: Any) -> None: ...
+    def emit(self, kind: str, /, **fields: Any) -> None:
+        """Add an event."""
 
-    def end(self, state: str, code: int, **fields: Any) -> None: ...
+    def end(self, state: str, code: int, **fields: Any) -> None:
+        """Add the verdict, which is the last event."""
 
 
 class SeatOrder(Protocol):
-    """Which machine holds a seat: `machine_order.Seats`."""
+    """Which machine holds a seat: `machine_order.MachineOrder`."""
 
     def take(self, seat: str, machine: str) -> str | None:
         """Give the seat to this machine. None, or why not."""
@@ -37,6 +40,9 @@ class Surroundings(Protocol):
 
     def take_over_checkpoints(self, generation: int) -> tuple[list[str], str | None]:
         """Shut older generations out. The checkpoints to resume from, newest first; and trouble, if any."""
+
+    def written_files(self) -> str:
+        """The version of what the program has written beside itself here, for other machines to fetch."""
 
     def before_verdict(self, state: str, then: Action) -> None:
         """Do what is left to do once no task runs, then call `then`."""

@@ -8,8 +8,9 @@ network loses nothing: both sides compare.
 from __future__ import annotations
 
 from oarlock.agent.lead import culprit
+from oarlock.agent.lead.aftermath import Verdict
 from oarlock.agent.lead.agents.placement import Agent
-from oarlock.agent.lead.phase_machine import PhaseMachine, Verdict
+from oarlock.agent.lead.phase_machine import PhaseMachine
 from oarlock.agent.lead.restart_budget import Budget
 from oarlock.agent.protocol.outcome import Outcome
 from oarlock.agent.protocol.status import Status
@@ -23,6 +24,8 @@ _STOPPED_BY_USER = 130
 
 
 class Conductor:
+    """Hears agents, users and signals; the machine decides on the phase."""
+
     def __init__(self, machine: PhaseMachine) -> None:
         self.machine = machine
         self.loop = machine.loop
@@ -49,8 +52,8 @@ class Conductor:
         elif hosted and machine.phase == "halting" and not agent.status:
             machine.end_halt()
         self.roster.repeat_to(agent)
-        if machine.meetings.current is not None and machine.phase in ("running", "halting"):
-            agent.send(ToGates(machine.number, machine.meetings.current.message()))
+        if machine.agreement.current is not None and machine.phase in ("running", "halting"):
+            agent.send(ToGates(machine.number, machine.agreement.current.message()))
         return None
 
     def hear(self, agent: Agent, status: Status) -> None:
@@ -62,7 +65,7 @@ class Conductor:
         if status.generation == machine.number and machine.phase in ("running", "halting"):
             outcomes = self.roster.outcomes_of(agent, machine.generation)
             ended = [outcome.name for outcome in outcomes if not outcome.is_alive]
-            machine.meetings.hear(machine.generation.tasks_on(agent.name), status.gates, ended)
+            machine.agreement.hear(machine.generation.tasks_on(agent.name), status.gates, ended)
             for outcome in outcomes:
                 self._on_outcome(outcome)
         if status.leaving:
@@ -116,7 +119,7 @@ class Conductor:
         """Its machine was asked to leave. Where the gang cannot halt, the agent ends its tasks at once."""
         machine = self.machine
         hosted = machine.generation.tasks_on(agent.name)
-        if machine.phase == "running" and hosted and machine.meetings.are_possible:
+        if machine.phase == "running" and hosted and machine.agreement.is_possible:
             machine.generation.end_without_failure(f"{agent.name} left: it was asked to leave")
             machine.halt(machine.end_generation)
         elif machine.phase != "halting":
@@ -169,7 +172,7 @@ class Conductor:
             fields = {**culprit.describe(outcome), **budget.event_fields}
             self.record.emit("restart", left=budget.left, alone=True, **fields)
             if task.is_trainer:
-                machine.meetings.start_again(task.name)
+                machine.agreement.start_again(task.name)
             machine.relaunch(task.name, outcome.launch + 1)
         elif task.role == "evaluator":
             text = f"{task.name} is not started again: {refusal}; training goes on without it"

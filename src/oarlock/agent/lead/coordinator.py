@@ -1,8 +1,8 @@
-"""The leading agent's open port: strangers prove themselves, agents join, clients ask.
+"""The leading agent's open port, through which agents join and clients ask questions.
 
-A stranger has HANDSHAKE seconds and 4 KiB to show the token, and nothing is parsed before its seal fits. At
-most STRANGERS of them wait at a time; one more, and the one that has waited longest is closed. Whoever fails
-costs one socket.
+A stranger is a connection that has not yet proved that it holds the token. It has HANDSHAKE seconds and
+4 KiB for that, nothing is parsed before its seal is checked, and it costs one socket. At most STRANGERS wait
+at a time: for one more, the oldest is closed.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from oarlock.agent.protocol import messages, wire
 from oarlock.agent.protocol.messages import Hello, Question
 from oarlock.agent.protocol.wire import VERSION, Message
 from oarlock.agent.protocol.wishes import Order, Wish
-from oarlock.agent.snapshots.transfer import Giving
+from oarlock.agent.snapshots.program_files import ProgramFolder
+from oarlock.agent.snapshots.transfer import CHECKPOINT, FILE, LIST, Giving
 
 HANDSHAKE = 5.0
 STRANGERS = 1024
-_ACCEPTS = 64  # at one go, so that a flood does not starve the members
-_PAUSE = 1.0  # seconds without the listener, when there are no descriptors left for whoever calls
+_ACCEPTS = 64  # in one turn, so that a flood of connections does not starve the members
+_PAUSE = 1.0  # seconds without the listener when there are no descriptors left
 
 Answer = Callable[[Question], Message]
 
 
 class Coordinator:
+    """Listens from the start. `port` is the one in use, also where 0 was asked for."""
+
     def __init__(
         self, loop: Loop, token: str, bind: str, port: int, conductor: Conductor, answer: Answer
     ) -> None:
@@ -36,18 +39,20 @@ class Coordinator:
         self.token = token
         self.conductor = conductor
         self.answer = answer  # to a client's question
-        self.strangers: dict[Connection, str] = {}  # and the nonce each was given
+        self.strangers: dict[Connection, str] = {}  # and the challenge that each was sent
         self.members: set[Connection] = set()
-        self.giving = Giving(loop, conductor.spec.folders.get("checkpoints", ""))
+        spec = conductor.spec
+        self.giving = Giving(loop, spec.folders.get("checkpoints", ""), ProgramFolder.of(spec))
         self.listener = socket.create_server((bind, port), backlog=4096)
         self.listener.setblocking(False)
         self.port: int = self.listener.getsockname()[1]
-        self._is_full = False  # and that was said
+        self._is_full = False  # out of descriptors, and the record says so
         self._packed: tuple[Wish | Order, bytes] | None = None
         loop.watch(self.listener, self._accept)
         loop.after("heartbeat", HEARTBEAT, self._beat)
 
     def close(self) -> None:
+        """Close the listener and all connections."""
         self.loop.cancel("heartbeat")
         self.loop.cancel("listener")
         self.loop.forget(self.listener)
@@ -61,25 +66,25 @@ class Coordinator:
                 sock, _ = self.listener.accept()
             except BlockingIOError:
                 return
-            except OSError as error:  # no descriptors left: make room at the strangers' cost
+            except OSError as error:  # no descriptors left: close the oldest stranger
                 if self.strangers:
                     next(iter(self.strangers)).close("room is needed")
-                else:  # whoever calls stays there, and the listener readable: look away for a moment
-                    self._look_away(error)
+                else:  # the listener stays readable: do not watch it for a moment
+                    self._pause_listener(error)
                 return
             self._greet(sock)
 
-    def _look_away(self, error: OSError) -> None:
+    def _pause_listener(self, error: OSError) -> None:
         if not self._is_full:
             self._is_full = True
-            text = f"nobody can join at the moment, nor ask: {error.strerror} (said once)"
+            text = f"no agent or client can connect at the moment: {error.strerror} (said once)"
             self.conductor.record.emit("note", text=text)
         self.loop.forget(self.listener)
         self.loop.after("listener", _PAUSE, lambda: self.loop.watch(self.listener, self._accept))
 
     def _greet(self, sock: socket.socket) -> None:
         if len(self.strangers) >= STRANGERS:
-            next(iter(self.strangers)).close("too many wait")
+            next(iter(self.strangers)).close("too many connections without proof")
         stranger = Connection(
             self.loop,
             sock,
@@ -90,7 +95,7 @@ class Coordinator:
         self.loop.after(
             f"handshake of {stranger.name}", HANDSHAKE, lambda: stranger.close("no proof in time")
         )
-        stranger.on_nonsense = lambda error: self.conductor.machine.oddities.add("strangers", error)
+        stranger.on_bad_message = lambda error: self.conductor.machine.dropped.add("strangers", error)
         challenge = self.strangers[stranger] = wire.nonce()
         stranger.send({"version": VERSION, "challenge": challenge})
         stranger.expect(wire.greeting_key(self.token, challenge))
@@ -113,12 +118,12 @@ class Coordinator:
             self._seat(stranger, greeting.hello)
 
     def _serve(self, connection: Connection) -> None:
-        connection.on_nonsense = lambda error: self.conductor.machine.oddities.add("a client", error)
-        connection.on_message = lambda told: self._answer(connection, messages.question(told))
+        connection.on_bad_message = lambda error: self.conductor.machine.dropped.add("a client", error)
+        connection.on_message = lambda message: self._answer(connection, messages.question(message))
 
     def _answer(self, connection: Connection, question: Question) -> None:
-        if question.ask == "checkpoint":
-            self.giving.give(connection.detach(), question.name or "")
+        if question.ask in (CHECKPOINT, LIST, FILE):
+            self.giving.give(connection.detach(), question)
         else:
             connection.send(self.answer(question))
 
@@ -127,7 +132,7 @@ class Coordinator:
             hello.name, hello.uid, hello.machine, hello.host, lambda wish: self._send(connection, wish)
         )
         connection.silence = SILENCE
-        connection.on_nonsense = lambda error: self.conductor.machine.oddities.add(agent.name, error)
+        connection.on_bad_message = lambda error: self.conductor.machine.dropped.add(agent.name, error)
         connection.on_message = lambda message: self._hear(agent, message)
         connection.on_close = lambda why: self._part(connection, agent, why)
         self.members.add(connection)
@@ -136,7 +141,7 @@ class Coordinator:
             self.members.discard(connection)
             connection.on_close = lambda _: None
             connection.send({"refused": refusal})
-            connection.close("refused")  # a line that short is in the kernel's hands by now
+            connection.close("refused")  # such a short frame is in the socket's buffer by now
 
     def _part(self, connection: Connection, agent: Agent, why: str) -> None:
         self.members.discard(connection)
@@ -152,7 +157,7 @@ class Coordinator:
             self.conductor.leave(agent, said.bye, for_good=True)
 
     def _send(self, connection: Connection, wish: Wish | Order) -> None:
-        """Packed once for all: a thousand agents get the same thousand addresses."""
+        """Pack a wish once for all agents: a thousand of them get the same thousand addresses."""
         if self._packed is None or self._packed[0] is not wish:
             self._packed = (wish, wire.pack({"wish": wish.to_data()}))
         connection.send_packed(self._packed[1])

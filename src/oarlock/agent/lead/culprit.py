@@ -16,6 +16,7 @@ from oarlock.run.error_text import error_text
 
 
 def find(outcomes: Iterable[Outcome]) -> Outcome | None:
+    """The task to name; None where no task failed."""
     failed = [outcome for outcome in outcomes if outcome.failed_at is not None]
     return min(failed, key=lambda outcome: (not _was_killed(outcome), outcome.failed_at), default=None)
 
@@ -36,6 +37,7 @@ def exit_code(outcome: Outcome | None) -> int:
 
 
 def signature(outcome: Outcome) -> str:
+    """Text that is equal for two failures of the same kind."""
     error = outcome.error or {}
     return f"{error.get('type')}|{error.get('message')}|{error.get('where')}|{exit_code(outcome)}"
 

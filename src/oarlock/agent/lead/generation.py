@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from oarlock.agent.lead import culprit
-from oarlock.agent.lead.report_sampling import Thinning
+from oarlock.agent.lead.report_sampling import ReportSampling
 from oarlock.agent.lead.restart_budget import Loss
 from oarlock.agent.protocol.outcome import Outcome
 from oarlock.run.cluster import Task
@@ -14,6 +14,8 @@ from oarlock.run.cluster import Task
 
 @dataclass
 class Generation:
+    """One gang, from its forming to its end. Conductor and phase machine fill it in."""
+
     number: int
     formed_at: float  # on the loop's clock
     tasks: tuple[Task, ...] = ()
@@ -24,25 +26,29 @@ class Generation:
     blame: str | None = None  # why it ends, where no task's exit ended it
     is_forgiven: bool = False  # that end is no failure: it costs no restart
     refusal: str | None = None  # why no generation follows: it would meet the same failure
-    sampling: Thinning = field(init=False)
+    sampling: ReportSampling = field(init=False)
 
     def __post_init__(self) -> None:
         self.keep_next_reports()
 
     def keep_next_reports(self) -> None:
         """Record one more report of every task, however short ago the last one was."""
-        self.sampling = Thinning(self.formed_at)
+        self.sampling = ReportSampling(self.formed_at)
 
     def task(self, name: str) -> Task:
+        """The task of that name, which must be in this generation."""
         return next(task for task in self.tasks if task.name == name)
 
     def tasks_on(self, agent: str) -> list[str]:
+        """The names of the tasks that are placed on an agent, which may be unknown."""
         return self.places.get(agent, [])
 
     def take(self, outcomes: Iterable[Outcome]) -> None:
+        """Replace what is known of these tasks."""
         self.outcomes.update({outcome.name: outcome for outcome in outcomes})
 
     def end_without_failure(self, why: str) -> None:
+        """Say why it ends, and that this costs no restart."""
         self.blame, self.is_forgiven = why, True
 
     def loss(self, outcome: Outcome | None, reports: bool, now: float, time: float) -> Loss:

@@ -15,19 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from oarlock.agent.lead.aftermath import Fail, after_generation
+from oarlock.agent.lead.aftermath import Fail, Verdict, after_generation, failed_beside
 from oarlock.agent.lead.agents.placement import Placement
-from oarlock.agent.lead.agents.target_size import Wanted
+from oarlock.agent.lead.agents.target_size import TargetSize
 from oarlock.agent.lead.collaborators import Journal, SeatOrder, Surroundings
 from oarlock.agent.lead.generation import Generation
 from oarlock.agent.lead.progress import Progress
 from oarlock.agent.lead.restart_budget import Budget
 from oarlock.agent.lead.roster import Roster
-from oarlock.agent.lead.step_agreement import Meetings
+from oarlock.agent.lead.step_agreement import StepAgreement
 from oarlock.agent.net.deadlines import Action, Deadlines
-from oarlock.agent.net.oddities import Oddities
+from oarlock.agent.net.dropped_messages import DroppedMessages
 from oarlock.agent.protocol.spec import Spec
 from oarlock.agent.protocol.wishes import Clear, Finish, Halt, Over, Run, Stop, ToGates
 from oarlock.run.contract import PREEMPTED
@@ -49,12 +49,6 @@ _PATIENCE = 5.0  # seconds that an elastic gang waits for more than its least me
 _OUT_OF_TIME = 124
 
 
-class Verdict(NamedTuple):
-    state: str
-    code: int
-    reason: str = ""
-
-
 class PhaseMachine:
     """`after`: the newest generation in the snapshot store. The first one here gets a higher number, because
     that is how the newer of two checkpoints of the same step is known."""
@@ -74,14 +68,14 @@ class PhaseMachine:
         self.surroundings = surroundings
         self.phase: Phase = "gathering"
         self.generation = Generation(max(record.state.generation, after), loop.now())
-        self.oddities = Oddities(loop, lambda text: record.emit("note", text=text))
-        self.roster = Roster(seats, Clear(self.number), self.oddities)
+        self.dropped = DroppedMessages(loop, lambda text: record.emit("note", text=text))
+        self.roster = Roster(seats, Clear(self.number), self.dropped)
         # A leading agent that takes over keeps the size that the run was last scaled to.
-        self.wanted = Wanted(spec, record.state.workers if spec.is_replaced else None)
+        self.target = TargetSize(spec, record.state.workers if spec.is_replaced else None)
         self.budget = Budget(spec.limits.restarts)
         best = max((task.step or 0 for task in record.state.tasks.values()), default=0)
         self.progress = Progress(loop, spec.limits.stall, best, self._on_stall)
-        self.meetings = Meetings(loop, lambda message: self.roster.order(ToGates(self.number, message)))
+        self.agreement = StepAgreement(loop, lambda message: self.roster.order(ToGates(self.number, message)))
         self.stopped: Verdict | None = None  # asked for, and given once no task runs
         self.is_moving = False  # this machine leaves, the run continues elsewhere: there is no verdict
         self.code: int | None = None  # the exit code, once there is nothing left to do
@@ -94,6 +88,7 @@ class PhaseMachine:
         return self.generation.number
 
     def start(self) -> None:
+        """Set the limits of the runtime and of the first rendezvous."""
         if self.spec.limits.runtime is not None:
             self.loop.after(RUNTIME, self.spec.limits.runtime, self._on_runtime)
         self.loop.after(RENDEZVOUS, self.spec.limits.rendezvous, self._on_rendezvous)
@@ -105,9 +100,9 @@ class PhaseMachine:
         elif self.phase in ("clearing", "finishing", "stopping"):
             if self.roster.have_all_cleared(self.number):
                 self._after_clearing()
-        elif self.phase == "halting" and self.meetings.are_settled:
+        elif self.phase == "halting" and self.agreement.is_settled:
             self.end_halt()
-        elif self.phase == "running" and self.wanted.could_grow(len(self.generation.tasks), self.roster):
+        elif self.phase == "running" and self.target.could_grow(len(self.generation.tasks), self.roster):
             self.reform("more machines have joined")
 
     def _enter(self, phase: Phase) -> None:
@@ -120,18 +115,18 @@ class PhaseMachine:
     def _gather(self) -> None:
         if not self.roster.are_all_connected:
             return  # tasks of the lost one may still be alive: never two gangs at once
-        if not self.wanted.has_room(self.roster):
+        if not self.target.has_room(self.roster):
             return
-        placement = self.wanted.place(self.roster)
-        if self.wanted.is_complete(placement):
+        placement = self.target.place(self.roster)
+        if self.target.is_complete(placement):
             self._form(placement)
-        elif self.wanted.suffices(placement) and not self.loop.expects(MORE_AGENTS):
+        elif self.target.suffices(placement) and not self.loop.expects(MORE_AGENTS):
             self.loop.after(MORE_AGENTS, _PATIENCE, self._form_smaller)
 
     def _form_smaller(self) -> None:
         """Form an elastic gang with the agents that have come."""
-        placement = self.wanted.place(self.roster)
-        if self.phase == "gathering" and self.wanted.suffices(placement):
+        placement = self.target.place(self.roster)
+        if self.phase == "gathering" and self.target.suffices(placement):
             self._form(placement)
 
     def _form(self, placement: Placement) -> None:
@@ -142,10 +137,10 @@ class PhaseMachine:
         self._enter("running")
         number = self.roster.newest_generation(self.number) + 1
         self.generation = Generation(number, self.loop.now(), placement.tasks, placement.places)
-        self.meetings.form(task.name for task in placement.tasks if task.is_trainer)
+        self.agreement.form(task.name for task in placement.tasks if task.is_trainer)
         self.record.emit("generation", generation=number, tasks=[task.name for task in placement.tasks])
-        checkpoints = self._take_over_checkpoints()
-        gang = placement.gang(self.spec, number, self.record.state.restarts, checkpoints)
+        checkpoints, files = self._take_over_checkpoints(), self.surroundings.written_files()
+        gang = placement.gang(self.spec, number, self.record.state.restarts, checkpoints, files)
         self.roster.make(Run(gang, placement.places))
 
     def relaunch(self, task: str, launch: int) -> None:
@@ -163,7 +158,7 @@ class PhaseMachine:
         return names
 
     def _on_rendezvous(self) -> None:
-        limit, missing = self.spec.limits.rendezvous, self.wanted.missing(self.roster)
+        limit, missing = self.spec.limits.rendezvous, self.target.missing(self.roster)
         reason = f"after limits.rendezvous ({limit:g} s) there is still no machine for {missing}"
         self.end(Verdict("failed", 1, reason))
 
@@ -175,7 +170,7 @@ class PhaseMachine:
         if self.phase == "halting":
             return
         self._halt_ends = None
-        if self.phase != "running" or not self.meetings.are_possible:
+        if self.phase != "running" or not self.agreement.is_possible:
             then()
             return
         self._enter("halting")
@@ -184,25 +179,26 @@ class PhaseMachine:
         self.progress.expect_none()
         self.loop.after(HALT, grace, self.end_halt)
         self.roster.make(Halt(self.number))
-        self.meetings.halt()
+        self.agreement.halt()
 
     def end_halt(self) -> None:
         """All trainers have left, or waiting longer is of no use."""
-        self._close_meetings()
+        self._close_agreement()
         if self.phase == "halting":
             self._after_halt()
 
-    def _close_meetings(self) -> None:
+    def _close_agreement(self) -> None:
         self.loop.cancel(HALT)
-        self.meetings.close()
+        self.agreement.close()
 
     # Ending a generation
 
     def end_generation(self, stacks: bool = False) -> None:
+        """Have all hosts clear, after stacks if asked for. Once they have: restart, or give up."""
         self._enter("clearing")
-        self._close_meetings()
+        self._close_agreement()
         self.progress.expect_none()
-        self.roster.make(Clear(self.number, stacks, self.wanted.sizes))
+        self.roster.make(Clear(self.number, stacks, self.target.sizes))
 
     def reform(self, why: str) -> None:
         """Have the gang leave at a step, if it can, and form again: no failure."""
@@ -216,11 +212,12 @@ class PhaseMachine:
         if self.phase == "halting":
             self.stopped, self.is_moving = None, False
         self._enter("finishing")
-        self._close_meetings()
+        self._close_agreement()
         self.progress.expect_none()
         self.roster.make(Finish(self.number))
 
     def stop(self, verdict: Verdict) -> None:
+        """Halt if possible, stop all tasks, then give this verdict. Only the first call counts."""
         if self.phase in ("stopping", "over") or self.stopped is not None:
             return
         self.stopped = verdict
@@ -229,7 +226,7 @@ class PhaseMachine:
 
     def stop_now(self) -> None:
         """Without any grace."""
-        self._close_meetings()
+        self._close_agreement()
         self._enter("stopping")
         self.roster.make(Stop(self.number, now=True))
 
@@ -253,19 +250,19 @@ class PhaseMachine:
     # What comes after a generation
 
     def _after_clearing(self) -> None:
+        for agent in self.roster:  # what they reported while they were clearing
+            self.generation.take(self.roster.outcomes_of(agent, self.generation))
         if self.is_moving:
             self._enter("over")  # the other agents wait for the leader that takes over
             self.code = PREEMPTED
         elif self.stopped is not None:
             self.end(self.stopped)
         elif self.phase == "finishing":
-            self.end(Verdict("succeeded", 0))
+            self.end(Verdict("succeeded", 0, failed_beside(self.generation)))
         else:
             self._restart_or_fail()
 
     def _restart_or_fail(self) -> None:
-        for agent in self.roster:  # what they reported while they were clearing
-            self.generation.take(self.roster.outcomes_of(agent, self.generation))
         follows = after_generation(
             self.generation, self.budget, self.progress.reports, self.loop.now(), self.loop.time()
         )
@@ -278,6 +275,7 @@ class PhaseMachine:
         self._gather()
 
     def end(self, verdict: Verdict, **fields: Any) -> None:
+        """Give the verdict once `before_verdict` is done. `fields` are added to the `end` event."""
         if self.phase == "over":
             return
         self._enter("over")

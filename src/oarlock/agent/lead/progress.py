@@ -30,8 +30,10 @@ class Progress:
         return generation.sampling.admits(report, is_last, self._loop.now())
 
     def expect_more(self) -> None:
+        """Set the stall deadline, or move it."""
         if self._limit is not None:
             self._loop.after(STALL, self._limit, self._on_stall)
 
     def expect_none(self) -> None:
+        """Suspend the stall deadline: the tasks are being ended."""
         self._loop.cancel(STALL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-class Thinning:
+class ReportSampling:
     """Twice a second and task at first, every ten seconds after some hours."""
 
     def __init__(self, began: float) -> None:
@@ -13,6 +13,7 @@ class Thinning:
         self._admitted: dict[str, tuple[float, float]] = {}  # when that was, and the report's own time
 
     def admits(self, event: dict[str, Any], is_last: bool, now: float) -> bool:
+        """Whether to record this report. A task's last one always is, unless it was already."""
         interval = min(max(0.5, (now - self._began) / 600), 10.0)
         when, its_time = self._admitted.get(event["task"], (float("-inf"), float("-inf")))
         if event["t"] == its_time if is_last else now - when < interval:

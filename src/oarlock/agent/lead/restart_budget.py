@@ -25,6 +25,8 @@ class Loss:
 
 
 class Budget:
+    """The restarts left to a run, or to one task that restarts alone."""
+
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.left = limit

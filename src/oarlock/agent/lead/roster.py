@@ -1,4 +1,4 @@
-"""The agents of a run: which are connected, what they were told, and who holds which seat."""
+"""The agents of a run: which are connected, the wish that they get, and which of them holds a seat."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from oarlock.agent.lead.agents.placement import Agent
 from oarlock.agent.lead.collaborators import SeatOrder
 from oarlock.agent.lead.generation import Generation
-from oarlock.agent.net.oddities import Oddities
+from oarlock.agent.net.dropped_messages import DroppedMessages
 from oarlock.agent.protocol.outcome import Outcome
 from oarlock.agent.protocol.wishes import Order, Over, Wish
 from oarlock.run.contract import PREEMPTED
@@ -18,9 +18,9 @@ _AHEAD = 10**6  # generations that an agent may remember and the leader does not
 class Roster:
     """Repeats the current wish to every agent that connects, so that a cut network loses nothing."""
 
-    def __init__(self, seats: SeatOrder, wish: Wish, oddities: Oddities) -> None:
+    def __init__(self, seats: SeatOrder, wish: Wish, dropped: DroppedMessages) -> None:
         self._seats = seats
-        self._oddities = oddities
+        self._dropped = dropped
         self._agents: dict[str, Agent] = {}
         self.wish = wish
         self.informed: set[str] = set()  # agents that know that the run is over
@@ -48,6 +48,7 @@ class Roster:
         return None
 
     def remove(self, agent: Agent) -> None:
+        """Forget an agent, unless another has taken its place."""
         if agent in self:
             del self._agents[agent.name]
 
@@ -58,6 +59,7 @@ class Roster:
             self.repeat_to(agent)
 
     def repeat_to(self, agent: Agent) -> None:
+        """Send the current wish to an agent, if it is connected."""
         if agent.is_connected:
             agent.send(self.wish)
             if isinstance(self.wish, Over):
@@ -76,11 +78,12 @@ class Roster:
         placed = generation.tasks_on(agent.name)
         found = [outcome for outcome in agent.status.tasks if outcome.name in placed]
         if len(found) < len(agent.status.tasks):
-            self._oddities.add(agent.name, "it spoke for a task that is not placed on it")
+            self._dropped.add(agent.name, "it spoke for a task that is not placed on it")
         return found
 
     @property
     def are_all_connected(self) -> bool:
+        """Whether no agent is cut off: one that is given up is no longer here."""
         return all(agent.is_connected for agent in self)
 
     def have_all_cleared(self, generation: int) -> bool:

@@ -1,8 +1,9 @@
-"""How all trainers of a gang come to do something before the same step: to save, or to halt.
+"""Agrees with all trainers of a gang on one step before which they save, or halt.
 
-Each is asked where it is and from its answer on holds back its second next step. When all have
-answered, the step after that is one that nobody can have passed. Nobody waits for a training
-thread, so ranks that are blocked inside a collective do no harm. The other side is `training.gate`.
+Each trainer is asked for its step. Its gate answers, and from then on holds back the step after the next one.
+When all have answered, the highest of these held steps is one that no trainer can have passed. The gate does
+not wait for the training thread, so a rank that is blocked inside a collective answers, too. The trainers'
+side is `training.steps.gate`.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from collections.abc import Callable, Iterable, Mapping
 from oarlock.agent.net.deadlines import Deadlines
 from oarlock.agent.protocol.gates import CarryOn, GateMessage, MeetAt, Purpose, Whereabouts, WhereAreYou
 
-_PATIENCE = 10.0  # seconds for all to answer when it is only about saving
-_AGAIN = 0.1  # seconds before those who are to halt are asked again
+_PATIENCE = 10.0  # seconds for all to answer, if they are to save
+_AGAIN = 0.1  # seconds until trainers that are to halt are asked again
 
 
 class Meeting:
-    """Who was asked, who has answered, and what came of it."""
+    """One question to all trainers, their answers, and the step that follows from them."""
 
     def __init__(self, number: int, purpose: Purpose, tasks: Iterable[str]) -> None:
         self.number = number
@@ -27,43 +28,45 @@ class Meeting:
         self.step: int | None = None
         self.is_open = True
 
-    def hear(self, task: str, told: Whereabouts) -> None:
-        if told.meeting == self.number and (task in self.awaited or task in self.answers):
+    def hear(self, task: str, answer: Whereabouts) -> None:
+        """Count an answer, if it belongs to this meeting and the task was asked."""
+        if answer.meeting == self.number and (task in self.awaited or task in self.answers):
             self.awaited.discard(task)
-            self.answers[task] = told
+            self.answers[task] = answer
 
     def excuse(self, task: str) -> None:
-        """It has ended."""
+        """Do not wait for a task that has ended."""
         self.awaited.discard(task)
         self.answers.pop(task, None)
 
     def conclude(self) -> None:
-        """Agree on a step, if all have answered from within the same loop; else it is called off."""
+        """Agree on a step if all have answered from within the same loop; otherwise on none."""
         self.is_open = False
-        loops = {told.loop for told in self.answers.values()}
-        steps = [told.step for told in self.answers.values() if told.step is not None]
+        loops = {answer.loop for answer in self.answers.values()}
+        steps = [answer.step for answer in self.answers.values() if answer.step is not None]
         if not self.awaited and len(loops) == 1 and len(steps) == len(self.answers):
             self.step = max(steps) + 2
 
     @property
-    def is_apart(self) -> bool:
-        """It is over and somebody will not be there: it was called off, or a loop has ended before."""
-        has_gap = self.step is None or any(told.step is None for told in self.answers.values())
+    def is_incomplete(self) -> bool:
+        """Whether it is over and some trainer will not halt: no step was agreed on, or its loop had ended."""
+        has_gap = self.step is None or any(answer.step is None for answer in self.answers.values())
         return has_gap and not self.is_open
 
     @property
     def is_deserted(self) -> bool:
-        """All have answered that they are in no loop."""
-        return not self.awaited and all(told.step is None for told in self.answers.values())
+        """Whether all have answered that they are in no loop."""
+        return not self.awaited and all(answer.step is None for answer in self.answers.values())
 
     def message(self) -> GateMessage:
+        """What to send to the gates now: the question, the step, or that nothing was agreed on."""
         if self.is_open:
             return WhereAreYou(self.number)
         return CarryOn(self.number) if self.step is None else MeetAt(self.number, self.purpose, self.step)
 
 
-class Meetings:
-    """Those of one generation, one after the other. `tell` reaches all hosts."""
+class StepAgreement:
+    """The meetings of one generation, one after the other. `tell` reaches all hosts."""
 
     def __init__(self, loop: Deadlines, tell: Callable[[GateMessage], None]) -> None:
         self.loop = loop
@@ -72,7 +75,7 @@ class Meetings:
         self.form([])
 
     def form(self, trainers: Iterable[str]) -> None:
-        """A generation begins."""
+        """Begin a generation with these trainers, and forget the last one."""
         self.trainers = set(trainers)  # that are alive
         self.gates: dict[str, Whereabouts] = {}
         self.current: Meeting | None = None
@@ -80,40 +83,41 @@ class Meetings:
         self._forget_deadlines()
 
     def hear(self, tasks: Iterable[str], gates: Mapping[str, Whereabouts], ended: Iterable[str]) -> None:
-        """What one agent says about its tasks."""
+        """Take in the part of an agent's status that is about gates, and which of its tasks have ended."""
         for task in self.trainers.intersection(ended):
             self.trainers.discard(task)
             self.gates.pop(task, None)
             if self.current is not None:
                 self.current.excuse(task)
         for task in self.trainers.intersection(tasks):
-            told = gates.get(task)
-            if told is None:
+            answer = gates.get(task)
+            if answer is None:
                 self.gates.pop(task, None)
                 continue
             known = self.gates.get(task)
-            self.is_save_wanted |= told.asks > (known.asks if known is not None else 0)
-            self.gates[task] = told
+            self.is_save_wanted |= answer.asks > (known.asks if known is not None else 0)
+            self.gates[task] = answer
             if self.current is not None:
-                self.current.hear(task, told)
+                self.current.hear(task, answer)
         self._proceed()
 
     def start_again(self, task: str) -> None:
-        """This trainer, alone."""
+        """Expect a trainer that restarts alone to announce its gate again."""
         self.trainers.add(task)
         self.gates.pop(task, None)
 
     @property
-    def are_possible(self) -> bool:
+    def is_possible(self) -> bool:
+        """Whether every trainer that is alive has a gate."""
         return bool(self.trainers) and len(self.gates) == len(self.trainers)
 
     @property
-    def are_settled(self) -> bool:
-        """Nobody who is to halt has to be waited for: they have ended, or are in no loop that could."""
+    def is_settled(self) -> bool:
+        """Whether no trainer is left to wait for: all have ended, or are in no loop that could halt."""
         return not self.trainers or (self.current is not None and self.current.is_deserted)
 
     def halt(self) -> None:
-        """Have all trainers leave before the same step. Who waits for long enough is the caller's to say."""
+        """Have all trainers leave before the same step. The caller sets the deadline."""
         self.is_halting, self.is_save_wanted = True, False
         if self.current is not None and self.current.is_open:
             self.current.purpose = "halt"
@@ -122,7 +126,7 @@ class Meetings:
             self._open("halt")
 
     def close(self) -> None:
-        """Nobody is to wait for a decision any longer."""
+        """Release the trainers that wait for a decision."""
         self._forget_deadlines()
         self.is_halting = self.is_save_wanted = False
         if self.current is not None and self.current.is_open:
@@ -140,16 +144,16 @@ class Meetings:
         if meeting is not None and meeting.is_open and not meeting.awaited:
             self._conclude(meeting)
         if self.is_halting:
-            is_in_vain = meeting is not None and meeting.is_apart and not self.are_settled
+            is_in_vain = meeting is not None and meeting.is_incomplete and not self.is_settled
             if is_in_vain and not self.loop.expects("meeting again"):
                 self.loop.after("meeting again", _AGAIN, lambda: self._open("halt"))
-        elif self.is_save_wanted and self.are_possible and (meeting is None or not meeting.is_open):
+        elif self.is_save_wanted and self.is_possible and (meeting is None or not meeting.is_open):
             self.is_save_wanted = False
             self._open("save")
 
     def _conclude(self, meeting: Meeting) -> None:
         self.loop.cancel("meeting")
-        self.is_save_wanted = False  # who asked meanwhile is served, or asks again
+        self.is_save_wanted = False  # a task that asked meanwhile takes part, or asks again
         meeting.conclude()
         self.tell(meeting.message())
 

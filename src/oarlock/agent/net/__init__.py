@@ -1,4 +1,4 @@
-"""Sockets: the event loop, connections, an agent's link to the leading agent, a client's questions.
+"""Sockets: the event loop, connections, the link to the leading agent, and questions from clients.
 
 Imports `protocol`.
 """

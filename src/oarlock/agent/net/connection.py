@@ -1,6 +1,6 @@
-"""One TCP connection in the loop: frames out without blocking, frames in with a deadline on silence.
+"""One TCP connection in the loop: it sends frames without blocking, and closes if the other side is silent.
 
-Whatever goes wrong while a frame is heard closes this connection, and never ends the loop.
+An error while a frame is handled closes this connection and never ends the loop.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Callable
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.protocol.wire import MEMBER_LIMIT, Message, Seal, Unpacker, WireError, pack, sealed
 
-SILENCE = 5.0  # seconds without a byte from the other side, who speaks every second
+SILENCE = 5.0  # seconds without a byte from the other side, which sends a heartbeat every second
 HEARTBEAT = 1.0
-_BACKLOG = 4 * MEMBER_LIMIT  # bytes waiting for somebody who does not read
+_BACKLOG = 4 * MEMBER_LIMIT  # bytes that may wait for a peer that does not read
 _serial = 0
 
 
 class Connection:
-    """`on_message(message)` for each frame; `on_close(why)` once, whoever closed it; `on_nonsense(error)`
-    before that, where what was heard made no sense."""
+    """Calls `on_message(message)` for each frame and `on_close(why)` once, whichever side closed it. Before
+    that, it calls `on_bad_message(error)` if a frame could not be read or handled."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Connection:
         self.sock = sock
         self.on_message = on_message
         self.on_close = on_close
-        self.on_nonsense: Callable[[Exception], None] = lambda error: None
+        self.on_bad_message: Callable[[Exception], None] = lambda error: None
         self.silence = silence
         self.heard_at = time.monotonic()
         self.is_open = True
@@ -50,21 +50,23 @@ class Connection:
         self._expect()
 
     def expect(self, key: bytes) -> None:
-        """What is heard next must be sealed with this."""
+        """Accept only frames that are sealed with this key, from the next one on."""
         self._unpacker.seal = Seal(key)
 
     def speak(self, key: bytes) -> None:
-        """What is sent from now on is sealed with this."""
+        """Seal all further frames with this key."""
         self._seal = Seal(key)
 
     def trust(self) -> None:
-        """The other side has shown the token: it may send large frames."""
+        """Allow large frames: the other side has proved that it holds the token."""
         self._unpacker.limit = MEMBER_LIMIT
 
     def send(self, message: Message) -> None:
+        """Send one message without blocking."""
         self.send_packed(pack(message))
 
     def send_packed(self, frame: bytes) -> None:
+        """Send a frame of `pack`, which may go to many. Too much that waits unread closes the connection."""
         if not self.is_open:
             return
         if self._seal is not None:
@@ -76,6 +78,7 @@ class Connection:
         self._write()
 
     def close(self, why: str) -> None:
+        """Close for good and tell `on_close` why. A second call does nothing."""
         if self.is_open:
             self.is_open = False
             self.loop.cancel(self.name)
@@ -84,7 +87,7 @@ class Connection:
             self.on_close(why)
 
     def detach(self) -> tuple[socket.socket, Seal, bytes]:
-        """Give the socket away: from now on somebody else speaks, with this seal, after these bytes."""
+        """Give the socket away: the caller sends these bytes first, then continues with this seal."""
         assert self._seal is not None
         self.is_open = False
         self.loop.cancel(self.name)
@@ -99,7 +102,7 @@ class Connection:
         except BlockingIOError:
             pass
         except OSError:
-            # It listens no more, but what it said before it went may still be unread; reading tells the end.
+            # The other side has closed. `_read` gets what it sent before that, and then the end.
             self._out.clear()
         self._watch()
 
@@ -120,9 +123,11 @@ class Connection:
             for message in self._unpacker.feed(data):
                 if self.is_open:
                     self.on_message(message)
-        except Exception as error:  # not WireError alone: nobody's words may end the loop
-            self.on_nonsense(error)
-            self.close(str(error) if isinstance(error, WireError) else f"{type(error).__name__} at its words")
+        except Exception as error:  # not only WireError: no message may end the loop
+            self.on_bad_message(error)
+            self.close(
+                str(error) if isinstance(error, WireError) else f"{type(error).__name__} at its message"
+            )
 
     def _watch(self) -> None:
         self.loop.watch(self.sock, self._read, self._write if self._out else None)
@@ -132,7 +137,7 @@ class Connection:
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Have the kernel notice a machine that vanished without a word (measured: 4 s, never otherwise)."""
+    """Have the kernel notice a machine that disappeared (measured: after 4 s; without this, never)."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for option, value in (

@@ -1,4 +1,4 @@
-"""Asking a run's leading agent something, from the machine it runs on (in a pod: through exec)."""
+"""Asks a run's leading agent a question, from the same machine (in a pod: through exec)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class UnreachableError(Exception):
 
 
 def ask(folder: Path, question: Message, token_file: Path | None = None) -> Message:
-    """One question, one answer. Raises UnreachableError."""
+    """Ask one question and return the answer. Raises UnreachableError."""
     try:
         host, port = (folder / "address").read_text().strip().rsplit(":", 1)
         token = (token_file or folder / "token").read_text().strip()
@@ -27,7 +27,7 @@ def ask(folder: Path, question: Message, token_file: Path | None = None) -> Mess
 
 
 class Dialogue:
-    """Over a blocking socket, whose timeout is the deadline of every answer."""
+    """Questions over one blocking socket, whose timeout is the deadline of every answer."""
 
     def __init__(self, line: socket.socket, token: str) -> None:
         self._line = line
@@ -41,11 +41,12 @@ class Dialogue:
         self._unpacker.limit = wire.MEMBER_LIMIT
 
     def ask(self, question: Message) -> Message:
+        """Wait for the answer. Raises WireError if the connection ends first, OSError at the deadline."""
         self._send(question)
         return self._next()
 
     def rest(self) -> tuple[bytes, Seal]:
-        """What has come after the last answer, where bytes follow that are no messages, and their seal."""
+        """The bytes that came after the last answer and are not messages, and the seal that continues."""
         assert self._unpacker.seal is not None
         return self._unpacker.rest(), self._unpacker.seal
 
@@ -56,7 +57,7 @@ class Dialogue:
         data = b""
         while True:
             for message in self._unpacker.feed(data):
-                return message  # one by one: what follows may be no message
+                return message  # only the first: what follows may not be a message
             data = self._line.recv(1 << 16)
             if not data:
                 raise WireError("the connection was closed")

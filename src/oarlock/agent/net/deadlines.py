@@ -1,4 +1,4 @@
-"""What a machine that does no I/O asks of the event loop: named deadlines, and the time. Pure."""
+"""What the parts of an agent that do no I/O need of the event loop: named deadlines, and the time. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ Action = Callable[[], None]
 
 
 class Deadlines(Protocol):
-    """`loop.Loop` is one; tests have another, which passes no time."""
+    """`loop.Loop` is the real one; in tests, time stands still."""
 
     def now(self) -> float:
-        """Seconds on a clock that only goes forward."""
+        """Seconds on a clock that never goes back."""
 
     def time(self) -> float:
         """Seconds since the epoch, as events carry them."""
@@ -20,7 +20,8 @@ class Deadlines(Protocol):
     def after(self, name: str, seconds: float, action: Action) -> None:
         """Call `action` once, later. Setting a deadline again moves it."""
 
-    def cancel(self, name: str) -> None: ...
+    def cancel(self, name: str) -> None:
+        """Forget that deadline, whether or not it is set."""
 
     def expects(self, name: str) -> bool:
         """Whether that deadline is set."""

@@ -1,7 +1,7 @@
-"""An agent's line to the coordinator: connect, prove, talk, and come back after a cut.
+"""A following agent's connection to the coordinator, which it opens again whenever it breaks.
 
-The coordinator's address may lead nowhere for a while (a pod that is being replaced, a cut
-network), and nowhere is mostly silence: short connect timeouts, quick retries, with jitter.
+For a while there may be nothing at the coordinator's address (its pod is being replaced, or the network is
+cut), and most often nothing answers at all. Hence the short timeout, and quick retries with jitter.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CONNECT, BEAT, LEADER = "connect", "beat", "leader"
 
 
 class Link:
-    """Calls `on_fence` once the leading agent has not been heard of for FENCE seconds."""
+    """Calls `on_fence` when nothing has come from the leading agent for FENCE seconds."""
 
     def __init__(
         self,
@@ -60,19 +60,21 @@ class Link:
         self._complaints: set[str] = set()
 
     def start(self) -> None:
+        """Begin to connect, and to send a heartbeat every second; the loop does the rest."""
         self._connect()
         self._beat()
 
     def wait_for_leader(self, seconds: float, on_silence: Action) -> None:
-        """Wait until the leading agent is next heard of: that replaces this deadline by the fence's."""
+        """Call `on_silence` then, unless the leading agent sends something: that sets the fence again."""
         self.loop.after(LEADER, seconds, on_silence)
 
     def send(self, message: Message) -> None:
-        """Lost while there is no connection: the status that follows the next one tells it all again."""
+        """Send a message. It is dropped while there is no connection: the next begins with a whole status."""
         if self.is_joined and self.connection is not None:
             self.connection.send(message)
 
     def close(self) -> None:
+        """Close the connection for good, at the end of this agent."""
         self.loop.cancel(CONNECT)
         self.loop.cancel(BEAT)
         self.loop.cancel(LEADER)
@@ -100,7 +102,7 @@ class Link:
             self._retry()
             return
         self.connection = Connection(self.loop, sock, self._greet, lambda _: self._retry())
-        self.connection.on_nonsense = self._on_nonsense
+        self.connection.on_bad_message = self._on_bad_message
 
     def _give_up(self, sock: socket.socket) -> None:
         self.loop.forget(sock)
@@ -113,13 +115,14 @@ class Link:
         self.loop.after(CONNECT, random.uniform(*_RETRY), self._connect)
 
     def _greet(self, message: Message) -> None:
-        """A false coordinator gets nothing that it could use, and its welcome has not the right seal."""
+        """An impostor learns nothing that it could use, and cannot seal its welcome."""
         assert self.connection is not None
         nonce = wire.nonce()
         try:
             challenge = messages.challenge(message)
         except OtherVersionError:
-            self.connection.send(wire.greeting(self.hello.to_data(), nonce))  # so that it can say so as well
+            # So that the coordinator can report it, too.
+            self.connection.send(wire.greeting(self.hello.to_data(), nonce))
             raise
         self.connection.speak(wire.greeting_key(self.token, challenge))
         self.connection.send(wire.greeting(self.hello.to_data(), nonce))
@@ -140,12 +143,13 @@ class Link:
         self._heard()
         if "wish" in message:
             wish = wishes.from_data(message["wish"])
-            self.loop.soon(lambda: self.on_wish(wish))  # what we fail at ourselves is not the wire's fault
+            # Later: an error of ours, raised here, would pass for a bad message and close the connection.
+            self.loop.soon(lambda: self.on_wish(wish))
         elif "refused" in message:
             self.on_refused(str(message["refused"]))
 
-    def _on_nonsense(self, error: Exception) -> None:
-        """Said once: whoever it is that answers, we call again until our patience is over."""
+    def _on_bad_message(self, error: Exception) -> None:
+        """Complain once for each kind of error. The link connects again all the same, until LEADER passes."""
         text = f"the coordinator at {':'.join(map(str, self.address))}: {error or type(error).__name__}"
         if text not in self._complaints and len(self._complaints) < _COMPLAINTS:
             self._complaints.add(text)

@@ -1,6 +1,6 @@
-"""One thread, one selector: files that have something to say, and deadlines that have names.
+"""One thread and one selector: calls back when a file is ready or a named deadline has passed.
 
-Nothing in an agent blocks but the select here, and nothing waits without a deadline.
+The `select` here is the only call in an agent that blocks, and every wait has a deadline.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ File = Union[int, socket.socket]
 
 
 class Loop:
+    """The event loop of one agent; it is the `Deadlines` of the parts that do no I/O."""
+
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._deadlines: dict[str, tuple[float, Action]] = {}
@@ -27,19 +29,21 @@ class Loop:
         self._soon: list[Action] = []
 
     def now(self) -> float:
+        """Seconds on the monotonic clock."""
         return time.monotonic()
 
     def time(self) -> float:
+        """Seconds since the epoch."""
         return time.time()
 
     def turn(self) -> None:
-        """Wait for the next event, and handle all that have come."""
+        """Wait until a file is ready or a deadline passes, and handle all that are due."""
         while self._soon:
             now, self._soon = self._soon, []
             for action in now:
                 action()
         for key, mask in self._selector.select(self._until_next_deadline()):
-            # An earlier action may have closed this one, or its number may be a new file's by now.
+            # An earlier action may have closed this file, and another may have its number by now.
             if self._selector.get_map().get(key.fd) is not None and self._selector.get_key(key.fd) == key:
                 readable, writable = key.data
                 if mask & selectors.EVENT_WRITE and writable is not None:
@@ -57,33 +61,38 @@ class Loop:
             self._selector.register(file, mask, (readable, writable))
 
     def watches(self, file: File) -> bool:
+        """Whether the file was given to `watch`, and not to `forget` since."""
         return file in self._selector.get_map()
 
     def forget(self, file: File) -> None:
+        """Stop watching the file, which may be unknown. Call this before closing it."""
         if self.watches(file):
             self._selector.unregister(file)
 
     def soon(self, action: Action) -> None:
-        """As the next thing, outside of whatever is being done now."""
+        """Call `action` in the next turn, after whatever is being done now has returned."""
         self._soon.append(action)
 
     def after(self, name: str, seconds: float, action: Action) -> None:
-        """A named deadline; setting it again moves it."""
+        """Call `action` once, after that time. Setting the same deadline again moves it."""
         when = time.monotonic() + seconds
         before = self._deadlines.get(name)
         self._deadlines[name] = (when, action)
-        # One that only moves back keeps its place in the heap and is put right when its turn comes:
-        # a silence that is broken ten times a second must not fill it.
+        # A deadline that moves to later keeps its entry in the heap, which is corrected when it comes up:
+        # one that moves ten times a second must not fill the heap.
         if before is None or when < before[0]:
             heapq.heappush(self._heap, (when, name))
 
     def cancel(self, name: str) -> None:
+        """Forget that deadline, whether or not it is set."""
         self._deadlines.pop(name, None)
 
     def expects(self, name: str) -> bool:
+        """Whether that deadline is set and has not passed."""
         return name in self._deadlines
 
     def on_signals(self, numbers: list[int], action: Callable[[int], None]) -> None:
+        """Call `action(number)` for each of these signals, as the loop turns. Unblocks them."""
         wake, wake_write = socket.socketpair()
         for end in (wake, wake_write):
             end.setblocking(False)
@@ -91,7 +100,7 @@ class Loop:
         for number in numbers:
             signal.signal(number, _ignore)
         signal.set_wakeup_fd(wake_write.fileno(), warn_on_full_buffer=False)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)  # those that were held back until now
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)  # those that are pending arrive now
         self.watch(wake, lambda: _each(wake.recv(64), action))
 
     def _until_next_deadline(self) -> float | None:
@@ -113,7 +122,7 @@ class Loop:
 
 
 def _ignore(*_: Any) -> None:
-    """The wake-up descriptor tells us; a handler must exist for the number to be written to it."""
+    """Do nothing. Python writes to the wake-up descriptor only for signals that have a handler."""
 
 
 def _each(numbers: bytes, action: Callable[[int], None]) -> None:

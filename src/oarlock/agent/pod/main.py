@@ -2,8 +2,9 @@
 
     /oarlock/code     what the client sent: agent.zip, program.tar.gz in parts, spec.json      (read-only)
     /oarlock/secret   the run's token
-    /oarlock/work     this pod's own: the agent, the program, packages, HOME
-    /oarlock/store    the leader's claim (in other pods a folder of the pod): data/, runs/<run>/
+    /oarlock/work     this pod's own: the agent, packages, HOME
+    /oarlock/store    the leader's claim (in other pods a folder of the pod, unless the claim is shared):
+                      data/, and runs/<run>/ with the record, checkpoints and the program's folder
 
 The process exits with 0 only when the run is over, so that its index is complete. When it has to leave before
 that, it exits with 143, and Kubernetes starts another pod in its place.
@@ -11,19 +12,15 @@ that, it exits with 143, and Kubernetes starts another pod in its place.
 
 from __future__ import annotations
 
-import errno
-import io
 import json
 import os
 import secrets
-import shutil
 import signal
 import socket
 import sys
-import tarfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,11 +30,12 @@ from oarlock.agent.leader import lead
 from oarlock.agent.net.link import Link
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.pod import pip_install
+from oarlock.agent.pod.unpack_program import unpack
 from oarlock.agent.protocol import pod_paths
 from oarlock.agent.protocol.messages import Hello
 from oarlock.agent.protocol.spec import Seat, Spec
 from oarlock.agent.protocol.wishes import Order, Over, Wish
-from oarlock.agent.record.leadership import Tenure
+from oarlock.agent.record.leadership import Leadership
 from oarlock.agent.record.pod_output import Echo
 from oarlock.agent.record.run_record import Record
 from oarlock.agent.spec_files import make_folders, read_token
@@ -48,7 +46,6 @@ from oarlock.run.error_text import error_text
 from oarlock.run.run_state import RunState, fold
 from oarlock.run.typed import VERSION
 from oarlock.system import processes
-from oarlock.system.safe_names import leads_out, stays_inside
 
 CODE = Path(pod_paths.CODE)
 WORK = Path(pod_paths.WORK)
@@ -74,7 +71,7 @@ def main() -> int:
             _claim_folder(spec)
         make_folders(spec)
         _make_home()
-        _unpack(spec)
+        unpack(spec, CODE)
     except OSError as problem:
         return _fail(f"{problem.filename or 'a file'} cannot be written: {problem.strerror}")
     return _guarded(
@@ -94,9 +91,9 @@ def _guarded(live: Callable[[], int]) -> int:
 
 def _lead(spec: Spec, role: str, index: int) -> int:
     folder = Path(spec.folder)
-    tenure = Tenure(folder, WORK)
-    if not tenure.take(spec.limits.grace):
-        return _stand_aside(tenure)
+    leadership = Leadership(folder, WORK)
+    if not leadership.take(spec.limits.grace):
+        return _stand_aside(leadership)
     is_resumed = _take_resumption(folder, spec.resumed)
     past = _past(folder / "events.jsonl")
     echo = Echo(leads=True)
@@ -110,20 +107,20 @@ def _lead(spec: Spec, role: str, index: int) -> int:
         host = os.environ.get("HOSTNAME") or socket.gethostname()
         record.emit("agent", pid=os.getpid(), host=host, version=VERSION)
     failed = None if is_over else pip_install.install(spec, WORK)
-    code = lead(spec, record, spec.seat_of(role, index), failed, tenure)
-    if tenure.is_over:
-        return _stand_aside(tenure)
+    code = lead(spec, record, spec.seat_of(role, index), failed, leadership)
+    if leadership.is_over:
+        return _stand_aside(leadership)
     if not record.state.is_final:
         return code
     _write_last_words(_verdict(record.state))
     return 0
 
 
-def _stand_aside(tenure: Tenure) -> int:
+def _stand_aside(leadership: Leadership) -> int:
     """Wait for the end: another pod leads. If this process exited, its node would restart it."""
     print("oarlock: another pod leads this run now", flush=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(PREEMPTED))
-    while not tenure.is_dismissed:
+    while not leadership.is_dismissed:
         time.sleep(60)
     return PREEMPTED
 
@@ -205,33 +202,6 @@ def _past(path: Path) -> list[events.Event]:
         return []
     lines = path.read_text(errors="replace").splitlines()
     return [event for event in map(events.decode, lines) if event is not None]
-
-
-def _unpack(spec: Spec) -> None:
-    """Unpack at every start: a program that changed its own folder finds it as it was sent."""
-    shutil.rmtree(spec.cwd, ignore_errors=True)
-    Path(spec.cwd).mkdir(parents=True)
-    packed = b"".join(path.read_bytes() for path in sorted(CODE.glob("program.tar.gz.*")))
-    with tarfile.open(fileobj=io.BytesIO(packed), mode="r|gz") as archive:
-        if hasattr(tarfile, "data_filter"):
-            archive.extractall(spec.cwd, _judged(archive), filter="data")
-        else:
-            archive.extractall(spec.cwd, _judged(archive))
-
-
-def _judged(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """The members, all checked: files, and links that stay inside. Not every Python 3.9 has tarfile's
-    filters."""
-    links: set[str] = set()
-    for member in archive:
-        name = member.name
-        is_link = member.issym() and not leads_out(name, member.linkname)
-        is_plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse()
-        folders = (name[:at] for at, character in enumerate(name) if character == "/")
-        if not (is_link or is_plain) or not stays_inside(name) or any(folder in links for folder in folders):
-            raise OSError(errno.EINVAL, "it does not belong in a program's folder", name)
-        links |= {name} if is_link else set()
-        yield member
 
 
 def _make_home() -> None:

@@ -21,18 +21,21 @@ T = TypeVar("T")
 
 
 def json_object(value: Any, what: str, most: int = MANY) -> Message:
+    """An object with at most `most` entries. `what` names it in the error."""
     if not isinstance(value, dict) or len(value) > most:
         raise WireError(f"{what} that is no object")
     return value
 
 
 def json_list(value: Any, what: str, most: int = MANY) -> list[Any]:
+    """A list with at most `most` entries. `what` names it in the error."""
     if not isinstance(value, list) or len(value) > most:
         raise WireError(f"{what} that are no list")
     return value
 
 
 def text(data: Message, name: str, form: re.Pattern[str] = NAME) -> str:
+    """The field as text, all of which matches `form`."""
     value = data.get(name)
     if not isinstance(value, str) or form.fullmatch(value) is None:
         raise WireError(f"a message without a proper {name}")
@@ -47,6 +50,7 @@ def name_of(value: Any) -> str:
 
 
 def names(value: Any, what: str) -> list[str]:
+    """A list of names. `what` names it in the error."""
     return [name_of(name) for name in json_list(value, what)]
 
 
@@ -64,6 +68,7 @@ def free_text(value: Any) -> str | None:
 
 
 def flag(data: Message, name: str) -> bool:
+    """The field as true or false; a number is neither."""
     value = data.get(name)
     if not isinstance(value, bool):
         raise WireError(f"a message without a proper {name}")
@@ -71,6 +76,7 @@ def flag(data: Message, name: str) -> bool:
 
 
 def whole(data: Message, name: str) -> int:
+    """The field as an integer from 0 to MOST."""
     value = data.get(name)
     if type(value) is not int or not 0 <= value <= MOST:
         raise WireError(f"a message without a proper {name}")
@@ -78,6 +84,7 @@ def whole(data: Message, name: str) -> int:
 
 
 def integer(data: Message, name: str) -> int:
+    """The field as an integer that may be negative, up to MOST."""
     value = data.get(name)
     if type(value) is not int or not -MOST <= value <= MOST:
         raise WireError(f"a message without a proper {name}")
@@ -98,6 +105,7 @@ def exit_code(data: Message, name: str) -> int:
 
 
 def number(data: Message, name: str) -> float:
+    """The field as a finite number that may be negative, up to MOST."""
     value = data.get(name)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= MOST:  # nan
         raise WireError(f"a message without a proper {name}")

@@ -31,10 +31,12 @@ class Whereabouts:
         return replace(self, loop=event["loop"], meeting=event["meeting"], step=event["step"])
 
     def to_data(self) -> Message:
+        """Return it as JSON data, for `from_data`."""
         return asdict(self)
 
     @classmethod
     def from_data(cls, data: Any) -> Whereabouts:
+        """Read what a host says about one task's gate. Raises WireError."""
         message = checked.json_object(data, "gate")
         return cls(
             loop=checked.whole(message, "loop"),
@@ -56,6 +58,7 @@ class WhereAreYou:
         return f"where {self.meeting}"
 
     def to_data(self) -> Message:
+        """Return it as JSON data, for `gate_message`; `wishes.ToGates` adds the generation."""
         return {"do": "where", "meeting": self.meeting}
 
 
@@ -69,9 +72,11 @@ class MeetAt:
 
     @property
     def line(self) -> str:
+        """The line that a host writes to the task."""
         return f"meet {self.meeting} {self.purpose} {self.step}"
 
     def to_data(self) -> Message:
+        """Return it as JSON data, for `gate_message`; `wishes.ToGates` adds the generation."""
         return {"do": "meet", "meeting": self.meeting, "purpose": self.purpose, "step": self.step}
 
 
@@ -83,9 +88,11 @@ class CarryOn:
 
     @property
     def line(self) -> str:
+        """The line that a host writes to the task."""
         return f"carry-on {self.meeting}"
 
     def to_data(self) -> Message:
+        """Return it as JSON data, for `gate_message`; `wishes.ToGates` adds the generation."""
         return {"do": "carry-on", "meeting": self.meeting}
 
 

@@ -20,11 +20,13 @@ from oarlock.agent.protocol.status import Status
 from oarlock.agent.protocol.wire import VERSION, Message, OtherVersionError, WireError
 from oarlock.run import events
 from oarlock.run.events import Event
+from oarlock.system.safe_names import stays_inside
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,100}", re.ASCII)
 _HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,255}", re.ASCII)
 _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,200}", re.ASCII)  # no folder, and nothing hidden
 _NONCE = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_MOST_FILES = 20_000  # of a program
 _METRIC, _METRIC_VALUE = 100, 1000  # characters
 _FIELDS = frozenset({"text", "message", "where", "type", "modules"})  # that may be longer
 _OF_MEMBERS = ("ready", "never_ready", "task", "report", "error", "note", "checkpoint")
@@ -41,10 +43,12 @@ class Hello:
     host: str
 
     def to_data(self) -> Message:
+        """Return it as JSON data, for `wire.greeting`."""
         return asdict(self)
 
     @classmethod
     def from_data(cls, data: Message) -> Hello:
+        """Read an agent's introduction. Raises WireError."""
         return cls(
             name=checked.text(data, "name"),
             uid=checked.text(data, "uid", _ID),
@@ -55,6 +59,8 @@ class Hello:
 
 @dataclass(frozen=True)
 class Greeting:
+    """The first frame of an agent or a client."""
+
     nonce: str
     hello: Hello | None  # None: a client, which asks
 
@@ -86,11 +92,13 @@ class Question:
 
 
 def challenge(data: Message) -> str:
+    """Read the nonce in the coordinator's first frame, once its version is checked."""
     _check_version(data)
     return checked.text(data, "challenge", _NONCE)
 
 
 def greeting(data: Message) -> Greeting:
+    """Read the first frame of an agent or a client, once its version is checked."""
     _check_version(data)
     hello = checked.json_object(data.get("hello"), "hello")
     nonce = checked.text(data, "nonce", _NONCE)
@@ -107,14 +115,15 @@ def _check_version(data: Message) -> None:
 
 
 def said(data: Message) -> Said:
+    """Read a later frame of an agent. A heartbeat has none of the fields."""
     return Said(
-        events=tuple(event(one, _OF_MEMBERS) for one in checked.json_list(data.get("events", []), "events")),
+        events=tuple(_event(one, _OF_MEMBERS) for one in checked.json_list(data.get("events", []), "events")),
         status=Status.from_data(data["status"]) if "status" in data else None,
         bye=checked.free_text(data.get("bye")),
     )
 
 
-def event(data: Any, kinds: tuple[str, ...]) -> Event:
+def _event(data: Any, kinds: tuple[str, ...]) -> Event:
     found = events.read(data)
     if found is None or found["kind"] not in kinds:
         raise WireError("an event that is none")
@@ -132,6 +141,7 @@ def _is_small(name: str, value: Any) -> bool:
 
 
 def question(data: Message) -> Question:
+    """Read a client's question, of which only `ask` must be there."""
     return Question(
         ask=checked.text(data, "ask"),
         name=checked.free_text(data.get("name")),
@@ -155,6 +165,19 @@ def files(data: Message) -> list[tuple[str, int]]:
     return found
 
 
+def program_files(data: Message) -> list[tuple[str, int, int]]:
+    """Read which files a program has written beside itself: name, size, time in nanoseconds."""
+    found = []
+    for one in checked.json_list(data.get("files"), "files", _MOST_FILES):
+        name, size, modified = one if isinstance(one, list) and len(one) == 3 else (None, None, None)
+        if not isinstance(name, str) or not stays_inside(name) or type(size) is not int or size < 0:
+            raise WireError("a file that is none")
+        if type(modified) is not int or not 0 <= modified < 2**63:
+            raise WireError("a file without a proper time")
+        found.append((name, size, modified))
+    return found
+
+
 # Tasks
 
 
@@ -164,7 +187,7 @@ def task_event(line: bytes, task: str, now: float) -> Event:
     if data.get("kind") in GATE_EVENTS:
         return _gate_event(data)
     t = checked.or_none(data, "t", checked.number)
-    return event({**data, "task": task, "t": now if t is None or not 0 <= t <= now else t}, _OF_TASKS)
+    return _event({**data, "task": task, "t": now if t is None or not 0 <= t <= now else t}, _OF_TASKS)
 
 
 def _gate_event(data: Message) -> Event:

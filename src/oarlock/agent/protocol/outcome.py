@@ -13,6 +13,8 @@ _SIGNALS = 64
 
 @dataclass(frozen=True)
 class Outcome:
+    """One launch of a task, and how it ended once it has."""
+
     name: str
     launch: int = 1  # counts starts within one generation
     began: float = 0.0
@@ -25,13 +27,16 @@ class Outcome:
 
     @property
     def is_alive(self) -> bool:
+        """Whether it has not ended: it runs, or waits for its fork."""
         return self.code is None
 
     def to_data(self) -> Message:
+        """Return it as JSON data, for `from_data`."""
         return asdict(self)
 
     @classmethod
     def from_data(cls, data: Any) -> Outcome:
+        """Read what a host says about one task. Raises WireError."""
         message = checked.json_object(data, "task")
         signal = checked.optional(message, "signal", checked.whole)
         if signal is not None and not 0 < signal <= _SIGNALS:

@@ -8,6 +8,15 @@ SECRET = f"{ROOT}/secret"
 WORK = f"{ROOT}/work"  # the pod's own
 STORE = f"{ROOT}/store"  # the claim
 AGENT = f"{WORK}/agent"  # what travels of Oarlock, unpacked
-PROGRAM = f"{WORK}/program"
 PORT = 7077  # the coordinator's
 SEAT_OFFSET = "OARLOCK_SEAT_OFFSET"  # a variable: the index of a Job's first task in its role
+
+
+def record_folder(run: str) -> str:
+    """Where a run's record is on the claim."""
+    return f"{STORE}/runs/{run}"
+
+
+def program_folder(run: str) -> str:
+    """Where a run's program is and its tasks start: on the claim, because programs save beside themselves."""
+    return f"{record_folder(run)}/program"

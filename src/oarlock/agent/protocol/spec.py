@@ -25,6 +25,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Program:
+    """What every task runs."""
+
     kind: str  # program, module or command
     target: Any  # a path, a module's name, or a list of words
     args: list[str] = field(default_factory=list)
@@ -40,6 +42,8 @@ class Seat:
 
 @dataclass(frozen=True)
 class Spec:
+    """The content of `agent.json`, the same for all agents of the run."""
+
     run: str
     folder: str  # the run's record
     cwd: str  # where tasks start
@@ -66,6 +70,7 @@ class Spec:
     secret: str = ""  # the file that holds the run's token, if it is not in the folder
     snapshots: str = ""  # where complete checkpoints and the model are copied to: a URL, or a folder
     is_new: bool = False  # its name was made up when it started: nobody has snapshots of it
+    claim: str = ""  # who mounts the volume that outlives pods: leader, shared (everybody), or nobody
     is_replaced: bool = False  # an agent that has to leave is started again elsewhere: that ends no run
 
     @property
@@ -74,6 +79,7 @@ class Spec:
         return self.secret or f"{self.folder}/token"
 
     def seat(self, machine: int) -> Seat:
+        """The seat of a machine that shares the run's workers with others; 0 is the leading agent's."""
         return Seat(self.name_of(machine), self.slots_of(machine))
 
     def seat_of(self, role: str, index: int) -> Seat:
@@ -81,6 +87,7 @@ class Spec:
         return Seat(f"{role}-{index}", {role: self.processes_of(role)})
 
     def name_of(self, machine: int) -> str:
+        """The name of the agent on that machine."""
         return f"machine-{machine}"
 
     def slots_of(self, machine: int) -> dict[str, int]:
@@ -96,9 +103,11 @@ class Spec:
         return self.machines == 1 and self.brings_crew
 
     def is_elastic(self, role: str) -> bool:
+        """Whether the gang may run with fewer tasks of this role than `sizes` says."""
         return self.least.get(role, self.sizes[role]) < self.sizes[role]
 
     def processes_of(self, role: str) -> int:
+        """How many tasks each member of this role consists of; they share a machine."""
         return self.processes.get(role, 1)
 
     def refuses_workers(self, workers: int) -> str | None:
@@ -115,6 +124,7 @@ class Spec:
         return None if least <= workers <= most else f"it can have {least} to {most} workers{why}"
 
     def to_json(self) -> str:
+        """Return the content of `agent.json`, with a version for `from_json` to check."""
         return json.dumps({"version": VERSION, **asdict(self)}, indent=1)
 
     @classmethod

@@ -13,6 +13,8 @@ from oarlock.agent.protocol.wire import Message, WireError
 
 @dataclass(frozen=True)
 class Status:
+    """One host: the newest generation it knows of, its slots, and its tasks."""
+
     generation: int
     cleared: int  # no process of this generation or an earlier one is left
     ready: bool
@@ -23,6 +25,7 @@ class Status:
     leaving: bool = False  # this machine was asked to leave: it takes no more tasks
 
     def to_data(self) -> Message:
+        """Return it as JSON data, for `from_data`."""
         return {
             "generation": self.generation,
             "cleared": self.cleared,
@@ -36,6 +39,7 @@ class Status:
 
     @classmethod
     def from_data(cls, data: Any) -> Status:
+        """Read a host's status. Raises WireError, also where it contradicts itself."""
         message = checked.json_object(data, "status")
         ports = tuple(checked.json_list(message.get("ports"), "ports"))
         if not all(type(port) is int and 0 < port < 65536 for port in ports):

@@ -1,15 +1,15 @@
-"""The wire between agents and coordinator: frames, and the seals that show who speaks.
+"""What travels between agents and coordinator: frames, each with a seal that proves who sent it.
 
 A frame is four bytes of length, a JSON object and a seal: an HMAC over a counter, the length and the bytes
 of the object. A seal is checked before anything is parsed. The token never travels:
 
     coordinator   {"version": 2, "challenge": ...}              without a seal
-    agent         {"version": 2, "nonce": ..., "hello": ...}    under a key of the token and the challenge
-    coordinator   {"welcome": 1}                                from here on each direction has a key of its
-                                                                own, of the token and both nonces
+    agent         {"version": 2, "nonce": ..., "hello": ...}    key: from the token and the challenge
+    coordinator   {"welcome": 1}                                from here on, each direction has its own key:
+                                                                from the token, the challenge and the nonce
 
-So nothing can be replayed, reflected, changed, dropped or put in between without being noticed. Frames are
-not encrypted. Until the greeting a frame may have 4 KiB, then 16 MiB. What does not fit raises WireError.
+So a frame that is replayed, reflected, changed, dropped or inserted is noticed. Frames are not encrypted. Up
+to the greeting a frame may have 4 KiB, after it 16 MiB. A frame that breaks these rules raises WireError.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _DIGITS = 300  # of a number: as many as the largest float has
 
 
 class WireError(Exception):
-    """What came is not our protocol, or not from somebody with the token. The text names a kind of mistake
-    and repeats nothing that the other side said."""
+    """The other side does not follow the protocol, or does not hold the token. The text names a kind of
+    mistake and repeats nothing that the other side sent."""
 
 
 class OtherVersionError(WireError):
@@ -59,13 +59,14 @@ class Session(NamedTuple):
 
 
 class Seal:
-    """One direction of a connection: every frame gets the seal that only its place in the order can have."""
+    """One direction of a connection. The seal of a frame depends on its place in the sequence."""
 
     def __init__(self, key: bytes) -> None:
-        self._keyed = hmac.new(key, digestmod="sha256")  # half the time of a new one for each frame
+        self._keyed = hmac.new(key, digestmod="sha256")  # a copy takes half the time of a new one
         self._count = 0
 
     def of(self, *parts: bytes | memoryview) -> bytes:
+        """Seal the next frame, given in parts. Every call counts one frame."""
         mac = self._keyed.copy()
         mac.update(_COUNT.pack(self._count))
         self._count += 1
@@ -74,11 +75,12 @@ class Seal:
         return mac.digest()[:SEAL]
 
     def fits(self, given: bytes, *parts: bytes | memoryview) -> bool:
+        """Whether this is the seal of the next frame. Counts that frame as well."""
         return hmac.compare_digest(given, self.of(*parts))
 
 
 def pack(message: Message) -> bytes:
-    """A frame but for its seal: the same for everybody."""
+    """A frame without its seal, so that many connections can share it."""
     body = json.dumps(message, separators=(",", ":")).encode()
     if len(body) < _WORTH_PACKING:
         return LENGTH.pack(len(body)) + body
@@ -87,19 +89,20 @@ def pack(message: Message) -> bytes:
 
 
 def sealed(frame: bytes, seal: Seal) -> bytes:
+    """Append the seal. Frames must be sent in the order in which they were sealed."""
     return frame + seal.of(frame)
 
 
 class Unpacker:
-    """Bytes in as they come, whole messages out."""
+    """Takes bytes as they arrive and yields whole messages."""
 
     def __init__(self) -> None:
         self.limit = STRANGER_LIMIT
-        self.seal: Seal | None = None  # what the next frame must have
+        self.seal: Seal | None = None  # of the next frame; None: it has none
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """One by one: the first may be the greeting that decides what is expected of the next."""
+        """Yield one message at a time: after a greeting, the caller sets the seal of the next frame."""
         self._buffer += data
         while len(self._buffer) >= LENGTH.size:
             (head,) = LENGTH.unpack_from(self._buffer)
@@ -120,19 +123,19 @@ class Unpacker:
             yield _message(self._unpacked(body) if head & _PACKED else body)
 
     def rest(self) -> bytes:
-        """What was fed and is no message yet."""
+        """The bytes that are not a whole message yet."""
         return bytes(self._buffer)
 
     def _suspect(self) -> None:
-        """A greeting of another version may be sealed in another way, or not at all: only its beginning is
-        the same in all versions."""
+        """Raise OtherVersionError if this looks like another version's greeting. It may have another seal, or
+        none: only its beginning is the same in all versions."""
         greeting = _GREETING.match(self._buffer, LENGTH.size)
         version = int(greeting[1] or 1) if greeting is not None and self.limit == STRANGER_LIMIT else VERSION
         if version != VERSION:
             raise OtherVersionError(version)
 
     def _unpacked(self, body: bytes) -> bytes:
-        """At most `limit` bytes come out, however little went in."""
+        """Decompress to at most `limit` bytes, whatever the input."""
         try:
             inflate = zlib.decompressobj()
             text = inflate.decompress(body, self.limit)
@@ -147,7 +150,7 @@ _GREETING = re.compile(rb'\{(?:"version":(\d{1,9}),|"hello":)')
 
 
 def parse(text: bytes) -> Any:
-    """JSON of somebody's. Raises WireError."""
+    """Parse JSON from outside. Raises WireError."""
     try:
         return _DECODER.decode(text.decode())
     except (ValueError, RecursionError):
@@ -162,7 +165,7 @@ def _message(body: bytes) -> Message:
 
 
 def _whole(digits: str) -> int:
-    """Python reads ten thousand digits, slowly; nothing else that we have takes them."""
+    """Python would parse ten thousand digits, slowly, and nothing here needs such a number."""
     if len(digits) > _DIGITS:
         raise ValueError("a number with too many digits")
     return int(digits)
@@ -172,6 +175,7 @@ _DECODER = json.JSONDecoder(parse_int=_whole)
 
 
 def nonce() -> str:
+    """Draw 16 random bytes, in hexadecimal, for one greeting."""
     return secrets.token_hex(16)
 
 
@@ -181,10 +185,12 @@ def greeting(hello: Message, nonce: str) -> Message:
 
 
 def greeting_key(token: str, challenge: str) -> bytes:
+    """Derive the key that seals the greeting of an agent or a client."""
     return _key(token, "greeting", challenge)
 
 
 def session(token: str, challenge: str, nonce: str) -> Session:
+    """Derive the keys for what follows the greeting, which carried this `nonce`."""
     return Session(_key(token, "agent", challenge, nonce), _key(token, "coordinator", challenge, nonce))
 
 

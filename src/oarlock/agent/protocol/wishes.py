@@ -37,15 +37,19 @@ _MOST_TASKS = 1_000_000  # of a run; a frame has its own limit
 
 @dataclass(frozen=True)
 class Run:
+    """The gang runs: each host starts the tasks that are placed on it."""
+
     gang: Gang
     places: Mapping[str, list[str]]  # agent -> its tasks
     launches: Mapping[str, int] = field(default_factory=dict)  # of tasks that were started again alone
 
     @property
     def generation(self) -> int:
+        """The gang's generation, under the name that every wish has."""
         return self.gang.generation
 
     def to_data(self) -> Message:
+        """Return it as JSON data, for `from_data`."""
         return {
             "do": "run",
             "generation": self.generation,
@@ -58,25 +62,32 @@ class Run:
             "max_restarts": self.gang.max_restarts,
             "seed": self.gang.seed,
             "checkpoints": self.gang.checkpoints,
+            "files": self.gang.files,
         }
 
 
 @dataclass(frozen=True)
 class Halt:
+    """The trainers save and leave before the step that their gates agree on."""
+
     generation: int
     want: Mapping[str, int] | None = None  # tasks of each role, where the only machine is to make room
 
     def to_data(self) -> Message:
+        """Return it as JSON data, for `from_data`."""
         return {"do": "halt", "generation": self.generation, **_unless_none(want=self.want)}
 
 
 @dataclass(frozen=True)
 class Clear:
+    """No task of this generation is left: each host kills its tasks and what they started."""
+
     generation: int
     stacks: bool = False  # have the tasks show their stacks first
     want: Mapping[str, int] | None = None
 
     def to_data(self) -> Message:
+        """Return it as JSON data, for `from_data`."""
         return {
             "do": "clear",
             "generation": self.generation,
@@ -87,19 +98,25 @@ class Clear:
 
 @dataclass(frozen=True)
 class Finish:
+    """The leader task has ended with 0: servers stop, the others have the grace to end by themselves."""
+
     generation: int
 
     def to_data(self) -> Message:
+        """Return it as JSON data, for `from_data`."""
         return {"do": "finish", "generation": self.generation}
 
 
 @dataclass(frozen=True)
 class Stop:
+    """Every task ends: SIGTERM, the grace, SIGKILL."""
+
     generation: int
     grace: float | None = None  # None: the job's
     now: bool = False  # SIGKILL
 
     def to_data(self) -> Message:
+        """Return it as JSON data, for `from_data`."""
         return {
             "do": "stop",
             "generation": self.generation,
@@ -110,11 +127,14 @@ class Stop:
 
 @dataclass(frozen=True)
 class Over:
+    """The run has ended: each agent leaves, with this exit code."""
+
     generation: int
     code: int
     replaced: bool = False  # the run continues; another machine has taken this one's place
 
     def to_data(self) -> Message:
+        """Return it as JSON data, for `from_data`."""
         return {
             "do": "over",
             "generation": self.generation,
@@ -125,29 +145,38 @@ class Over:
 
 @dataclass(frozen=True)
 class ShowStacks:
+    """Every task shows its Python stacks in its log."""
+
     generation: int
 
     def to_data(self) -> Message:
+        """Return it as JSON data, for `from_data`."""
         return {"do": "stacks", "generation": self.generation}
 
 
 @dataclass(frozen=True)
 class ToGates:
+    """Pass a message on to the gate of every trainer."""
+
     generation: int
     message: GateMessage
 
     def to_data(self) -> Message:
+        """Return it as JSON data, for `from_data`."""
         return {**self.message.to_data(), "generation": self.generation}
 
 
 @dataclass(frozen=True)
 class Fault:
+    """Do this to one task, because a user asked for it (`oarlock chaos`)."""
+
     generation: int
     fault: FaultKind
     task: str
     seconds: float = 0.0  # of a pause
 
     def to_data(self) -> Message:
+        """Return it as JSON data, for `from_data`."""
         return {
             "do": "fault",
             "generation": self.generation,
@@ -159,9 +188,12 @@ class Fault:
 
 @dataclass(frozen=True)
 class Part:
+    """End this machine's tasks: it was asked to leave, and the gang cannot halt."""
+
     generation: int
 
     def to_data(self) -> Message:
+        """Return it as JSON data, for `from_data`."""
         return {"do": "part", "generation": self.generation}
 
 
@@ -213,6 +245,7 @@ def _run(message: Message, generation: int) -> Run:
         seed=checked.optional(message, "seed", checked.integer),
         machines=[tasks for tasks in placed.values() if tasks],
         checkpoints=checked.names(message.get("checkpoints", []), "checkpoints"),
+        files=checked.text(message, "files") if message.get("files") else "",
     )
     return Run(gang, placed, checked.counts(message.get("launches"), "launches"))
 

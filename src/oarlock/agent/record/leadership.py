@@ -29,7 +29,7 @@ class _Leader:
     until: float = 0.0  # the time until which this leader may still be saving
 
 
-class Tenure:
+class Leadership:
     """This pod's leadership. `folder` is shared by all pods; `own` is this pod's, and outlives its
     container."""
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 _NAME = re.compile(r"(.+?)(?:\.(\d+))?\.log", re.DOTALL)
+UNFINISHED = ".unfinished"  # beside the log: the line that a task has begun
 _PARTS = 8  # segments that make up the limit
 
 
@@ -44,7 +45,17 @@ def listed(folder: Path) -> dict[str, list[Segment]]:
         read = read_name(name)
         if read is not None:
             found.setdefault(read[0], []).append(Segment(read[1], folder / name))
+        elif name.endswith(UNFINISHED) and not name.startswith("."):
+            found.setdefault(name.removesuffix(UNFINISHED), [])  # which may have no whole line yet
     return {task: sorted(segments) for task, segments in sorted(found.items())}
+
+
+def end(segments: Sequence[Segment]) -> int:
+    """The bytes of the generation's output so far."""
+    try:
+        return segments[-1].start + segments[-1].path.stat().st_size if segments else 0
+    except FileNotFoundError:
+        return 0
 
 
 def generations(folder: Path) -> list[int]:
@@ -103,7 +114,7 @@ class LogFile:
     def __init__(self, logs: Logs, generation: int, task: str) -> None:
         self.logs = logs
         self.task = task
-        self.path = logs.folder / str(generation) / f"{task}.log"
+        self.first = self.path = logs.folder / str(generation) / f"{task}.log"
         self.is_torn = False
         self._fd: int | None = None
         self._start = self._size = 0
@@ -151,8 +162,7 @@ class LogFile:
     def _open(self) -> None:
         """Open the last segment: the agent may have been replaced, or the task restarted."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        first = Segment(0, self.path.parent / f"{self.task}.log")
-        self._start, self.path = (of(first.path) or [first])[-1]
+        self._start, self.path = (of(self.first) or [Segment(0, self.first)])[-1]
         self.logs.forget(self.task, self.path)
         self._create()
 

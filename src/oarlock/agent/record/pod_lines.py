@@ -2,6 +2,7 @@
 
     ::oarlock {"n": 3, "of": 1763200000.5, "t": ..., "kind": ...}     the run's third event
     worker-1/2 | loss 0.31                                          a line of worker-1, of generation 2
+    worker-1/2 ~ 45%|####      | 45/100                             what it has begun to write, and not ended
 
 `n` counts the events of one record and `of` identifies that record (by the time of its first event), so that
 a reader recognizes events that it sees twice because the leading agent was replaced. All other lines are the
@@ -17,7 +18,7 @@ from oarlock.run import events
 from oarlock.run.typed import number, whole
 
 MARK = "::oarlock "
-_LINE = re.compile(r"([a-z]+-\d+)/(\d+) \| ", re.ASCII)
+_LINE = re.compile(r"([a-z]+-\d+)/(\d+) ([|~]) ", re.ASCII)
 
 
 class EventLine(NamedTuple):
@@ -34,6 +35,7 @@ class TaskLine(NamedTuple):
     task: str
     generation: int
     text: str
+    is_whole: bool = True
 
 
 def event(number: int, record: float, fields: dict[str, Any]) -> bytes:
@@ -41,9 +43,9 @@ def event(number: int, record: float, fields: dict[str, Any]) -> bytes:
     return (MARK + events.encode({"n": number, "of": record, **fields}) + "\n").encode()
 
 
-def prefix(task: str, generation: int) -> bytes:
-    """The beginning of every line of a task's output."""
-    return f"{task}/{generation} | ".encode()
+def prefix(task: str, generation: int, *, is_whole: bool = True) -> bytes:
+    """The beginning of every line of a task's output; not `is_whole`: of one that it has only begun."""
+    return f"{task}/{generation} {'|' if is_whole else '~'} ".encode()
 
 
 def parse(line: str) -> EventLine | TaskLine | None:
@@ -51,7 +53,9 @@ def parse(line: str) -> EventLine | TaskLine | None:
     if line.startswith(MARK):
         return _event(line[len(MARK) :])
     matched = _LINE.match(line)
-    return TaskLine(matched[1], int(matched[2]), line[matched.end() :]) if matched else None
+    if matched is None:
+        return None
+    return TaskLine(matched[1], int(matched[2]), line[matched.end() :], is_whole=matched[3] == "|")
 
 
 def _event(text: str) -> EventLine | None:

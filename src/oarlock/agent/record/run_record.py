@@ -16,21 +16,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-from oarlock.agent.record import pod_lines
+from oarlock.agent.record import log_segments, unfinished
 from oarlock.agent.record.log_segments import LogFile, Logs
 from oarlock.agent.record.pod_output import Echo, write_all
+from oarlock.agent.record.task_log import Log
 from oarlock.run import events
 from oarlock.run.run_state import RunState
 from oarlock.system.atomic_file import write_durably
-from oarlock.system.lines import Lines
 from oarlock.system.writer_thread import Outlet
 
-LINE_LIMIT = 64 * 1024
 _ROOM = 64 * 1024  # bytes reserved for the verdict
 # Seconds for which the loop waits while a disk accepts nothing: with `pod_output.PATIENCE` less than the
 # silence after which other agents give up a connection.
 _DISK_PATIENCE = 3.0
-_CONTINUED = b" [line continues]"
 
 
 class Record:
@@ -115,6 +113,10 @@ class Record:
         """Append lines of a task's output. False if they were dropped."""
         return self._disk.put(lambda: self._do_append(file, data), len(data), must=False)
 
+    def show(self, file: LogFile, state: bytes) -> None:
+        """Show what a task has begun to write, after what was appended."""
+        self._disk.put(lambda: _do_show(file, state), len(state), must=False)
+
     def close(self, file: LogFile) -> None:
         """Close a task's log, after what was appended."""
         self._disk.put(file.close)
@@ -191,83 +193,12 @@ class Record:
             _do_complain(f"cannot write {self.folder}: {error.strerror}")
 
 
-class Log:
-    """The output of one task, line by line, each with the time at which it was read. Bytes stay as they
-    are."""
-
-    def __init__(self, record: Record, file: LogFile | None, task: str, generation: int) -> None:
-        self._record = record
-        self._file = file
-        self._prefix = pod_lines.prefix(task, generation)
-        self._lines = Lines()
-        self._missing = {"the disk": 0, "standard output": 0}  # lines dropped since the last that was written
-
-    def feed(self, data: bytes) -> None:
-        """Add output as it comes."""
-        pieces = [piece for line in self._lines.feed(data) for piece in _pieces(line)]
-        *begun, self._lines.rest = _pieces(self._lines.rest)  # an endless line must not fill the memory
-        self._put([*pieces, *begun])
-
-    def say(self, text: str) -> None:
-        """Add a line of the agent's own, after what the task has begun to write: a progress bar has no
-        end."""
-        begun = self._lines.take_rest()
-        self._put([*([begun] if begun else []), text.encode()])
-
-    def close(self) -> None:
-        """Add the unfinished line, and close the file."""
-        if self._lines.rest:
-            self._put([self._lines.take_rest()])
-        if self._file is not None:
-            self._record.close(self._file)
-
-    def _put(self, said: list[bytes]) -> None:
-        if not said:
-            return
-        file, echo = self._file, self._record.echo
-        if file is not None:
-            stamp = timestamp(time.time()).encode() + b" "
-            data = self._joined(stamp, said, "the disk")
-            self._count("the disk", len(said), self._record.append(file, data))
-        if echo is not None:
-            data = self._joined(self._prefix, said, "standard output")
-            self._count("standard output", len(said), echo.write(data))
-        if self._record.missing:
-            self._record.note_losses()
-
-    def _joined(self, head: bytes, said: list[bytes], where: str) -> bytes:
-        """The lines as bytes, after one that stands for those that were dropped."""
-        missing = self._missing[where]
-        if missing:
-            said = [
-                b"oarlock: %d lines are missing here: %s accepted none" % (missing, where.encode()),
-                *said,
-            ]
-        return b"".join(head + line + b"\n" for line in said)
-
-    def _count(self, where: str, count: int, is_taken: bool) -> None:
-        if is_taken:
-            self._missing[where] = 0
-        else:
-            self._missing[where] += count
-            self._record.missing[where] = self._record.missing.get(where, 0) + count
+def _do_show(file: LogFile, state: bytes) -> None:
+    try:
+        unfinished.write(file.first, log_segments.end(log_segments.of(file.first)), state)
+    except OSError:
+        pass  # the log itself says what is wrong with the disk
 
 
 def _do_complain(text: str) -> None:
     write_all(2, f"oarlock: {text}\n".encode())
-
-
-def _pieces(line: bytes) -> list[bytes]:
-    """A line that is too long in pieces that say so; any other as it is."""
-    if len(line) <= LINE_LIMIT:
-        return [line]
-    cuts = range(0, len(line), LINE_LIMIT)
-    return [
-        line[cut : cut + LINE_LIMIT] + (_CONTINUED if cut + LINE_LIMIT < len(line) else b"") for cut in cuts
-    ]
-
-
-def timestamp(seconds: float) -> str:
-    """A time as logs have it: UTC, with microseconds."""
-    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-    return f"{whole}.{int(seconds % 1 * 1e6):06d}Z"

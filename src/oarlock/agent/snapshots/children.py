@@ -176,10 +176,11 @@ class Uploads:
         self._uploaded = 0
 
     @property
-    def is_finishing(self) -> bool:
+    def _is_finishing(self) -> bool:
         return self._then is not None
 
     def start(self) -> None:
+        """Start the uploader, if the job has snapshots."""
         if self.spec.snapshots:
             self._start()
 
@@ -205,7 +206,7 @@ class Uploads:
     def leave(self) -> None:
         """Finish, and wait for it: this machine leaves while the run continues."""
         self.finish("moved", lambda: None)
-        while self.is_finishing:
+        while self._is_finishing:
             self.loop.turn()
 
     def hurry(self, leaves: bool = False) -> None:
@@ -213,7 +214,7 @@ class Uploads:
         if leaves and self._asked_to_leave is None:
             self._asked_to_leave = time.monotonic()
         self._stops += not leaves
-        if self.is_finishing:
+        if self._is_finishing:
             self._on_finished()
 
     def _start(self) -> None:
@@ -221,7 +222,7 @@ class Uploads:
         folders, owner = self.spec.folders, _owner(Path(self.spec.folder))
         url, run = self.spec.snapshots, self.spec.run
         self._child.send(Upload(url, run, folders["checkpoints"], folders["model"], owner))
-        if self.is_finishing:
+        if self._is_finishing:
             self._child.send(Finish(self._has_model))
 
     def _on_line(self, line: Line) -> None:
@@ -238,7 +239,7 @@ class Uploads:
             self._left = line.names
             if not self._left:
                 self._on_finished()
-        elif isinstance(line, Part) and self.is_finishing and self._seconds == LAST:
+        elif isinstance(line, Part) and self._is_finishing and self._seconds == LAST:
             self.loop.after("last snapshots", LAST, self._on_finished)
 
     def _on_death(self) -> None:
@@ -246,7 +247,7 @@ class Uploads:
             return
         code = self._child.close()
         self._child = None
-        if self.is_finishing and self._left == []:
+        if self._is_finishing and self._left == []:
             return
         wait = _WAITS[min(self._deaths, len(_WAITS) - 1)]
         if not self._deaths:
@@ -257,7 +258,7 @@ class Uploads:
         self.loop.after("snapshots", wait, self._start)
 
     def _on_waiting(self) -> None:
-        if self.is_finishing and self._left:
+        if self._is_finishing and self._left:
             text = f"waiting for the upload of {', '.join(self._left)} before the run ends"
             self.record.emit("note", text=text)
 

@@ -1,12 +1,12 @@
-"""Checkpoints between machines: the fence of a generation, and copies for machines without the volume.
+"""Files between machines: the fence of a generation, and copies for machines without the volume.
 
 On Kubernetes only the leader mounts the volume. A machine that is to run tasks first fetches the newest
-checkpoint from the leading agent, over a connection that has shown the run's token like any other.
+checkpoint from the leading agent, and what the program has written beside itself there, over a connection
+that has shown the run's token like any other.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import socket
@@ -19,15 +19,19 @@ from pathlib import Path
 from oarlock.agent.net import control
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.protocol import messages, wire
-from oarlock.agent.protocol.wire import SEAL, Seal
+from oarlock.agent.protocol.messages import Question
+from oarlock.agent.protocol.wire import Seal
+from oarlock.agent.snapshots.program_files import ProgramFolder, WrittenFile
+from oarlock.agent.snapshots.sealed_files import Incoming, send_file
 from oarlock.checkpoints.manifest import FILE_NAME, position
 from oarlock.checkpoints.store import Store, verify
+from oarlock.run.contract import Gang
 
+CHECKPOINT, LIST, FILE = "checkpoint", "files", "file"  # what a machine asks for
 _MOST = 20  # checkpoints that a generation may try to resume from
 _PATIENCE = 30.0  # seconds without a byte
 _AT_ONCE = 8  # machines that are served together: more would only share the bandwidth
 _AGAIN = 1.0  # seconds until the next attempt to start a thread
-_CHUNK = 1 << 20  # bytes under one seal
 
 
 def take_over(folder: str, run: str, generation: int) -> tuple[list[str], str | None]:
@@ -52,17 +56,18 @@ class Giving:
     """Serves machines in the order in which they asked, `_AT_ONCE` at a time, each by a thread: the loop must
     not wait for gigabytes, and a thousand machines that resume must not be a thousand threads."""
 
-    def __init__(self, loop: Loop, folder: str) -> None:
+    def __init__(self, loop: Loop, folder: str, program: ProgramFolder) -> None:
         self._loop = loop
-        self._folder = folder
-        self._waiting: deque[tuple[Peer, str]] = deque()
+        self._store = Store(folder)
+        self._program = program
+        self._waiting: deque[tuple[Peer, Question]] = deque()
         self._busy = 0
         self._lock = threading.Lock()
 
-    def give(self, peer: Peer, name: str) -> None:
-        """Send a checkpoint as soon as it is this machine's turn."""
+    def give(self, peer: Peer, question: Question) -> None:
+        """Send what this machine asks for as soon as it is its turn."""
         with self._lock:
-            self._waiting.append((peer, name))
+            self._waiting.append((peer, question))
             if self._busy >= _AT_ONCE:
                 return
             self._busy += 1
@@ -89,25 +94,36 @@ class Giving:
                 if not self._waiting:
                     self._busy -= 1
                     return
-                peer, name = self._waiting.popleft()
-            _give(peer, self._folder, name)
+                peer, question = self._waiting.popleft()
+            self._answer(peer, question)
 
+    def _answer(self, peer: Peer, question: Question) -> None:
+        sock, seal, before = peer
+        with sock:
+            try:
+                if _has_left(sock):
+                    return
+                sock.settimeout(_PATIENCE)
+                if question.ask == LIST:
+                    listed = [[file.name, file.size, file.modified] for file in self._program.written()]
+                    sock.sendall(before + wire.sealed(wire.pack({"files": listed}), seal))
+                    return
+                files = self._files(question)
+                sizes = [path.stat().st_size for _, path in files]
+                told = [[name, size] for (name, _), size in zip(files, sizes)]
+                sock.sendall(before + wire.sealed(wire.pack({"files": told}), seal))
+                for (_, path), size in zip(files, sizes):
+                    send_file(sock, seal, path, size)
+            except (OSError, KeyError, TypeError):
+                pass  # the peer is gone, or the file deleted or changed: the peer notices and asks again
 
-def _give(peer: Peer, folder: str, name: str) -> None:
-    sock, seal, before = peer
-    with sock:
-        try:
-            if _has_left(sock):
-                return
-            sock.settimeout(_PATIENCE)
-            found = [checkpoint for checkpoint in Store(folder).checkpoints() if checkpoint.name == name]
-            files = [*found[0].manifest["files"], FILE_NAME] if found else []
-            sizes = [[file, (found[0].path / file).stat().st_size] for file in files]
-            sock.sendall(before + wire.sealed(wire.pack({"files": sizes}), seal))
-            for file, size in sizes:
-                _send_file(sock, seal, found[0].path / file, size)
-        except (OSError, KeyError, TypeError):
-            pass  # the peer is gone, or the checkpoint deleted or changed: the peer notices and asks again
+    def _files(self, question: Question) -> list[tuple[str, Path]]:
+        asked = question.name or ""
+        if question.ask == FILE:
+            return [("file", path) for path in self._program.paths(asked)]
+        found = [checkpoint for checkpoint in self._store.checkpoints() if checkpoint.name == asked]
+        names = [*found[0].manifest["files"], FILE_NAME] if found else []
+        return [(name, found[0].path / name) for name in names]
 
 
 def _has_left(sock: socket.socket) -> bool:
@@ -119,41 +135,41 @@ def _has_left(sock: socket.socket) -> bool:
         return False
 
 
-def _send_file(sock: socket.socket, seal: Seal, path: Path, size: int) -> None:
-    """In chunks, each followed by its seal."""
-    chunk = memoryview(bytearray(_CHUNK + SEAL))
-    with path.open("rb") as file:
-        while size:
-            count = min(size, _CHUNK)
-            if file.readinto(chunk[:count]) != count:
-                raise OSError(f"{path} has become shorter")
-            chunk[count : count + SEAL] = seal.of(chunk[:count])
-            sock.sendall(chunk[: count + SEAL])
-            size -= count
-
-
 # A machine without the volume
 
 
 class Getting:
-    """Fetches checkpoints into this machine's folder."""
+    """Fetches checkpoints, and what the leader's program has written, into this machine's folders."""
 
     def __init__(
-        self, loop: Loop, address: tuple[str, int], token: str, folder: str, patience: float
+        self,
+        loop: Loop,
+        address: tuple[str, int],
+        token: str,
+        folder: str,
+        patience: float,
+        program: ProgramFolder | None = None,
     ) -> None:
         self._loop = loop
         self._address = address
         self._token = token
         self._store = Store(folder)
         self._patience = patience
+        self._program = program  # unless all machines have the same one
         self._is_busy = False
 
-    def has(self, names: Sequence[str]) -> bool:
-        """Whether there is nothing to fetch: the newest of `names` is here."""
+    def has(self, gang: Gang) -> bool:
+        """Whether there is nothing to fetch: what the gang's tasks resume from is here."""
+        return self._has_checkpoint(gang.checkpoints) and self._has_files(gang.files)
+
+    def _has_checkpoint(self, names: Sequence[str]) -> bool:
         return not names or names[0] in self._store.names()
 
-    def get(self, names: Sequence[str], then: Callable[[str | None], None]) -> None:
-        """Fetch the newest whole one, then call `then` in the loop with None, or with what went wrong."""
+    def _has_files(self, version: str) -> bool:
+        return not version or self._program is None or self._program.fetched == version
+
+    def get(self, gang: Gang, then: Callable[[str | None], None]) -> None:
+        """Fetch what is not here, then call `then` in the loop with None, or with what went wrong."""
         if self._is_busy:
             return
         self._is_busy = True
@@ -162,7 +178,7 @@ class Getting:
 
         def work() -> None:
             with theirs:
-                result.append(self._fetch(names))
+                result.append(self._fetch(gang))
 
         def on_done() -> None:
             self._loop.forget(ours)
@@ -173,7 +189,13 @@ class Getting:
         self._loop.watch(ours, on_done)
         threading.Thread(target=work, name="oarlock-get", daemon=True).start()
 
-    def _fetch(self, names: Sequence[str]) -> str | None:
+    def _fetch(self, gang: Gang) -> str | None:
+        trouble = None if self._has_checkpoint(gang.checkpoints) else self._fetch_checkpoint(gang.checkpoints)
+        if trouble is None and not self._has_files(gang.files):
+            trouble = self._fetch_files(gang.files)
+        return trouble
+
+    def _fetch_checkpoint(self, names: Sequence[str]) -> str | None:
         deadline = time.monotonic() + self._patience
         trouble = "it did not answer"
         self._store.folder.mkdir(parents=True, exist_ok=True)
@@ -197,15 +219,38 @@ class Getting:
         draft = self._store.folder / f".saving-fetched-{name}"
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir()
+        return self._ask(CHECKPOINT, name, draft) and self._adopt(draft, name)
+
+    def _ask(self, what: str, name: str, folder: Path) -> bool:
+        """Fetch the files that the leader sends for this question into a folder. Whether there were any."""
         with socket.create_connection(self._address, timeout=_PATIENCE) as line:
             dialogue = control.Dialogue(line, self._token)
-            files = messages.files(dialogue.ask({"ask": "checkpoint", "name": name}))
-            if not files:
-                return False
-            incoming = _Incoming(line, *dialogue.rest())
+            files = messages.files(dialogue.ask({"ask": what, "name": name}))
+            incoming = Incoming(line, *dialogue.rest())
             for file, size in files:
-                incoming.into(draft / file, size)
-        return self._adopt(draft, name)
+                incoming.into(folder / file, size)
+        return bool(files)
+
+    def _fetch_files(self, version: str) -> str | None:
+        """What the leader's program has written beside itself: all of it that differs here."""
+        assert self._program is not None
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                for file in self._program.lacking(self._listed()):
+                    with self._program.receiving(file) as folder:
+                        self._ask(FILE, file.name, folder)
+                self._program.set_fetched(version)
+                return None
+            except (OSError, ValueError, wire.WireError) as error:
+                if time.monotonic() > deadline:
+                    return f"the files beside the leader's program did not arrive: {error}"
+                time.sleep(random.uniform(0.2, 0.6))
+
+    def _listed(self) -> list[WrittenFile]:
+        with socket.create_connection(self._address, timeout=_PATIENCE) as line:
+            listed = control.Dialogue(line, self._token).ask({"ask": LIST})
+        return [WrittenFile(*one) for one in messages.program_files(listed)]
 
     def _adopt(self, draft: Path, name: str) -> bool:
         read = Store.read(draft)
@@ -220,34 +265,3 @@ class Getting:
         for checkpoint in self._store.checkpoints():
             if checkpoint.name not in names:
                 self._store.delete(checkpoint)
-
-
-class _Incoming:
-    """Files in chunks. A chunk without the right seal is not written."""
-
-    def __init__(self, line: socket.socket, before: bytes, seal: Seal) -> None:
-        self._line = line
-        self._before = before  # what came together with the answer
-        self._seal = seal
-        self._chunk = memoryview(bytearray(_CHUNK + SEAL))
-
-    def into(self, path: Path, size: int) -> None:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        with os.fdopen(fd, "wb", buffering=0) as file:
-            while size:
-                chunk = self._next(min(size, _CHUNK))
-                file.write(chunk)
-                size -= len(chunk)
-
-    def _next(self, size: int) -> memoryview:
-        whole = self._chunk[: size + SEAL]
-        filled = min(len(self._before), len(whole))
-        whole[:filled], self._before = self._before[:filled], self._before[filled:]
-        while filled < len(whole):
-            count = self._line.recv_into(whole[filled:])
-            if not count:
-                raise ConnectionError("the leader closed the connection in the middle")
-            filled += count
-        if not self._seal.fits(bytes(whole[size:]), whole[:size]):
-            raise wire.WireError("a piece of the checkpoint without this run's seal")
-        return whole[:size]

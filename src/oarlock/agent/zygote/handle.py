@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -12,10 +13,29 @@ from pathlib import Path
 
 from oarlock.agent.protocol.spec import Spec
 from oarlock.agent.zygote import warm_keeper
-from oarlock.agent.zygote.orders import ORDERS, REPLIES, Order, Prepare, Ready, Reply, Stay, Staying
+from oarlock.agent.zygote.orders import (
+    ORDERS,
+    REPLIES,
+    Launch,
+    Launched,
+    NotLaunched,
+    Order,
+    Prepare,
+    Ready,
+    Reply,
+    Signal,
+    Signaled,
+    Stay,
+    Staying,
+    Sweep,
+    Swept,
+)
 from oarlock.system import fd_frames, processes
 
 _PATIENCE = 10.0  # seconds for a zygote to end
+_DYING = 2.0  # seconds for one to be dead whose socket has closed: the agent waits for it
+_ANSWERED = (Launch, Signal, Sweep)  # orders, each of which gets one of these answers
+_ANSWERS = (Launched, NotLaunched, Signaled, Swept)
 
 
 class ZygoteProcess:
@@ -26,10 +46,13 @@ class ZygoteProcess:
         self.warm = spec.warm
         self.keep = spec.keep  # seconds for which its imports stay after the run
         self._can_stay = False
+        self._is_ready = False
+        self._unanswered = 0  # orders
         self._process: subprocess.Popen[bytes] | warm_keeper.Adopted | None = None
 
     @property
     def pid(self) -> int:
+        """Its pid, which tasks compare with their parent's."""
         assert self._process is not None
         return self._process.pid
 
@@ -48,6 +71,7 @@ class ZygoteProcess:
     def start(self, env: dict[str, str]) -> None:
         """Adopt a zygote that stayed after an earlier run, or start one. `env`: import-time variables."""
         env = {**os.environ, **env, "PATH": _path(), **self.spec.env}
+        self._is_ready, self._unanswered = False, 0
         if self.keep:
             home = Path(self.spec.folder).parents[1]
             spec = self.spec
@@ -76,6 +100,7 @@ class ZygoteProcess:
 
     @property
     def sock(self) -> socket.socket:
+        """The socket to the zygote, for the loop to watch."""
         return self._line.sock
 
     @property
@@ -83,8 +108,14 @@ class ZygoteProcess:
         """Whether orders wait for room in the socket."""
         return self._line.is_behind
 
+    @property
+    def owes_answer(self) -> bool:
+        """Whether it has not answered every order."""
+        return self._unanswered > 0
+
     def send(self, order: Order, fds: tuple[int, ...] = ()) -> None:
         """Send an order as soon as there is room. The descriptors stay the caller's, to close at once."""
+        self._unanswered += isinstance(order, _ANSWERED)
         self._line.send(ORDERS.to_data(order), fds)
 
     def flush(self) -> None:
@@ -96,18 +127,25 @@ class ZygoteProcess:
         is_there = self._line.fill()
         replies = [REPLIES.from_data(data) for data, _ in iter(self._line.take, None)]
         for reply in replies:
+            self._unanswered -= isinstance(reply, _ANSWERS)
             if isinstance(reply, Ready):
+                self._is_ready = True
                 self._can_stay = reply.warm and bool(reply.modules)
         return replies, is_there
 
-    def bury(self) -> str:
-        """After it died: end its orphans, which are this agent's now, and return how it ended in words.
+    def kill(self) -> None:
+        """Send it SIGKILL; the loop notices the end."""
+        assert self._process is not None
+        self._process.kill()
 
+    def bury(self) -> str:
+        """After it died or closed its socket: return how it ended in words.
+
+        Ends its orphans, which are this agent's now.
         The imports of the zygote after it are not kept.
         """
-        assert self._process is not None
         self._line.close()
-        code = self._process.wait()
+        code = self._end(_DYING)
         processes.end_orphans()
         self.keep = 0.0
         return "" if self.is_adopted else f" (exit code {processes.shell_code(code)})"
@@ -119,12 +157,22 @@ class ZygoteProcess:
         if self.keep and self._can_stay and self._stays():
             return  # it has ended all that was below it
         self._line.close()
+        self._end(
+            _PATIENCE if self._is_ready else 0.0
+        )  # while it imports it does not see that its line is closed
+        processes.end_orphans()
+
+    def _end(self, patience: float) -> int:
+        """Wait for its end, kill it after `patience`, and return its exit code."""
+        assert self._process is not None
         try:
-            self._process.wait(_PATIENCE)
+            return self._process.wait(patience)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
-        processes.end_orphans()
+        try:
+            return self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            return -signal.SIGKILL  # the kernel keeps it, in a hung file system for example: go on without it
 
     def _stays(self) -> bool:
         self.send(Stay(str(self._socket_path), self.keep))

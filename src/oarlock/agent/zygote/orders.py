@@ -38,10 +38,12 @@ class Launch:
     env: dict[str, str]
 
     def to_data(self) -> dict[str, Any]:
+        """Return the fields as JSON data, for `ORDERS`."""
         return asdict(self)
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Launch:
+        """Read the fields, and the program within them. Raises ValueError."""
         return build(cls, data, program=build(Program, data.get("program")))
 
 
@@ -88,6 +90,8 @@ class Ready:
 
 @dataclass(frozen=True)
 class Launched:
+    """The task has a process."""
+
     task: str
     pid: int
 
@@ -101,7 +105,14 @@ class NotLaunched:
 
 
 @dataclass(frozen=True)
+class Signaled:
+    """The answer to Signal: the agent sees that the zygote still obeys."""
+
+
+@dataclass(frozen=True)
 class Exit:
+    """How one task ended."""
+
     pid: int
     status: int  # as `waitpid` gives it
     ours: bool  # after a Signal with `ours`
@@ -115,6 +126,7 @@ class Exited:
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Exited:
+        """Read the list of exits. Raises ValueError."""
         exits = data.get("exits")
         if not isinstance(exits, list):
             raise ValueError("exits that are no list")
@@ -140,12 +152,13 @@ class Staying:
     stays: bool
 
 
-Reply = Union[Ready, Launched, NotLaunched, Exited, Refused, Swept, Staying]
+Reply = Union[Ready, Launched, NotLaunched, Signaled, Exited, Refused, Swept, Staying]
 REPLIES: MessageKinds[Reply] = MessageKinds(
     {
         "ready": Ready,
         "launched": Launched,
         "not_launched": NotLaunched,
+        "signaled": Signaled,
         "exited": Exited,
         "refused": Refused,
         "swept": Swept,

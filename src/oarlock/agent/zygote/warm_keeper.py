@@ -76,12 +76,6 @@ class Adopted:
         self.keeper = keeper
         self._handle = os.pidfd_open(pid)
 
-    def poll(self) -> int | None:
-        try:
-            return self.wait(0)
-        except subprocess.TimeoutExpired:
-            return None
-
     def wait(self, timeout: float | None = None) -> int:
         """Wait until it has ended. Only its parent learns its exit code; this returns 0."""
         if not select.select([self._handle], [], [], timeout)[0]:
@@ -89,7 +83,9 @@ class Adopted:
         return 0
 
     def kill(self) -> None:
-        processes.send(self.pid, signal.SIGKILL)
+        """Send SIGKILL, if the process still exists."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
 
 
 def adopt(
@@ -193,14 +189,14 @@ class Keeper:
         """Serve until idle for `seconds`, then end. Returns only in forks, with the socket to their agent."""
         _detach()
         until = time.monotonic() + self.seconds
-        while self.zygotes or (self.is_open and time.monotonic() < until):
-            listeners = [self.listener.fileno()] if self.is_open else []
+        while self.zygotes or (self._is_open and time.monotonic() < until):
+            listeners = [self.listener.fileno()] if self._is_open else []
             patience = None if self.zygotes else max(0.0, until - time.monotonic())
             ready, _, _ = select.select([*listeners, *self.zygotes], [], [], patience)
             for handle in self.zygotes.keys() & set(ready):
                 self._bury(handle)
                 until = time.monotonic() + self.seconds
-            if self.is_open and self.listener.fileno() in ready:
+            if self._is_open and self.listener.fileno() in ready:
                 if _has_changed_since(self.born):
                     self._close()  # the agent that has connected is refused
                 else:
@@ -211,12 +207,12 @@ class Keeper:
         os._exit(0)
 
     @property
-    def is_open(self) -> bool:
+    def _is_open(self) -> bool:
         return self.listener.fileno() >= 0
 
     def _close(self) -> None:
         """Unlink first: a keeper that finds the path free binds a socket that is not ours to remove."""
-        if self.is_open:
+        if self._is_open:
             self.path.unlink(missing_ok=True)
             self.listener.close()
 

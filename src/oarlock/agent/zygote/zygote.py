@@ -38,6 +38,7 @@ from oarlock.agent.zygote.orders import (
     Refused,
     Reply,
     Signal,
+    Signaled,
     Stay,
     Staying,
     Sweep,
@@ -105,16 +106,17 @@ class _Zygote:
     def serve(self) -> Stay:
         """Serve until the agent orders this process to stay without it. Ends with the agent otherwise."""
         agent = self.line.sock
+        poll = select.poll()  # select() refuses descriptors from 1,024 on: an agent of many tasks has those
+        poll.register(self.wake, select.POLLIN)
         while True:
-            behind = [agent] if self.line.is_behind else []
-            readable, writable, _ = select.select([agent.fileno(), self.wake], behind, [])
-            if writable:
-                self.line.flush()
-            if self.wake in readable:
+            poll.register(agent, select.POLLIN | (select.POLLOUT if self.line.is_behind else 0))
+            ready = dict(poll.poll())
+            self.line.flush()
+            if self.wake in ready:
                 with suppress(BlockingIOError):
                     os.read(self.wake, 4096)
                 self._reap()
-            if agent.fileno() in readable:
+            if ready.get(agent.fileno(), 0) & ~select.POLLOUT:
                 is_there = self.line.fill()
                 while (taken := self.line.take()) is not None:
                     order, fds = ORDERS.from_data(taken[0]), taken[1]
@@ -189,6 +191,7 @@ class _Zygote:
             if order.ours and not processes.is_dying(pid):
                 self.ended_by_us.add(pid)
             processes.send_group(pid, order.number)
+        self._reply(Signaled())
 
     def _reap(self) -> None:
         """Reply with all dead tasks at once: the order in which they are reaped means nothing."""

@@ -8,6 +8,8 @@ import click
 class WithCommand(click.Command):
     """A command whose words after the first `--` are in the parameter `words`."""
 
+    words_usage = "-- COMMAND..."
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Split the words after `--` off."""
         at = args.index("--") if "--" in args else len(args)
@@ -24,4 +26,10 @@ class WithCommand(click.Command):
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """Name them in the usage line."""
-        return [*super().collect_usage_pieces(ctx), "-- COMMAND..."]
+        return [*super().collect_usage_pieces(ctx), self.words_usage]
+
+
+class MayHaveCommand(WithCommand):
+    """The same without any words, too."""
+
+    words_usage = "[-- COMMAND...]"

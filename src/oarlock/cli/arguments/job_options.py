@@ -14,7 +14,7 @@ import click
 from oarlock.cli.arguments import other_launchers
 from oarlock.errors import JobError
 from oarlock.job import job_file, shell_folders
-from oarlock.records import runs
+from oarlock.records.run_names import check_name, new_name
 from oarlock.screens.output import complain
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -150,7 +150,7 @@ def _names(program: Path, option: str) -> bool:
 
 def run_name(job: str, name: str | None) -> str:
     """Return the given name, or a new one. Raises JobError if the given name is invalid."""
-    return runs.new_name(job) if name is None else runs.check_name(name)
+    return new_name(job) if name is None else check_name(name)
 
 
 def _variable(written: str) -> tuple[str, str]:
@@ -197,6 +197,10 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
 )
 _CLUSTER: tuple[Callable[[Any], Any], ...] = (
-    click.option("--namespace", metavar="NAME", help="The namespace on the cluster. Default: the context's."),
-    click.option("--context", metavar="NAME", help="The kubeconfig's context. Default: the current one."),
+    click.option(
+        "--namespace", metavar="NAME", help="On the cluster. Default: the job's, then the context's."
+    ),
+    click.option(
+        "--context", metavar="NAME", help="Of the kubeconfig. Default: the job's, then the current one."
+    ),
 )

@@ -9,9 +9,11 @@ from pathlib import Path
 from oarlock.agent.protocol.spec import Spec
 from oarlock.cli.session import find_run
 from oarlock.engines.engine import CheckpointFolder, CheckpointPlace, engine_of
+from oarlock.engines.known_engines import traits_of
 from oarlock.engines.shared.checkpoint_folder import FOLDER, Entry, Folder
 from oarlock.errors import OarlockError, UnknownRun
 from oarlock.records import runs
+from oarlock.records.run_folder import RunFolder
 
 BROKEN = "broken"
 
@@ -22,7 +24,7 @@ class Found:
 
     name: str  # the run's, or the folder's
     folder: str
-    run: runs.RunFolder | None = None
+    run: RunFolder | None = None
     spec: Spec | None = None
     fence: tuple[str, int] | None = None  # the run, and its generation, that may add to the folder
     checkpoints: list[Entry] = field(default_factory=list)  # newest first
@@ -61,25 +63,25 @@ def subject(name: str | None) -> Found:
     return Found(run.name, run.folder("checkpoints"), run, spec)
 
 
-def look(found: Found, opened: ExitStack, *, verifies: bool, reads_snapshots: bool, writes: bool) -> None:
+def read(found: Found, opened: ExitStack, *, verifies: bool, reads_snapshots: bool, writes: bool) -> None:
     """List the checkpoints in the folder and among the snapshots.
 
     A folder that cannot be read is an error only if there are no snapshots; snapshots that cannot be read
     are only reported.
     """
     try:
-        _look_in_folder(found, opened, verifies, writes)
+        _read_folder(found, opened, verifies, writes)
     except OarlockError as problem:
         if found.snapshots is None:
             raise
         found.problems.append(str(problem))
     try:
-        _look_in_snapshots(found, reads_snapshots)
+        _read_snapshots(found, reads_snapshots)
     except OarlockError as problem:
         found.problems.append(str(problem))
 
 
-def _look_in_folder(found: Found, opened: ExitStack, verifies: bool, writes: bool) -> None:
+def _read_folder(found: Found, opened: ExitStack, verifies: bool, writes: bool) -> None:
     if "://" in found.folder:
         raise OarlockError(f"{found.name} writes its checkpoints to {found.folder} itself")
     folder: CheckpointFolder = (
@@ -87,21 +89,21 @@ def _look_in_folder(found: Found, opened: ExitStack, verifies: bool, writes: boo
         if found.run is None
         else opened.enter_context(engine_of(found.run).checkpoints(found.run, writes=writes))
     )
-    found.checkpoints += folder.look(verifies)
+    found.checkpoints += folder.entries(verifies)
     found.fence = folder.fence()
     found.places[FOLDER] = folder
 
 
-def _look_in_snapshots(found: Found, verifies: bool) -> None:
+def _read_snapshots(found: Found, verifies: bool) -> None:
     if found.spec is None or found.snapshots is None:
         return
-    is_here = found.run is None or engine_of(found.run).traits.files_are_here
+    is_here = found.run is None or traits_of(found.run).files_are_here
     if not is_here and "://" not in found.snapshots:
         raise OarlockError(f"the snapshots in {found.spec.snapshots} are in a folder of its pods, not here")
     from oarlock.engines.shared.snapshot_store import Snapshots
 
     kept = Snapshots(found.spec, is_ours=found.run is None or found.run.is_from_here)
-    found.checkpoints += kept.look(verifies)
+    found.checkpoints += kept.entries(verifies)
     found.places[found.snapshots] = kept
     # A checkpoint in the folder stays before its snapshot. Models come last.
     found.checkpoints.sort(key=_age, reverse=True)

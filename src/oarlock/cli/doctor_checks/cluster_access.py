@@ -16,7 +16,7 @@ from oarlock.screens.units import duration, plural
 _APART = 10.0  # seconds between two clocks that begin to confuse people
 
 
-def look(context: str | None, namespace: str | None, image: str | None) -> Iterator[Finding]:
+def findings(context: str | None, namespace: str | None, image: str | None) -> Iterator[Finding]:
     """Yield the result of each check as soon as it is known; stop if the cluster does not answer."""
     try:
         api = Api(context, namespace)
@@ -24,14 +24,14 @@ def look(context: str | None, namespace: str | None, image: str | None) -> Itera
         yield finding("cluster", "failed", str(problem))
         return
     try:
-        yield from _look(api, image)
+        yield from _findings(api, image)
     except ApiError as error:
         yield _unanswered(api, error)
     finally:
         api.close()
 
 
-def _look(api: Api, image: str | None) -> Iterator[Finding]:
+def _findings(api: Api, image: str | None) -> Iterator[Finding]:
     greeting = access.greet(api)
     user = api.known_user()  # asked before anything is called fine: the version is told to strangers too
     yield finding("cluster", "ok", f"{api.server}, context {api.context or '-'}, namespace {api.namespace}")

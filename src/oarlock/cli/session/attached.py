@@ -7,12 +7,13 @@ import sys
 
 from oarlock.engines.engine import Engine, engine_of
 from oarlock.records import log_files
+from oarlock.records.log_blocks import Block
 from oarlock.records.run_folder import RunFolder
-from oarlock.records.watch import LogLine, Watch
+from oarlock.records.watch import Watch
 from oarlock.run.run_state import RunState
 from oarlock.screens import json_shape, summary
 from oarlock.screens.event_text import exit_code
-from oarlock.screens.follow_screen import Detached, Interrupts, Screen, until_end
+from oarlock.screens.follow_screen import MOST_BEHIND, Detached, Interrupts, Screen, until_end
 from oarlock.screens.json_lines import JsonLines
 from oarlock.screens.output import flush, hint, print_json_line, say
 from oarlock.screens.plain import Plain
@@ -30,7 +31,7 @@ def started(watch: Watch, interrupts: Interrupts, as_json: bool) -> int:
 
 def _own(engine: Engine, watch: Watch, interrupts: Interrupts, as_json: bool) -> int:
     """The first Ctrl-C stops the run, the second kills it, the third detaches."""
-    run, screen = watch.run, _screen(as_json)
+    run, screen = watch.run, _screen(watch, as_json)
 
     def on_interrupt(count: int) -> None:
         if count > 2:
@@ -52,11 +53,11 @@ def visit(watch: Watch, interrupts: Interrupts, as_json: bool, is_new: bool = Fa
     if not as_json and not run.is_running():
         return finish(run, run.state(), as_json)
     # JSON has all events; a person wants to see the current state, and the last lines that led to it.
-    recent: list[LogLine] = []
+    recent: list[Block] = []
     if not as_json and not is_new:
         watch.skip()
         recent = list(log_files.read(watch, log_files.latest(run), _RECENT))
-    screen = _screen(as_json)
+    screen = _screen(watch, as_json)
     screen.show(watch.state, [], recent)
 
     def on_interrupt(count: int) -> None:
@@ -85,10 +86,13 @@ def finish(run: RunFolder, state: RunState, as_json: bool) -> int:
     return exit_code(state)
 
 
-def _screen(as_json: bool) -> Screen:
+def _screen(watch: Watch, as_json: bool) -> Screen:
     if as_json:
         return JsonLines()
-    if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
+    if not sys.stdout.isatty():
+        return Plain()
+    watch.most_behind = MOST_BEHIND
+    if os.environ.get("TERM") == "dumb":
         return Plain()
     from oarlock.screens.live import Display
 

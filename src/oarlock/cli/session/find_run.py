@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from oarlock.engines.engine import ENGINES, engine_called, engine_of
+from oarlock.engines.engine import engine_called, engine_of
+from oarlock.engines.known_engines import ENGINES
 from oarlock.errors import OarlockError, UnknownRun
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder

@@ -13,6 +13,7 @@ from oarlock.cli.chaos_run.inflict import Chaos, Plan
 from oarlock.cli.session import find_run
 from oarlock.cli.session.ask_agent import require_running
 from oarlock.engines.engine import engine_of
+from oarlock.engines.known_engines import traits_of
 from oarlock.errors import OarlockError
 from oarlock.quantities import Duration
 from oarlock.records.run_folder import RunFolder
@@ -31,7 +32,7 @@ _LONGEST_PAUSE = 3600.0
     default="10s",
     show_default=True,
     metavar="TIME",
-    help="The average time between two faults; each wait is 0.5 to 1.5 times as long.",
+    help="The average wait from recovery to the next fault; each is 0.5 to 1.5 times as long.",
 )
 @click.option(
     "--kinds",
@@ -104,7 +105,7 @@ def _show(chaos: Chaos) -> None:
 
 
 def _kinds(written: str | None, run: RunFolder) -> tuple[str, ...]:
-    known = (*KINDS, *engine_of(run).traits.pod_faults)
+    known = (*KINDS, *traits_of(run).pod_faults)
     if written is None:
         return known
     chosen = tuple(dict.fromkeys(word.strip() for word in written.split(",") if word.strip()))

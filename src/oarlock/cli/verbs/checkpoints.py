@@ -12,7 +12,7 @@ from oarlock.cli.arguments.options import json_option, run_names
 from oarlock.cli.checkpoint_views import deletion, sources, table
 from oarlock.cli.checkpoint_views.sources import BROKEN, Found
 from oarlock.cli.session.signals import leaving_in_order
-from oarlock.engines.engine import engine_of
+from oarlock.engines.known_engines import traits_of
 from oarlock.screens.output import complain, flush, hint, print_json, say
 from oarlock.screens.units import size
 
@@ -52,7 +52,7 @@ def verb(
     found = sources.subject(name)
     reads = verifies or BROKEN in doomed
     with leaving_in_order(), ExitStack() as opened:
-        sources.look(
+        sources.read(
             found,
             opened,
             verifies=reads,
@@ -98,7 +98,7 @@ def _hint(found: Found, is_verified: bool, has_deleted: bool) -> None:
         hint(f"oarlock checkpoints {found.name} --delete broken")
     elif found.checkpoints and not is_verified:
         hint(f"oarlock checkpoints {found.name} --verify")
-    elif found.checkpoints and found.run is not None and not engine_of(found.run).traits.files_are_here:
+    elif found.checkpoints and found.run is not None and not traits_of(found.run).files_are_here:
         hint(f"oarlock pull {found.name} --what checkpoints")
 
 

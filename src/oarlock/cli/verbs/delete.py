@@ -9,7 +9,8 @@ import click
 
 from oarlock.cli.arguments.options import json_option, run_names
 from oarlock.cli.session import find_run
-from oarlock.engines.engine import engine_called, engine_of
+from oarlock.engines.engine import engine_called
+from oarlock.engines.known_engines import traits_of
 from oarlock.errors import OarlockError, UnknownRun
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
@@ -64,7 +65,7 @@ def _find(name: str, record: bool) -> RunFolder:
 
 def _with_more_than_a_record(chosen: Sequence[RunFolder]) -> list[RunFolder]:
     """The runs on this machine: their processes need the record."""
-    return [run for run in chosen if engine_of(run).traits.files_are_here]
+    return [run for run in chosen if traits_of(run).files_are_here]
 
 
 def _delete_outside(chosen: Sequence[RunFolder], force: bool, volumes: bool) -> list[str]:

@@ -38,8 +38,8 @@ def verb(on: str, namespace: str | None, context: str | None, image: str | None,
     if on == "kubernetes":
         from oarlock.cli.doctor_checks import cluster_access
 
-        looked = cluster_access.look(context, namespace, image)
-        checks = [_told(found, as_json, _WIDTHS[on]) for found in looked]
+        findings = cluster_access.findings(context, namespace, image)
+        checks = [_told(found, as_json, _WIDTHS[on]) for found in findings]
         found = []
     else:
         checks = [_told(check(), as_json, _WIDTHS[on]) for check in machine.CHECKS]

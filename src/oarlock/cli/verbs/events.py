@@ -10,7 +10,7 @@ import click
 from oarlock.cli.arguments.options import json_option, run_argument
 from oarlock.cli.session import find_run
 from oarlock.engines.engine import follow
-from oarlock.records import runs
+from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import Watch
 from oarlock.run.events import Event
 from oarlock.screens.event_text import KINDS, describe
@@ -42,6 +42,6 @@ def _print(event: Event, as_json: bool) -> None:
     say(f"{clock}  {describe(event)}")
 
 
-def _followed(run: runs.RunFolder) -> Iterator[Event]:
+def _followed(run: RunFolder) -> Iterator[Event]:
     for happened, _ in follow(Watch(run)):
         yield from happened

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from oarlock.cli.arguments.command_words import WithCommand
+from oarlock.cli.arguments.command_words import MayHaveCommand
 from oarlock.cli.arguments.options import json_option, run_argument
 from oarlock.cli.session import find_run
 from oarlock.cli.session.signals import leaving_in_order
@@ -13,7 +13,7 @@ from oarlock.engines.engine import engine_of
 from oarlock.screens.output import say
 
 
-@click.command("inspect", cls=WithCommand)
+@click.command("inspect", cls=MayHaveCommand)
 @run_argument
 @click.option("--write", is_flag=True, help="On a cluster: mount the claim writable.")
 @click.option("--image", metavar="IMAGE", help="On a cluster: the shell's image. Default: the leader's.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -14,9 +14,12 @@ from oarlock.cli.arguments.options import json_option, run_argument
 from oarlock.cli.session import find_run
 from oarlock.engines.engine import follow
 from oarlock.records import log_files
+from oarlock.records.log_blocks import Block, LogLine
 from oarlock.records.log_files import Choice
-from oarlock.records.watch import LogLine, Watch
-from oarlock.screens.follow_screen import leaving
+from oarlock.records.watch import Watch
+from oarlock.screens import event_text
+from oarlock.screens.follow_screen import MOST_BEHIND, leaving
+from oarlock.screens.last_line import LastLine
 from oarlock.screens.output import complain, flush, print_json_line, print_output
 from oarlock.screens.units import size
 
@@ -73,7 +76,8 @@ def verb(
     if not follow:
         if first_error:
             lines = log_files.from_first_error(watching, choice)
-            show.all(lines if tail is None else deque(lines, tail))
+            for line in lines if tail is None else deque(lines, tail):
+                show.line(line)
         else:
             show.all(log_files.read(watching, choice, tail))
         return
@@ -93,21 +97,51 @@ class _Printer:
         self.timestamps = timestamps
         self.as_json = as_json
         self.colours = sys.stdout.isatty()
+        self._last = LastLine()
 
-    def all(self, lines: Iterable[LogLine]) -> None:
-        for line in lines:
-            self.one(line)
+    def all(self, blocks: Iterable[Block]) -> None:
+        for block in blocks:
+            if self.as_json:
+                for line in block.lines():
+                    self.line(line)
+            else:
+                self._print(block.time, block.task, block.data)
 
-    def one(self, line: LogLine) -> None:
+    def line(self, line: LogLine) -> None:
         if self.as_json:
             print_json_line(asdict(line))
-            return
-        stamp = f"{line.time} " if self.timestamps else ""
-        print_output(f"{stamp}{line.task} | ", line.text, colours=self.colours)
+        else:
+            self._print(line.time, line.task, line.text.encode())
+
+    def unfinished(self, begun: Mapping[str, bytes]) -> None:
+        if not self.as_json:
+            self._last.show(begun)
+
+    def note(self, text: str) -> None:
+        self._last.clear()
+        flush()
+        complain(text)
+
+    def close(self) -> None:
+        self._last.clear()
+
+    def _print(self, time: str, task: str, data: bytes) -> None:
+        self._last.clear()
+        stamp = f"{time} " if self.timestamps else ""
+        print_output(f"{stamp}{task} | ", data, colours=self.colours)
 
 
 def _follow(watching: Watch, choice: Choice, show: _Printer) -> None:
     flush()
-    for _, lines in follow(watching):
-        show.all(filter(choice.wants, lines))
-        flush()
+    watching.most_behind = MOST_BEHIND if sys.stdout.isatty() else None
+    try:
+        for _, output in follow(watching):
+            for block in filter(choice.wants, output):
+                if block.skipped:
+                    show.note(event_text.skipped(block.task, block.skipped, watching.run.name))
+                show.all([block])
+            begun = watching.unfinished.items()
+            show.unfinished({task: text for task, text in begun if not choice.tasks or task in choice.tasks})
+            flush()
+    finally:
+        show.close()

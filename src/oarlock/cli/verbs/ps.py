@@ -8,6 +8,7 @@ import click
 
 from oarlock.cli.arguments.options import json_option
 from oarlock.records import runs
+from oarlock.records.run_folder import RunFolder
 from oarlock.run.run_state import RunState
 from oarlock.screens import event_text, json_shape
 from oarlock.screens.output import complain, hint, print_json, print_table, say
@@ -48,7 +49,7 @@ def verb(everything: bool, refresh: bool, as_json: bool) -> None:
         hint(f"oarlock ps --all  # {plural(len(found) - len(shown), 'older run')}")
 
 
-def _state(run: runs.RunFolder) -> RunState | None:
+def _state(run: RunFolder) -> RunState | None:
     try:
         return run.state()
     except OSError:
@@ -57,7 +58,7 @@ def _state(run: runs.RunFolder) -> RunState | None:
         return RunState(run.name, state="unreadable")
 
 
-def _row(run: runs.RunFolder, state: RunState) -> tuple[str, ...]:
+def _row(run: RunFolder, state: RunState) -> tuple[str, ...]:
     now, leader = time.time(), state.leader
     created = state.created or now
     loss = leader.metrics.get("loss") if leader else None
@@ -76,7 +77,7 @@ def _row(run: runs.RunFolder, state: RunState) -> tuple[str, ...]:
     )
 
 
-def _seen(run: runs.RunFolder, state: RunState, now: float) -> str:
+def _seen(run: RunFolder, state: RunState, now: float) -> str:
     """The state, and its age if the run is elsewhere: it continues while no client follows it."""
     seen = run.seen
     if state.is_over or seen is None:

@@ -14,6 +14,7 @@ from oarlock.cli.arguments.options import json_option, run_argument
 from oarlock.cli.session import find_run
 from oarlock.cli.session.signals import leaving_in_order
 from oarlock.engines.engine import engine_of
+from oarlock.engines.known_engines import traits_of
 from oarlock.records.run_folder import RunFolder
 from oarlock.screens import json_shape
 from oarlock.screens.output import hint, print_json, redraw, say
@@ -22,7 +23,7 @@ from oarlock.screens.units import duration, plural, size
 if TYPE_CHECKING:
     from oarlock.engines.shared.pull_result import Pulled
 
-_WHAT = ("model", "checkpoints", "logs", "data", "all")
+_WHAT = ("model", "checkpoints", "logs", "files", "data", "all")
 _INTERVAL = 0.2  # seconds between two looks of the progress line
 
 
@@ -35,12 +36,16 @@ _INTERVAL = 0.2  # seconds between two looks of the progress line
     metavar="FOLDER",
     help="The destination. Default: the run's record on this machine.",
 )
-@click.option("--what", type=click.Choice(_WHAT), help="Default: the model and the leader's record.")
+@click.option(
+    "--what",
+    type=click.Choice(_WHAT),
+    help="Default: the model, the leader's record, and the files that the program wrote beside itself.",
+)
 @click.option("--snapshots", is_flag=True, help="Copy from its snapshots: model or checkpoints.")
 @click.option(
     "--step", type=click.IntRange(0), metavar="N", help="With --snapshots: the checkpoint of step N."
 )
-@click.option("--force", is_flag=True, help="Replace files that are in FOLDER.")
+@click.option("--force", is_flag=True, help="Replace folders that are in FOLDER already.")
 @json_option("what was copied, and where it is, as JSON")
 def verb(
     name: str | None,
@@ -60,7 +65,7 @@ def verb(
     if step is not None and not snapshots:
         raise click.UsageError("--step is for --snapshots")
     run = find_run.find(name)
-    if engine_of(run).traits.files_are_here and not snapshots:
+    if traits_of(run).files_are_here and not snapshots:
         return _tell_local(run, as_json)
     to = folder.absolute() if folder else run.path / "snapshots" if snapshots else run.path
     started = time.monotonic()
@@ -68,6 +73,8 @@ def verb(
         fetch = _from_snapshots if snapshots else _from_engine
         pulled = fetch(run, what, step, to, progress, force or folder is None)
     seconds = time.monotonic() - started
+    if what is None:  # most programs write none, and nobody has asked for them
+        pulled.absent = [kind for kind in pulled.absent if kind != "files"]
     is_empty = (what is not None or snapshots) and not pulled.folders
     if as_json:
         print_json(_shape(run.name, to, pulled, seconds))

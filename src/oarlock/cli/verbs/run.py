@@ -16,10 +16,12 @@ from oarlock.cli.arguments.job_options import (
 )
 from oarlock.cli.arguments.options import json_option, run_names
 from oarlock.cli.session import attached
-from oarlock.engines.engine import ENGINES, Engine, Sending, engine_called, engine_of
+from oarlock.engines.engine import Engine, Sending, engine_called, engine_of
+from oarlock.engines.known_engines import ENGINES
 from oarlock.job.job_file import JobFile
 from oarlock.program import imports
 from oarlock.records import runs
+from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import Watch
 from oarlock.screens import json_shape, travel_text
 from oarlock.screens.follow_screen import Interrupts
@@ -75,7 +77,7 @@ def verb(
 
 
 def _not_for(option: str, on: str) -> str:
-    others = [f"--on {name}" for name in ENGINES if option in engine_called(name).traits.options]
+    others = [f"--on {name}" for name, listed in ENGINES.items() if option in listed.traits.options]
     return f"--{option} is for {' and '.join(others)}, not for --on {on}"
 
 
@@ -118,7 +120,7 @@ def _refuse(job: dict[str, Any], dry_run: bool) -> None:
         raise click.UsageError(f"--resume uses the job as it was; remove {first}")
 
 
-def _leave(run: runs.RunFolder, as_json: bool) -> None:
+def _leave(run: RunFolder, as_json: bool) -> None:
     if as_json:
         print_json_line({"kind": "state", **json_shape.of_run(run, run.state())})
         return

@@ -17,8 +17,8 @@ from oarlock.cli.session import find_run
 from oarlock.cli.session.ask_agent import Refused, ask, require_running
 from oarlock.engines.engine import engine_of
 from oarlock.errors import JobError
-from oarlock.records import runs
-from oarlock.records.watch import Tail, parse_line
+from oarlock.records.run_folder import RunFolder
+from oarlock.records.watch import Tail
 from oarlock.run.run_state import RunState
 from oarlock.screens.output import print_json, say
 from oarlock.system import stack_dump
@@ -102,7 +102,7 @@ def _running(state: RunState, chosen: Sequence[str]) -> list[str]:
     return [name for name in found if name in chosen or not chosen]
 
 
-def _collect(run: runs.RunFolder, generation: int, tasks: Sequence[str]) -> list[Answer]:
+def _collect(run: RunFolder, generation: int, tasks: Sequence[str]) -> list[Answer]:
     answers = {name: Answer(name) for name in tasks}
     logs = {name: Tail(run.log_file(generation, name)) for name in tasks}
     for log in logs.values():
@@ -113,7 +113,7 @@ def _collect(run: runs.RunFolder, generation: int, tasks: Sequence[str]) -> list
         for name, answer in answers.items():
             for line in [] if answer.is_complete else logs[name].lines():
                 if not answer.is_complete:
-                    answer.hear(parse_line(line, generation, name).text)
+                    answer.hear(line.partition(b" ")[2].decode(errors="replace"))
         return all(answer.is_complete for answer in answers.values())
 
     with suppress(TimeoutError):  # each task without an answer is reported

@@ -9,8 +9,10 @@ import click
 
 from oarlock.cli.arguments.options import json_option, run_argument
 from oarlock.cli.session import find_run
+from oarlock.records.watch import unfinished_lines
 from oarlock.run.run_state import RunState, TaskState
 from oarlock.screens import event_text, json_shape, summary
+from oarlock.screens.last_line import first_row
 from oarlock.screens.output import hint, print_block, print_json, print_table, say
 from oarlock.screens.units import duration, plural
 
@@ -31,6 +33,8 @@ def verb(name: str | None, as_json: bool) -> None:
     _print_heading(state)
     say()
     _print_tasks(list(state.tasks.values()))
+    if begun := unfinished_lines(run, state.generation):
+        print_block("unfinished lines", [first_row(task, text) for task, text in begun.items()][:_MOST])
     if state.straggler is not None:
         print_block("straggler", [event_text.straggler(state.straggler)])
     if state.problem is not None:

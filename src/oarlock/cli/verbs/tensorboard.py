@@ -23,7 +23,12 @@ _INTERVAL = 2.0  # seconds between two checks that it still runs
 
 @click.command("tensorboard")
 @run_argument
-@click.option("--port", type=click.IntRange(1, 65535), metavar="N", help="On this machine. Default: 6006.")
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    metavar="N",
+    help="On this machine. Default: 6006, or a free one.",
+)
 @click.option("--image", metavar="IMAGE", help="On a cluster: an image that has it. Default: the leader's.")
 @json_option("its URL as JSON, on the first line")
 def verb(name: str | None, port: int | None, image: str | None, as_json: bool) -> int:

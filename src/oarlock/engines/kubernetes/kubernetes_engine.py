@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from oarlock.agent.net.control import UnreachableError
-from oarlock.engines.engine import Board, CheckpointFolder, Engine, Sending, Traits
+from oarlock.engines.engine import Board, CheckpointFolder, Engine, Sending
 from oarlock.engines.kubernetes import pod_commands, remove_pods
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import STOPPED, Object
 from oarlock.engines.kubernetes.claims import claim_checkpoints, pull_claims
 from oarlock.engines.kubernetes.follow import background
-from oarlock.engines.kubernetes.lifecycle import adopt, ask_leader, identity, repair, stop_delete, submit
+from oarlock.engines.kubernetes.lifecycle import adopt, identity, leading_agent, repair, stop_delete, submit
 from oarlock.engines.kubernetes.lifecycle.connect import api_for, api_of, explained
 from oarlock.engines.kubernetes.manifests.payload import Parcel
 from oarlock.engines.shared.checkpoint_folder import Entry
@@ -35,7 +35,6 @@ class KubernetesEngine(Engine):
     """Runs on a Kubernetes cluster."""
 
     name = "kubernetes"
-    traits = Traits(options=frozenset({"namespace", "context"}), pod_faults=remove_pods.FAULTS)
 
     def start(
         self,
@@ -45,6 +44,8 @@ class KubernetesEngine(Engine):
         machines: int | None = None,
         on_send: Callable[[Sending], None] = lambda _: None,
     ) -> RunFolder:
+        """Send the run to the cluster; first finish or remove what dead clients sent in part."""
+
         def on_packed(parcel: Parcel) -> None:
             on_send(Sending(parcel.files, parcel.size, parcel.withheld, parcel.warnings))
 
@@ -53,6 +54,7 @@ class KubernetesEngine(Engine):
             return submit.start(jobfile, name, api_for(jobfile.job), on_packed)
 
     def resume(self, run: RunFolder) -> None:
+        """Resume the Jobs of a stopped run; create those of an ended one again from its own objects."""
         state = run.state()
         if state.state == "succeeded":
             raise OarlockError(f"{run.name} has succeeded; there is nothing to resume")
@@ -64,19 +66,21 @@ class KubernetesEngine(Engine):
         background.reopen(run)
 
     def cancel(self, run: RunFolder, *, now: bool = False) -> None:
+        """Suspend the Jobs, which ends their pods; `now` also deletes the pods without their grace."""
         api = api_of(run)
         with explained():
             stop_delete.stop(api, identity.of(run), now=now)
 
     def ask(self, run: RunFolder, question: Mapping[str, Any]) -> dict[str, Any]:
+        """Pass the question on through exec in the newest leading pod."""
         api = api_of(run)
         with explained():
-            leading = ask_leader.leading(api, identity.of(run))
+            leading = leading_agent.pods(api, identity.of(run))
             found = [pod for pod in leading if "deletionTimestamp" not in pod["metadata"]]
             if not found:
                 problem = run.state().problem
                 raise UnreachableError(f"its leading pod is not running{f': {problem}' if problem else ''}")
-            return ask_leader.ask(api, found[-1], dict(question))
+            return leading_agent.ask(api, found[-1], dict(question))
 
     def delete(self, chosen: Collection[RunFolder], *, now: bool, volumes: bool) -> list[str]:
         """Delete all objects of the runs, wait until they are gone, then delete their claims.
@@ -101,12 +105,15 @@ class KubernetesEngine(Engine):
         return [claim["metadata"]["name"] for api, claim in claims.values() if (api, claim) not in going]
 
     def refresh(self, run: RunFolder, *, with_logs: bool = False) -> None:
+        """Read the cluster once, unless another client is keeping this record already."""
         background.refresh(run, with_logs=with_logs)
 
     def following(self, run: RunFolder) -> AbstractContextManager[Callable[[], bool]]:
+        """A thread watches the pods, reads their logs and writes the record."""
         return background.following(run)
 
     def check_scale(self, run: RunFolder, workers: int) -> None:
+        """Refuse while the run is being stopped, and for workers of several kinds."""
         api = api_of(run)
         with explained():
             _worker_job(run, api, workers)
@@ -120,14 +127,17 @@ class KubernetesEngine(Engine):
                 stop_delete.scale(api, job, count)
 
     def adopt(self, name: str) -> RunFolder | None:
+        """Only from the namespace of the kubeconfig's current context; None if it cannot be reached."""
         return adopt.adopt(name)
 
     def unrecorded(self) -> list[str]:
+        """Only those in the namespace of the kubeconfig's current context."""
         return adopt.unrecorded()
 
     def exec(
         self, run: RunFolder, task: str, words: Sequence[str], streams: Streams, notify: Callable[[str], None]
     ) -> int:
+        """Through exec in the task's own pod."""
         return pod_commands.beside_task(run, task, words, streams, notify)
 
     def inspect(
@@ -140,28 +150,34 @@ class KubernetesEngine(Engine):
         writes: bool,
         notify: Callable[[str], None],
     ) -> int:
+        """In a temporary pod that mounts the run's claim."""
         return pod_commands.beside_files(run, words, streams, image=image, writes=writes, notify=notify)
 
     def tensorboard(
         self, run: RunFolder, port: int | None, image: str | None
     ) -> AbstractContextManager[Board]:
+        """In a temporary pod that mounts the run's claim, behind a port of this machine."""
         return pod_commands.board(run, port, image)
 
     @contextmanager
     def checkpoints(self, run: RunFolder, *, writes: bool) -> Iterator[CheckpointFolder]:
+        """On the run's claim, which a pod reads."""
         api, path = api_of(run), run.folder("checkpoints")
         with claim_checkpoints.opened(api, run, path, writes=writes) as folder:
             yield _Explained(folder)
 
     def pull(self, run: RunFolder, what: str | None, to: Path, show: Show, *, replaces: bool) -> Pulled:
+        """From the leading pod while the run lasts, then from a temporary pod."""
         names = pull_claims.KINDS[what] if what else pull_claims.DEFAULT
         with explained():
             return pull_claims.fetch(api_of(run), run, names, to, show, replaces=replaces)
 
     def pods(self, run: RunFolder) -> list[str]:
+        """Only those whose containers run."""
         return remove_pods.pods(run)
 
     def remove_pod(self, run: RunFolder, fault: str, pod: str) -> str | None:
+        """Only a disruption budget refuses. A pod that is gone already counts as removed."""
         return remove_pods.remove(run, fault, pod)
 
 
@@ -171,9 +187,9 @@ class _Explained:
     def __init__(self, folder: CheckpointFolder) -> None:
         self._folder = folder
 
-    def look(self, verifies: bool) -> list[Entry]:
+    def entries(self, verifies: bool) -> list[Entry]:
         with explained():
-            return self._folder.look(verifies)
+            return self._folder.entries(verifies)
 
     def newest(self) -> str | None:
         with explained():

@@ -10,7 +10,6 @@ from oarlock.engines.kubernetes.lifecycle import identity
 from oarlock.engines.kubernetes.lifecycle.connect import api_of, explained
 from oarlock.records.run_folder import RunFolder
 
-FAULTS = ("delete", "evict")
 _TOO_MANY = 429  # the status with which a disruption budget refuses
 
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oarlock.engines.engine import Board, CheckpointFolder, Engine, Sending, Traits
+from oarlock.engines.engine import Board, CheckpointFolder, Engine, Sending
 from oarlock.engines.shared import enter_task, task_command
 from oarlock.engines.shared.checkpoint_folder import Folder
 from oarlock.engines.shared.command_streams import Streams
@@ -35,15 +35,6 @@ class LocalEngine(Engine):
     """Runs on this machine."""
 
     name = "local"
-    traits = Traits(
-        interrupt_stops=True,
-        sends_program=False,
-        files_are_here=True,
-        resumable=frozenset({"failed", "stopped", "lost"}),
-        options=frozenset({"machines"}),
-        stop_seconds=15.0,
-        recovery_seconds=120.0,
-    )
 
     def start(
         self,
@@ -53,35 +44,49 @@ class LocalEngine(Engine):
         machines: int | None = None,
         on_send: Callable[[Sending], None] = lambda _: None,
     ) -> RunFolder:
+        """Start one agent process, which starts the other agents where there are several machines."""
         return start(jobfile, name, machines or 1)
 
     def resume(self, run: RunFolder) -> None:
+        """Start another agent on the same record."""
         resume(run)
 
     def cancel(self, run: RunFolder, *, now: bool = False) -> None:
+        """Send SIGINT to the agent. Raises OarlockError if that is on another machine."""
         stop(run, now=now)
 
     def ask(self, run: RunFolder, question: Mapping[str, Any]) -> dict[str, Any]:
+        """At the address, and with the token, that the record has."""
         from oarlock.agent.net import control
 
         return control.ask(run.path, dict(question))
 
+    def check_scale(self, run: RunFolder, workers: int) -> None:
+        """Raise OarlockError if one agent may not open as many files as that many tasks need."""
+        from oarlock.engines.local import local_spec
+
+        spec = run.spec()
+        local_spec.check_files(sum({**spec.sizes, "worker": workers}.values()), spec.machines)
+
     def delete(self, chosen: Collection[RunFolder], *, now: bool, volumes: bool) -> list[str]:
+        """Only stop those that run: the caller deletes the records."""
         for run in chosen:
             if run.is_running():
                 self.stop(run, now=now)
-        return []  # everything else is in the record
+        return []
 
     def refresh(self, run: RunFolder, *, with_logs: bool = False) -> None:
-        pass  # the agent writes the record
+        """Nothing to do: the agent writes the record."""
 
     @contextmanager
     def following(self, run: RunFolder) -> Iterator[Callable[[], bool]]:
+        """The run may write for as long as its agent lives, which holds the record's lock."""
         yield run.is_held
 
     def exec(
         self, run: RunFolder, task: str, words: Sequence[str], streams: Streams, notify: Callable[[str], None]
     ) -> int:
+        """Replaces this process, unless the output is captured."""
         spec = run.spec()
         if not Path(spec.cwd).is_dir():
             raise OarlockError(f"the program's folder {spec.cwd} is gone")
@@ -98,12 +103,14 @@ class LocalEngine(Engine):
         writes: bool,
         notify: Callable[[str], None],
     ) -> int:
+        """In the record's folder. Replaces this process, unless the output is captured."""
         _refuse_image(run, image)
         words = words or (os.environ.get("SHELL") or "/bin/sh",)
         return _enter(task_command.plain(words, str(run.path)), streams)
 
     @contextmanager
     def tensorboard(self, run: RunFolder, port: int | None, image: str | None) -> Iterator[Board]:
+        """With the TensorBoard that is installed here."""
         from oarlock.engines.local import local_tensorboard
 
         _refuse_image(run, image)
@@ -112,16 +119,19 @@ class LocalEngine(Engine):
 
     @contextmanager
     def checkpoints(self, run: RunFolder, *, writes: bool) -> Iterator[CheckpointFolder]:
+        """At the path in the run's spec."""
         yield Folder(run.folder("checkpoints"))
 
 
 def start(jobfile: JobFile, name: str | None = None, machines: int = 1) -> RunFolder:
     """Create the record and start its agent; with several `machines`, an agent that starts the others."""
     from oarlock.engines.local import local_record, local_spec
+    from oarlock.engines.shared import specs
 
     held: list[int] = []
     local_spec.check_packages(jobfile.job)
     local_spec.check_network(jobfile.job)
+    local_spec.check_files(sum(specs.sizes(jobfile.job).values()), machines)
 
     def fill(draft: RunFolder) -> None:
         held.append(draft.hold())  # from the first moment: the run never looks lost

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from oarlock.engines.shared import specs
 from oarlock.errors import JobError, OarlockError
 from oarlock.job.model import Duration, Job
 from oarlock.records import runs
-from oarlock.system import private_network
+from oarlock.system import private_network, processes
 
 
 def spec_for(job: Job, folder: Path, record: Path, machines: int = 1) -> Spec:
@@ -45,6 +46,13 @@ def check_network(job: Job) -> None:
             f"this machine does not allow network: private ({why}); "
             "remove it from the job, or allow user namespaces"
         )
+
+
+def check_files(tasks: int, machines: int) -> None:
+    """Raise OarlockError if the limit of open files is too low for so many tasks."""
+    why = processes.lacking_files(math.ceil(tasks / machines))
+    if why is not None:
+        raise OarlockError(f"{why}; raise that limit, or run fewer tasks")
 
 
 def _check_machines(job: Job, machines: int) -> None:

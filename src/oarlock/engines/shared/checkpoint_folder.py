@@ -29,17 +29,17 @@ class Folder:
     def __init__(self, path: str) -> None:
         self._store = Store(path)
 
-    def look(self, verifies: bool) -> list[Entry]:
+    def entries(self, verifies: bool) -> list[Entry]:
         """List all checkpoints but drafts, newest first; `verifies` reads every byte."""
-        entries = []
+        found = []
         for name in self._store.names():
             path = self._store.folder / name
-            found = self._store.read(path)
-            manifest = found.manifest if isinstance(found, Checkpoint) else {}
-            why = found if isinstance(found, str) else verify(found) if verifies else None
+            held = self._store.read(path)
+            manifest = held.manifest if isinstance(held, Checkpoint) else {}
+            why = held if isinstance(held, str) else verify(held) if verifies else None
             if path.exists():  # otherwise retention has deleted it meanwhile
-                entries.append(entry(name, FOLDER, manifest, why, verifies) | {"size": _size(path)})
-        return entries
+                found.append(entry(name, FOLDER, manifest, why, verifies) | {"size": _size(path)})
+        return found
 
     def newest(self) -> str | None:
         """Return the name of the newest whole checkpoint."""
@@ -67,6 +67,7 @@ class Folder:
 
 
 def entry(name: str, where: str, manifest: Manifest, why: str | None, is_verified: bool) -> Entry:
+    """What `oarlock checkpoints` shows of a checkpoint; `why` is what is wrong with it."""
     _, step, generation = name.partition("_")[0].split("-")
     metrics = manifest.get("metrics") or {}
     return {
@@ -118,8 +119,8 @@ def main() -> None:
     order = json.loads(sys.argv[1])
     folder = Folder(order["folder"])
     try:
-        if order["do"] == "look":
-            answer: Any = folder.look(order["verifies"])
+        if order["do"] == "entries":
+            answer: Any = folder.entries(order["verifies"])
         elif order["do"] == "delete":
             answer = folder.delete(order["names"])
         else:

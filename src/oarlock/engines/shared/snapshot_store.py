@@ -55,7 +55,7 @@ class Snapshots:
         self._files = self._ask(self._bucket.contents)
         self._manifests: dict[str, Manifest | str] = {}
 
-    def look(self, verifies: bool) -> list[Entry]:
+    def entries(self, verifies: bool) -> list[Entry]:
         """List checkpoints, newest first, then models; `verifies` reads every byte."""
         self._read_manifests()
         return [self._entry(name, verifies) for name in self._names()]

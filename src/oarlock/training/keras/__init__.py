@@ -33,10 +33,12 @@ class Callbacks(Callback):
         return iter(self._parts)
 
     def set_params(self, params: Mapping[str, Any]) -> None:
+        """Pass Keras's parameters to every callback."""
         for part in self._parts:
             part.set_params(params)
 
     def set_model(self, model: Any) -> None:
+        """Pass the model to every callback."""
         for part in self._parts:
             part.set_model(model)
 
@@ -96,14 +98,17 @@ class Progress(Callback):
         self._epoch = 0
 
     def set_params(self, params: Mapping[str, Any]) -> None:
+        """Keras says how many epochs there are, and how many steps in each if it knows."""
         self._epochs, self._steps = params.get("epochs"), params.get("steps")
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """The epoch's first step, which is in its middle if training resumed there."""
         self._epoch, self._done = epoch, 0
         if self._steps is not None:
             self._before = max(epoch * self._steps, self._first)
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Report the step, unless a later one has been reported."""
         with self._lock:
             if batch < self._done:
                 return  # Keras calls this from several threads, so batches may overtake each other
@@ -111,10 +116,12 @@ class Progress(Callback):
             self._report(logs)
 
     def on_test_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Report that validation within fit is alive; the step stays the same."""
         if self._done:
             self._report(None)  # validation within fit: no step is done, but nothing hangs either
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Report the metrics of the epoch, those of its validation included."""
         self._report(logs)
         self._steps = self._steps or self._done  # a dataset of unknown length: known from now on
         self._done = 0

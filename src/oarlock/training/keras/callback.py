@@ -13,10 +13,10 @@ class Callback:
     _supports_tf_logs = True
 
     def set_params(self, params: Mapping[str, Any]) -> None:
-        pass
+        """Ignored, unless a subclass wants them."""
 
     def set_model(self, model: Any) -> None:
-        pass
+        """Ignored, unless a subclass wants it."""
 
     def _implements_train_batch_hooks(self) -> bool:
         return True

@@ -43,6 +43,7 @@ class Training:
         self.boundary: Boundary | None = None
 
     def objects(self) -> Mapping[str, Any]:
+        """What is saved, with the values of this moment."""
         if hasattr(self.model, "jax_state_sync"):
             self.model.jax_state_sync()  # with JAX the variables lag behind during an epoch
         return {
@@ -53,20 +54,24 @@ class Training:
         }
 
     def metric_variables(self) -> capture.Variables:
+        """The sums and counts of this epoch's metrics, so that their means continue after a restore."""
         return capture.Variables([each for metric in self.model.metrics for each in metric.variables])
 
     def begin(self) -> None:
+        """Take part in the ranks' agreement on steps from now on; needs `length`."""
         assert self.length is not None
         when = schedule.read(self.save, self.length)
         self.session.extra["steps_per_epoch"] = self.length
         self.boundary = Boundary(self.session, when, self.objects, self.step)
 
     def cross(self) -> None:
+        """Save before `step` if it is time. Raises SystemExit if the run is to stop."""
         assert self.boundary is not None
         assert self.length is not None
         self.boundary.cross(self.step, self.metrics, self.step // self.length)
 
     def end(self) -> None:
+        """Save the last step. Does nothing if training has not begun."""
         if self.boundary is not None and self.length is not None:
             self.boundary.end(self.step, self.metrics, self.step // self.length)
             self.boundary = None
@@ -83,9 +88,11 @@ class Opening(Callback):
         self._is_cutting = False
 
     def set_params(self, params: Mapping[str, Any]) -> None:
+        """Keras says how long an epoch is, if it knows."""
         self._training.length, self._training.epochs = params.get("steps"), params.get("epochs")
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        """Raises ValueError if the length of an epoch is unknown, or not that of the checkpoint."""
         training = self._training
         if training.length is None:
             raise ValueError("to save, fit must know the length of an epoch: pass steps_per_epoch=")
@@ -100,6 +107,7 @@ class Opening(Callback):
         training.begin()
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Restore the metrics in the middle of an epoch. Raises ValueError if it is another epoch."""
         training = self._training
         assert training.length is not None
         if epoch != training.step // training.length:
@@ -112,6 +120,7 @@ class Opening(Callback):
             training.session.restore_later("metrics", training.metric_variables())
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Save or exit here; tell Keras to stop after the last batch of an epoch that began late."""
         training = self._training
         assert training.length is not None
         training.step = self._begin + batch
@@ -122,9 +131,11 @@ class Opening(Callback):
             self._is_cutting = training.model.stop_training = True
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Note the metrics, which go into the next checkpoint."""
         self._training.metrics.update(scalars(logs or {}))
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Have Keras continue with the next epoch where the first was cut short."""
         self._training.metrics.update(scalars(logs or {}))
         self._training.step = self._training.next
         if self._is_cutting:
@@ -140,11 +151,13 @@ class Closing(Callback):
         self._training = training
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        """Restore the counters of the user's callbacks."""
         saved = self._training.session.restore_later("callbacks", None) or []
         for other, numbers in zip(self._training.others, saved):
             vars(other).update(numbers)
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        """Save the last step."""
         self._training.end()
 
 

@@ -16,6 +16,7 @@ _depth = 0  # fit calls evaluate
 
 
 def methods(trainer: Any) -> Iterator[Change]:
+    """Check and prepare every call of `fit`, `evaluate` and `predict`."""
     for name in ("fit", "evaluate", "predict"):
         yield trainer.TensorFlowTrainer, name, _prepared(trainer, getattr(trainer.TensorFlowTrainer, name))
 

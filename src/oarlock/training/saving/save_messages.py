@@ -37,6 +37,7 @@ class Save:
 
     @property
     def step(self) -> int:
+        """The step before which it was captured."""
         step: int = self.manifest["step"]
         return step
 
@@ -45,10 +46,12 @@ class Save:
         return replace(self, is_retry=True)
 
     def to_data(self) -> dict[str, Any]:
+        """The header as text, one character for each byte."""
         return {**asdict(self), "header": self.header.decode("latin-1")}
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Save:
+        """Raises ValueError where a field is missing or has another type."""
         header = data.get("header")
         if not isinstance(header, str) or not isinstance(data.get("manifest"), dict):
             raise ValueError("a save without header or manifest")

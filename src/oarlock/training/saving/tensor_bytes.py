@@ -71,8 +71,8 @@ def _of_each_replica(tf: Any, value: Any, name: str) -> Leaf:
     count = strategy.num_replicas_in_sync
 
     def row(context: Any) -> Any:
-        """Zeros but for this replica's row: summed over all, every row stays as it was. (`gather` would trace
-        every time, for half a second.)"""
+        """Zeros but for this replica's row: summed over all, every row stays as it was. `gather` would trace
+        every time, for half a second."""
         number = context.replica_id_in_sync_group
         shares = strategy.experimental_local_results(value)
         share = tf.expand_dims(shares[number % len(shares)].read_value(), 0)

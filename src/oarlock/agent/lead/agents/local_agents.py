@@ -1,5 +1,5 @@
-"""The other agents of a run that plays several machines on this one: started and looked after by the
-leading agent, and gone with it. On Kubernetes pods take their place."""
+"""The other agents of a run that simulates several machines on this one: the leading agent starts and
+restarts them, and they end with it. On Kubernetes, pods take their place."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _FAREWELL = 10.0
 _WAITS = (0.1, 0.5, 2.0, 5.0)  # seconds before it is started again, for one that keeps dying
 
 
-class Crew:
+class LocalAgents:
+    """Starts an agent for every machine but the leading agent's, and again when one dies."""
+
     def __init__(self, loop: Loop, spec: Spec, on_death: Callable[[str, int], None]) -> None:
         self.loop = loop
         self.spec = spec
@@ -27,11 +29,12 @@ class Crew:
         self.is_dismissed = False
 
     def start(self) -> None:
+        """Start all of them. Each joins through the coordinator, like a pod's agent."""
         for machine in range(1, self.spec.machines):
             self._start(machine)
 
     def look_after(self) -> None:
-        """A child of ours ended: if it is one of the crew, another takes its place."""
+        """Replace the agents that have ended. Call this when any child of this process has."""
         for machine, process in list(self.processes.items()):
             if process.poll() is not None and not self.is_dismissed:
                 del self.processes[machine]
@@ -41,9 +44,11 @@ class Crew:
                 self.loop.after(f"start of machine {machine}", wait, partial(self._start, machine))
 
     def dismiss(self) -> None:
+        """Start none of them again: the run is over."""
         self.is_dismissed = True
 
     def close(self) -> None:
+        """Wait until all have ended, and kill one that takes too long."""
         for process in self.processes.values():
             try:
                 process.wait(_FAREWELL)

@@ -13,7 +13,9 @@ from pathlib import Path
 _MOST = 100_000  # machines in the life of a run
 
 
-class Seats:
+class MachineOrder:
+    """Reads the arrivals that earlier leaders wrote to `file`, and adds to them."""
+
     def __init__(self, file: Path) -> None:
         self._file = file
         self._machines: dict[str, list[str]] = {}  # seat -> who had it, the last one has it
@@ -27,7 +29,7 @@ class Seats:
                 self._add(*words)
 
     def take(self, seat: str, machine: str) -> str | None:
-        """None, or why not."""
+        """Give the seat to this machine. None, or why not."""
         machines = self._machines.get(seat, [])
         if machine in machines[-1:]:
             return None

@@ -33,6 +33,7 @@ class Agent:
 
     @property
     def is_ready(self) -> bool:
+        """Whether it is connected and has said that it can run tasks."""
         return self.is_connected and self.status is not None and self.status.ready
 
     @property
@@ -44,14 +45,17 @@ class Agent:
 
 
 class Placement(NamedTuple):
+    """The tasks that have a place, with their ranks, and where each is."""
+
     tasks: tuple[Task, ...]
     places: dict[str, list[str]]  # agent -> tasks
     addresses: dict[str, str]  # task -> host:port
 
     def size(self, role: str) -> int:
+        """How many tasks of this role have a place."""
         return sum(task.role == role for task in self.tasks)
 
-    def gang(self, spec: Spec, generation: int, restarts: int, checkpoints: list[str]) -> Gang:
+    def gang(self, spec: Spec, generation: int, restarts: int, checkpoints: list[str], files: str) -> Gang:
         """The generation that these tasks make, as each of them sees it."""
         return Gang(
             run=spec.run,
@@ -63,6 +67,7 @@ class Placement(NamedTuple):
             seed=spec.seed,
             machines=[names for names in self.places.values() if names],
             checkpoints=checkpoints,
+            files=files,
         )
 
 

@@ -9,7 +9,9 @@ from oarlock.agent.protocol.spec import Spec
 from oarlock.run.cluster import form
 
 
-class Wanted:
+class TargetSize:
+    """The job's sizes, or those that the run was scaled to since."""
+
     def __init__(self, spec: Spec, workers: int | None = None) -> None:
         """`workers`: as many as were asked for since, if any were."""
         self.spec = spec
@@ -18,31 +20,35 @@ class Wanted:
             self.set_workers(workers)
 
     def set_workers(self, workers: int) -> bool:
-        """Whether that is a change."""
+        """Set the number of workers. Returns whether that is a change."""
         before = self.sizes
         self.sizes = {**before, "worker": workers * self.spec.processes_of("worker")}
         return self.sizes != before
 
     @property
     def total(self) -> int:
+        """Tasks of all roles together."""
         return sum(self.sizes.values())
 
     @property
     def machines(self) -> int:
-        """Where every member has its own."""
+        """How many machines the run has, where every member has its own."""
         return sum(count // self.spec.processes_of(role) for role, count in self.sizes.items())
 
     def has_room(self, agents: Iterable[Agent]) -> bool:
-        """For enough, at a cheap look."""
+        """Whether there may be room for a gang that suffices: cheaper than `place`."""
         return slots(agents) >= sum(map(self._least, self.sizes))
 
     def place(self, agents: Iterable[Agent]) -> Placement:
+        """Place as many of these tasks as the agents that are ready have room for."""
         return place(agents, self.sizes)
 
     def is_complete(self, placement: Placement) -> bool:
+        """Whether every task has a place."""
         return len(placement.tasks) == self.total
 
     def suffices(self, placement: Placement) -> bool:
+        """Whether so many tasks of each role have a place that the gang may run."""
         return all(placement.size(role) >= self._least(role) for role in self.sizes)
 
     def could_grow(self, running: int, agents: Iterable[Agent]) -> bool:

@@ -56,6 +56,7 @@ class Api:
 
     @cached_property
     def http(self) -> httpx.Client:
+        """The connections, opened on first use. Raises OarlockError if the kubeconfig cannot be used."""
         limits = client_adapter.ConnectionParams(timeout=httpx.Timeout(_TIMEOUT, connect=5.0))
         try:
             params = limits.httpx_params(self._config)

@@ -50,6 +50,7 @@ class ExecLogin(httpx.Auth):
         self._ends = float("inf")
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        """Sign each request, as httpx asks; requests of several threads share one credential."""
         used = self._sign(request)
         response = yield request
         if response.status_code == 401:

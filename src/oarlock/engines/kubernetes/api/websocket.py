@@ -69,6 +69,7 @@ class Line:
         self._has_ended = False
 
     def fileno(self) -> int:
+        """For `select`."""
         return int(self._socket.fileno())
 
     @property
@@ -77,6 +78,7 @@ class Line:
         return bool(self._out)
 
     def send(self, data: bytes) -> None:
+        """Send what the connection takes of a message at once; `flush` sends the rest."""
         self._out += self._connection.send(BytesMessage(data))
         self.flush()
 
@@ -146,6 +148,7 @@ class Line:
 
 
 def cut(problem: Exception, doing: str) -> ApiError:
+    """The error for a connection that ended too early; `doing` is what the user wanted."""
     told = str(problem) or type(problem).__name__
     return ApiError(0, "Unreachable", f"the connection to the pod was cut ({told})", doing)
 

@@ -26,7 +26,7 @@ from oarlock.engines.kubernetes.claims import claim_pod, pull_claims
 from oarlock.engines.shared import checkpoint_folder
 from oarlock.engines.shared.checkpoint_folder import Entry
 from oarlock.errors import OarlockError
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from oarlock.system import atomic_file, safe_names
 
 READING = replace(claim_pod.PULL, name="checkpoints")
@@ -59,6 +59,7 @@ class _Entry(msgspec.Struct):
 
 @contextmanager
 def opened(api: Api, run: RunFolder, path: str, *, writes: bool) -> Iterator[PodFolder]:
+    """The folder at `path` in the pods; `writes` allows deleting. A temporary pod ends with the block."""
     with ExitStack() as pods:
         yield PodFolder(api, run, path, writes, pods)
 
@@ -74,19 +75,23 @@ class PodFolder:
         self._pods = pods
         self._beside: str | None = None  # the temporary pod, once there is one
 
-    def look(self, verifies: bool) -> list[Entry]:
-        found = self._ask("look", list[_Entry], verifies=verifies)
+    def entries(self, verifies: bool) -> list[Entry]:
+        """The pod's answer without names that no checkpoint can have."""
+        found = self._ask("entries", list[_Entry], verifies=verifies)
         return [msgspec.structs.asdict(one) for one in found if manifest.position(one.name)]
 
     def newest(self) -> str | None:
+        """By the manifests that the pod reads."""
         found: str | None = self._ask("newest", str | None)
         return found
 
     def fence(self) -> tuple[str, int] | None:
+        """By the folder's fence file, which the pod reads."""
         found: tuple[str, int] | None = self._ask("fence", tuple[str, int] | None)
         return found
 
     def delete(self, names: Sequence[str]) -> int:
+        """All of them, in one call of the pod. Raises OarlockError if the pod could not."""
         freed: int = self._ask("delete", int, names=list(names))
         return freed
 

@@ -22,7 +22,7 @@ from oarlock.engines.kubernetes.manifests.payload import Parcel
 from oarlock.engines.shared import specs
 from oarlock.errors import OarlockError
 from oarlock.job.model import Job
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from oarlock.system.polling import wait_for
 
 HELPER = "oarlock.dev/helper"  # a pod that is not a task: its purpose

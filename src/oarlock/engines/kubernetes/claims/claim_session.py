@@ -18,7 +18,7 @@ from oarlock.engines.kubernetes.api.names import MANAGED, Identity, Object
 from oarlock.engines.kubernetes.claims import claim_pod
 from oarlock.engines.kubernetes.claims.claim_pod import HELPER, Purpose
 from oarlock.errors import OarlockError
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from oarlock.system.polling import wait_for
 
 LEASE = 600.0  # seconds that the pod outlives its client

@@ -17,6 +17,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
+from oarlock.agent.snapshots.program_files import SENT
 from oarlock.engines.kubernetes.api import pod_exec
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
@@ -24,7 +25,7 @@ from oarlock.engines.kubernetes.claims import claim_pod, tar_receiver, tar_sende
 from oarlock.engines.kubernetes.lifecycle import identity
 from oarlock.engines.shared.pull_result import Pulled, check_room, is_taken, put_all
 from oarlock.errors import OarlockError
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from oarlock.system.polling import wait_for
 
 # What a user can ask for, and the local names of its folders.
@@ -32,16 +33,19 @@ KINDS = {
     "model": ("model",),
     "checkpoints": ("checkpoints",),
     "logs": ("leader", "tensorboard"),
+    "files": ("files",),
     "data": ("data",),
-    "all": ("model", "checkpoints", "leader", "tensorboard", "data"),
+    "all": ("model", "checkpoints", "leader", "tensorboard", "files", "data"),
 }
-DEFAULT = ("model", "leader")
+DEFAULT = ("model", "leader", "files")
 
 _LONGEST_LINE = 1 << 16  # bytes of a line that the sender writes
 _GROWTH = 64 << 20  # bytes by which small folders may grow while they are read; large ones by as much again
 _MOST_REST = 1000  # pieces after the archive's end
 _ENDING = 2.0  # seconds in which a leader that hangs up may turn out to have ended
 
+# A folder: its local name, its path in the pod and, if only a part is wanted, the file that lists the rest.
+Source = tuple[str, ...]
 Show = Callable[[int, int], None]  # bytes so far, and in all
 
 
@@ -86,7 +90,7 @@ def fetch(api: Api, run: RunFolder, names: Sequence[str], to: Path, show: Show, 
 
 
 def _fetch(
-    api: Api, run: RunFolder, names: Sequence[str], wanted: list[tuple[str, str]], to: Path, show: Show
+    api: Api, run: RunFolder, names: Sequence[str], wanted: list[Source], to: Path, show: Show
 ) -> Pulled:
     with tempfile.TemporaryDirectory(dir=to, prefix=".pull-") as beside:
         place = Path(beside) / "new"
@@ -96,15 +100,17 @@ def _fetch(
     return pulled
 
 
-def _sources(run: RunFolder, names: Sequence[str]) -> tuple[list[tuple[str, str]], dict[str, str]]:
-    """The folders as local name and path in the pod, and those that are not on the cluster."""
+def _sources(run: RunFolder, names: Sequence[str]) -> tuple[list[Source], dict[str, str]]:
+    """The folders, and those that are not on the cluster."""
     spec = run.spec()
     places = {**spec.folders, "tensorboard": spec.folders["logs"]}
-    wanted: list[tuple[str, str]] = []
+    wanted: list[Source] = []
     elsewhere: dict[str, str] = {}
     for name in names:
         if name == "leader":
             wanted += [(f"leader/{part}", f"{spec.folder}/{part}") for part in _RECORD]
+        elif name == "files":  # that the program has written beside itself
+            wanted.append((name, spec.cwd, f"{spec.folder}/{SENT}"))
         elif "://" in places[name]:
             elsewhere[name] = places[name]
         else:
@@ -115,9 +121,7 @@ def _sources(run: RunFolder, names: Sequence[str]) -> tuple[list[tuple[str, str]
 _RECORD = ("events.jsonl", "result.json", "logs")
 
 
-def _receive_somehow(
-    api: Api, run: RunFolder, wanted: list[tuple[str, str]], place: Path, show: Show
-) -> Pulled:
+def _receive_somehow(api: Api, run: RunFolder, wanted: list[Source], place: Path, show: Show) -> Pulled:
     pod = leader(api, run)
     if pod is not None:
         try:
@@ -146,7 +150,7 @@ def has_ended(api: Api, run: RunFolder) -> bool:
         return False
 
 
-def _receive(api: Api, pod: str, wanted: list[tuple[str, str]], place: Path, show: Show) -> Pulled:
+def _receive(api: Api, pod: str, wanted: list[Source], place: Path, show: Show) -> Pulled:
     script = Path(tar_sender.__file__).read_text()
     command = pod_exec.Command(api, pod, ["python3", "-I", "-c", script, json.dumps(wanted)])
     with closing(command.output()) as pieces:

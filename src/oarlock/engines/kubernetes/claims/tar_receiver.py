@@ -124,6 +124,7 @@ class Stream:
         self._rest = bytearray()
 
     def read(self, size: int) -> bytes:
+        """Wait for that many bytes; fewer come only at the end."""
         while len(self._rest) < size and self._receive():
             pass
         return self._take(size)

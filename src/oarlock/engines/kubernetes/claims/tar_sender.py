@@ -13,70 +13,89 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-MOST = 20  # names in the report of what changed or was skipped
+_MOST = 20  # names in the report of what changed or was skipped
 # In a checkpoint folder: the fence, and what is half written or half deleted.
-CHECKPOINTS = "checkpoints"
-MARKS = (".fence", ".fence.part", ".lock")
-HALF = (".saving-", ".deleting-")
+_CHECKPOINTS = "checkpoints"
+_MARKS = (".fence", ".fence.part", ".lock")
+_HALF = (".saving-", ".deleting-")
 
 
-class Entry(NamedTuple):
+class _Entry(NamedTuple):
     name: str  # in the archive
     path: Path
     kind: str  # file, folder, link
 
 
 def main() -> None:
-    """Send the folders of the argument: a JSON list of [name in the archive, path here]."""
-    entries: list[Entry] = []
+    """Send the folders of the argument: a JSON list of [name in the archive, path here].
+
+    A third item is a file that lists what was sent to the folder: that is left out, unless it has changed.
+    """
+    entries: list[_Entry] = []
     absent: list[str] = []
     skipped: list[str] = []
-    for name, path in json.loads(sys.argv[1]):
-        found = list(walk(name, Path(path), skipped))
+    for name, path, *sent in json.loads(sys.argv[1]):
+        found = list(_walk(name, Path(path), skipped))
+        if sent:
+            found = _only_written(found, name, Path(sent[0]))
         entries += found
         if all(entry.kind == "folder" for entry in found):
             absent.append(name)
-    announce({"total": sum(size_of(entry) for entry in entries)})
-    files, changed = send(entries)
-    say({"files": files, "absent": absent, "changed": changed[:MOST], "skipped": skipped[:MOST]})
+    _announce({"total": sum(_size(entry) for entry in entries)})
+    files, changed = _send(entries)
+    _say({"files": files, "absent": absent, "changed": changed[:_MOST], "skipped": skipped[:_MOST]})
 
 
-def walk(name: str, path: Path, skipped: list[str]) -> Iterator[Entry]:
+def _walk(name: str, path: Path, skipped: list[str]) -> Iterator[_Entry]:
     """List everything. A link that leads out of the folder is sent as its target, if that is a file."""
     if path.is_file():
-        yield Entry(name, path, "file")
+        yield _Entry(name, path, "file")
         return
     root = Path(os.path.realpath(path))
     for here, folders, files in os.walk(root):
         below = os.path.relpath(here, root)
         inside = name if below == "." else f"{name}/{below}"
-        if name == CHECKPOINTS and below == ".":
-            folders[:] = [one for one in folders if not one.startswith(HALF)]
-            files = [one for one in files if one not in MARKS]
-        yield Entry(inside, Path(here), "folder")
+        if name == _CHECKPOINTS and below == ".":
+            folders[:] = [one for one in folders if not one.startswith(_HALF)]
+            files = [one for one in files if one not in _MARKS]
+        yield _Entry(inside, Path(here), "folder")
         links = [folder for folder in folders if Path(here, folder).is_symlink()]
         for one in sorted(files + links):
             source = Path(here, one)
             real = Path(os.path.realpath(source))
             if not source.is_symlink():
                 if source.is_file():
-                    yield Entry(f"{inside}/{one}", source, "file")
+                    yield _Entry(f"{inside}/{one}", source, "file")
             elif real.exists() and root in (real, *real.parents):
-                yield Entry(f"{inside}/{one}", source, "link")
+                yield _Entry(f"{inside}/{one}", source, "link")
             elif real.is_file():
-                yield Entry(f"{inside}/{one}", real, "file")
+                yield _Entry(f"{inside}/{one}", real, "file")
             else:
                 skipped.append(f"{inside}/{one}")
 
 
-def size_of(entry: Entry) -> int:
+def _only_written(entries: list[_Entry], root: str, sent: Path) -> list[_Entry]:
+    """Leave out what was sent and has not changed (it has no modification time), and Python's own files."""
+    try:
+        names = {f"{root}/{name}" for name in json.loads(sent.read_text())}
+    except FileNotFoundError:
+        return []  # the program was never unpacked here
+    return [
+        entry
+        for entry in entries
+        if "__pycache__" not in entry.name.split("/")
+        and not (entry.name in names and (entry.kind != "file" or entry.path.stat().st_mtime_ns == 0))
+    ]
+
+
+def _size(entry: _Entry) -> int:
     try:
         return entry.path.stat().st_size if entry.kind == "file" else 0
     except OSError:
         return 0
 
 
-def send(entries: list[Entry]) -> tuple[int, list[str]]:
+def _send(entries: list[_Entry]) -> tuple[int, list[str]]:
     """Send the entries; returns the number of files and the names of those that changed meanwhile."""
     files, changed = 0, []
     with tarfile.open(
@@ -89,7 +108,7 @@ def send(entries: list[Entry]) -> tuple[int, list[str]]:
     ) as archive:
         for entry in entries:
             try:
-                if not add(archive, entry):
+                if not _add(archive, entry):
                     changed.append(entry.name)
                 files += entry.kind != "folder"
             except FileNotFoundError:  # deleted since it was listed
@@ -98,7 +117,7 @@ def send(entries: list[Entry]) -> tuple[int, list[str]]:
     return files, changed
 
 
-def add(archive: tarfile.TarFile, entry: Entry) -> bool:
+def _add(archive: tarfile.TarFile, entry: _Entry) -> bool:
     """Send a file; returns whether it stayed the same. A file that shrinks is padded with zeros."""
     member = tarfile.TarInfo(entry.name)
     if entry.kind == "folder":
@@ -113,12 +132,12 @@ def add(archive: tarfile.TarFile, entry: Entry) -> bool:
     with entry.path.open("rb") as file:
         before = os.fstat(file.fileno())
         member.size, member.mtime, member.mode = before.st_size, int(before.st_mtime), before.st_mode & 0o777
-        archive.addfile(member, Exactly(file))  # type: ignore[arg-type]  # read is all it needs
+        archive.addfile(member, _Exactly(file))  # type: ignore[arg-type]  # read is all it needs
         after = os.fstat(file.fileno())
     return (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
 
 
-class Exactly:
+class _Exactly:
     """A file that returns as many bytes as requested, padded with zeros."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -129,13 +148,13 @@ class Exactly:
         return piece + bytes(size - len(piece))
 
 
-def announce(told: dict[str, Any]) -> None:
+def _announce(told: dict[str, Any]) -> None:
     """Write the line before the archive, which tells the receiver how much may follow."""
     sys.stdout.buffer.write(json.dumps(told).encode() + b"\n")
     sys.stdout.buffer.flush()
 
 
-def say(told: dict[str, Any]) -> None:
+def _say(told: dict[str, Any]) -> None:
     sys.stderr.write(json.dumps(told) + "\n")
     sys.stderr.flush()
 

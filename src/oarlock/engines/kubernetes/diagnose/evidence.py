@@ -82,10 +82,12 @@ class Evidence:
 
 
 def labels_of(item: Object) -> dict[str, str]:
+    """The labels: an object without labels has no such field, or null."""
     return item["metadata"].get("labels") or {}
 
 
 def annotations_of(item: Object) -> dict[str, str]:
+    """The annotations: an object without annotations has no such field, or null."""
     return item["metadata"].get("annotations") or {}
 
 
@@ -106,10 +108,12 @@ def tasks_of(job: Object) -> list[str]:
 
 
 def role_of(pod: Object) -> str:
+    """The role of a pod's tasks; empty for a pod without a task."""
     return labels_of(pod).get(ROLE, "")
 
 
 def job_name(pod: Object) -> str:
+    """The Job that made a pod; empty if none did."""
     return labels_of(pod).get(JOB_OF, "")
 
 
@@ -128,6 +132,7 @@ def statuses(pod: Object) -> Iterator[Object]:
 
 
 def claim_names(pod: Object) -> list[str]:
+    """The claims that a pod mounts, by name, whether they exist or not."""
     volumes = pod["spec"].get("volumes") or []
     return [one["persistentVolumeClaim"]["claimName"] for one in volumes if "persistentVolumeClaim" in one]
 
@@ -145,6 +150,7 @@ def requested(pod: Object, resource: str) -> str:
 
 
 def without_shm(spec: Object, amount: str) -> str:
+    """Of a pod's memory, what the job file asks for: the manifest adds /dev/shm to it."""
     shared = [one for one in spec.get("volumes") or [] if one["name"] == SHM_VOLUME]
     limit = (shared[0].get("emptyDir") or {}).get("sizeLimit") if shared else None
     try:

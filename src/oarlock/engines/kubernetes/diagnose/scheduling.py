@@ -75,7 +75,7 @@ def _misfit(pod: Object, message: str, evidence: Evidence) -> Finding:
 
 
 def _reasons(message: str) -> tuple[str, list[_Reason]]:
-    """`0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had .... preemption: ...`"""
+    """Read `0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had .... preemption: ...`."""
     matched = re.match(r"\d+/(\d+) nodes are available: (.*?)(?:\. |\.$|$)", message, re.DOTALL)
     if matched is None:
         return "", []

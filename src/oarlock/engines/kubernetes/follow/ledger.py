@@ -17,12 +17,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from oarlock.agent.lead.agents.target_size import Wanted
-from oarlock.agent.record import log_segments, pod_lines
-from oarlock.agent.record.run_record import LINE_LIMIT
+from oarlock.agent.lead.agents.target_size import TargetSize
+from oarlock.agent.record import log_segments, pod_lines, unfinished
+from oarlock.agent.record.task_log import LINE_LIMIT
 from oarlock.engines.kubernetes.follow.pod_log import Position
 from oarlock.errors import LaterRun
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from oarlock.run import events
 from oarlock.run.run_state import fold
 from oarlock.run.typed import VERSION, LaterVersion, build, check_version
@@ -46,6 +46,7 @@ class Ledger:
         self._sizes = _whole_lines(run) if kept is None else kept.sizes
         self._waiting: dict[str, list[str]] = {}  # lines by file, until the next commit
         self._output: dict[_Log, list[str]] = {}  # and of tasks
+        self._begun: dict[_Log, str] = {}  # what tasks have begun to write since
         self._committed: dict[str, Any] = {}
         self._roll_back()
         # What was taken before the commit was lost.
@@ -59,7 +60,7 @@ class Ledger:
     @property
     def machines(self) -> int:
         """The number of pods by the last `scale`."""
-        return Wanted(self._spec, self.state.workers).machines
+        return TargetSize(self._spec, self.state.workers).machines
 
     def take(self, uid: str, pod: str, stamp: str, text: str) -> None:
         """Take one line of a pod's log."""
@@ -68,6 +69,10 @@ class Ledger:
             self._take_event(said)
         elif isinstance(said, pod_lines.TaskLine):
             key = said.generation, said.task
+            if not said.is_whole:
+                self._begun[key] = said.text
+                return
+            self._begun.pop(key, None)
             if stamp > self._stamps.get(key, ""):
                 self._output.setdefault(key, []).append(f"{stamp} {said.text}")
         else:
@@ -95,6 +100,11 @@ class Ledger:
                 log.append(_joined(waiting))
             self._sizes[log.path.relative_to(self.run.path).as_posix()] = log.path.stat().st_size
         self._output.clear()
+        for (generation, task), text in self._begun.items():
+            first = self.run.log_file(generation, task)
+            size = log_segments.end(log_segments.of(first))
+            unfinished.write(first, size, text.encode("utf-8", "replace"))
+        self._begun.clear()
         kept = {"version": VERSION, **asdict(_Kept(self.positions, self.records, self._sizes))}
         if kept == self._committed:
             os.utime(self.run.path / _FILE)

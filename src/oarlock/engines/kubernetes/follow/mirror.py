@@ -25,7 +25,7 @@ from oarlock.engines.kubernetes.follow.pod_watch import Line, Reader, Watcher
 from oarlock.engines.kubernetes.follow.verdict import verdict_of
 from oarlock.engines.kubernetes.lifecycle import identity, repair, submit
 from oarlock.errors import OarlockError
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 
 _MOST = 64  # logs followed at a time
 _TURN = 0.1  # seconds between two commits

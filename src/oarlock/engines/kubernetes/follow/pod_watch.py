@@ -48,6 +48,7 @@ class Watcher(threading.Thread):
             return dict(self._pods)
 
     def run(self) -> None:
+        """List and watch, again after every error, until `is_over`."""
         while not self.is_over:
             try:
                 found, version = self.api.all_with_version("Pod", self.labels)
@@ -108,6 +109,7 @@ class Reader(threading.Thread):
         self.is_over = False
 
     def run(self) -> None:
+        """Put each line into the queue once; end when the pod has ended or is gone."""
         has_read_on = False
         while not self.is_over and not self.watcher.is_over:
             pod = self.watcher.pods.get(self.uid)

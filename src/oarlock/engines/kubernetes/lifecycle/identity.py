@@ -20,7 +20,7 @@ from oarlock.agent.protocol.spec import Spec
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import ID, MANAGED, OWNER, Identity, Object
 from oarlock.errors import OarlockError
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 from oarlock.run.typed import VERSION
 from oarlock.system.atomic_file import write_durably
 

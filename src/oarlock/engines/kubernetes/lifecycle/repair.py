@@ -9,7 +9,7 @@ from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import COMPLETE, LEAD, ROLE, STOPPED, Object
 from oarlock.engines.kubernetes.lifecycle import identity, stop_delete, submit
 from oarlock.errors import OarlockError
-from oarlock.records.runs import RunFolder
+from oarlock.records.run_folder import RunFolder
 
 _GOING = 60.0  # seconds for half-sent objects to go
 

@@ -20,7 +20,7 @@ from oarlock.engines.kubernetes.api.names import (
     Identity,
     Object,
 )
-from oarlock.engines.kubernetes.lifecycle import ask_leader, submit
+from oarlock.engines.kubernetes.lifecycle import leading_agent, submit
 from oarlock.engines.kubernetes.manifests import groups
 from oarlock.engines.kubernetes.manifests.payload import Parcel
 from oarlock.engines.shared import specs
@@ -46,7 +46,7 @@ def stop(api: Api, run: Identity, *, now: bool = False) -> None:
     if now:
         for pod in api.all("Pod", run.members):
             api.delete("Pod", pod["metadata"]["name"], grace=1, only=uid_of(pod))
-        ask_leader.hurry(api, run)
+        leading_agent.kill_tasks(api, run)
 
 
 def resume(api: Api, run: Identity) -> Object:
@@ -112,7 +112,7 @@ def delete(api: Api, run: Identity, *, now: bool, patience: float) -> None:
     for kind in KINDS:
         api.delete_all(kind, run.selector)
     if now:
-        ask_leader.hurry(api, run)
+        leading_agent.kill_tasks(api, run)
         for pod in api.all("Pod", run.selector):
             api.delete("Pod", pod["metadata"]["name"], grace=0, only=uid_of(pod))
     left: list[str] = []

@@ -34,6 +34,7 @@ from oarlock.job.cluster_names import QUEUE
 from oarlock.job.job_file import JobFile
 from oarlock.job.model import to_data
 from oarlock.records import runs
+from oarlock.records.run_folder import RunFolder
 from oarlock.run import cluster, events
 from oarlock.run.typed import VERSION
 from oarlock.system.atomic_file import write_durably
@@ -45,7 +46,7 @@ UNSENT = "unsent"  # a file in the record, until all of the run has been created
 
 def start(
     jobfile: JobFile, name: str | None, api: Api, on_packed: Callable[[Parcel], None] = lambda _: None
-) -> runs.RunFolder:
+) -> RunFolder:
     """Write the record, then create the objects; without the objects there is no record.
 
     `on_packed` gets what will be sent before any of it is.
@@ -55,7 +56,7 @@ def start(
     parcels: list[Parcel] = []
     id, owner = secrets.token_hex(8), api.user
 
-    def fill(draft: runs.RunFolder) -> None:
+    def fill(draft: RunFolder) -> None:
         parcels.append(packing.pack(jobfile, draft.name, is_new=name is None, id=id, owner=owner))
         _fill(draft, jobfile, api, parcels[-1])
         held.append(draft.hold())  # a record that is half sent and not locked is a dead client's
@@ -166,7 +167,7 @@ def _pod(parcel: Parcel, template: Object) -> Object:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
 
 
-def fill(draft: runs.RunFolder, written: str, spec: Spec, created: float) -> None:
+def fill(draft: RunFolder, written: str, spec: Spec, created: float) -> None:
     """Write the first files of a record: job, spec and first event."""
     job = draft.path / "job.yaml"
     write_durably(job, written.encode())
@@ -177,7 +178,7 @@ def fill(draft: runs.RunFolder, written: str, spec: Spec, created: float) -> Non
     write_durably(draft.path / "events.jsonl", events.encode({**event, "version": VERSION}).encode() + b"\n")
 
 
-def _fill(draft: runs.RunFolder, jobfile: JobFile, api: Api, parcel: Parcel) -> None:
+def _fill(draft: RunFolder, jobfile: JobFile, api: Api, parcel: Parcel) -> None:
     """Write the record with the very spec that the pods get."""
     header = f"# {jobfile.source or jobfile.job.name}, as it was sent from {jobfile.folder}\n"
     (draft.path / UNSENT).touch()

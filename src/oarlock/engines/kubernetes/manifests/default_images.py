@@ -38,6 +38,8 @@ _BRINGS = {
 
 
 class Image(NamedTuple):
+    """An image, with what has to be installed in it before the program runs."""
+
     name: str
     pip: tuple[str, ...] = ()  # packages that it lacks
     is_default: bool = False
@@ -49,6 +51,7 @@ def brings(framework: str) -> tuple[str, ...]:
 
 
 def choose(job: Job, role: Role, framework: str) -> Image:
+    """The image that the role or the job names; otherwise the default for the framework."""
     named = role.image or job.kubernetes.image
     return Image(named) if named else _default(framework, role.gpu > 0)._replace(is_default=True)
 

@@ -14,6 +14,8 @@ from oarlock.run import cluster
 
 @dataclass(frozen=True)
 class Group:
+    """Machines that differ only in their index: the pods of one Job."""
+
     name: str  # lead, worker, worker-2, ps, ...
     role: str
     offset: int  # the index of its first member

@@ -38,6 +38,7 @@ def config_maps(parcel: Parcel) -> list[Object]:
 
 
 def secret(parcel: Parcel) -> Object:
+    """The token by which the agents of the run know each other."""
     return {**_head(parcel, "v1", "Secret", parcel.run), "data": {"token": _text(parcel.token.encode())}}
 
 
@@ -180,4 +181,5 @@ def _text(data: bytes) -> str:
 
 
 def names(manifests: Iterable[Object]) -> list[str]:
+    """The objects as `kubectl` takes them: kind/name."""
     return [f"{manifest['kind']}/{manifest['metadata']['name']}" for manifest in manifests]

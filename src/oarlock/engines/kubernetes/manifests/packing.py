@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from oarlock.agent.protocol.pod_paths import PORT, PROGRAM, SECRET, STORE
+from oarlock.agent.protocol.pod_paths import PORT, SECRET, STORE, program_folder, record_folder
 from oarlock.agent.protocol.spec import Spec
 from oarlock.engines.kubernetes.manifests import default_images, groups, pod_warnings
 from oarlock.engines.kubernetes.manifests.payload import PART, Parcel
@@ -64,14 +64,14 @@ def pack(
 
 def spec_for(job: Job, folder: Path, run: str, pip: tuple[str, ...] = (), id: str = "") -> Spec:
     """The spec that all pods share; a pod learns its own index from its variables."""
-    record = f"{STORE}/runs/{run}"
+    record = record_folder(run)
     spec = specs.resolve(job, folder, run)
     if job.limits.rendezvous == Limits().rendezvous:  # images have to be pulled, nodes may have to be added
         spec = replace(spec, limits=replace(spec.limits, rendezvous=_RENDEZVOUS))
     return replace(
         spec,
         folder=record,
-        cwd=PROGRAM,
+        cwd=program_folder(run),
         folders=_folders(job, record),
         snapshots=_place(job.storage.snapshots) or "",
         machines=sum(group.count for group in groups.of(job)),
@@ -80,6 +80,7 @@ def spec_for(job: Job, folder: Path, run: str, pip: tuple[str, ...] = (), id: st
         id=id or secrets.token_hex(8),
         pip=list(pip),
         secret=f"{SECRET}/token",
+        claim="" if job.kubernetes.claim is None else "shared" if job.kubernetes.claim.shared else "leader",
         is_replaced=True,
     )
 

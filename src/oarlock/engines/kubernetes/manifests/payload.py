@@ -14,6 +14,8 @@ PART = 1024 * 1024  # bytes in a ConfigMap, by the API server's rule
 
 @dataclass(frozen=True)
 class Parcel:
+    """A run, packed: what its objects are made of."""
+
     run: str
     job: Job
     groups: tuple[Group, ...]  # the leader first
@@ -34,14 +36,17 @@ class Parcel:
 
     @property
     def leader(self) -> Group:
+        """The group whose only pod leads the run."""
         return self.groups[0]
 
     @property
     def labels(self) -> dict[str, str]:
+        """The labels of every object: the user's, which cannot replace those that identify the run."""
         return {**self.job.kubernetes.labels, **self.identity.labels, JOB: self.job.name}
 
     @property
     def identity(self) -> Identity:
+        """The name and id by which the cluster finds the run's objects."""
         return Identity(self.run, self.id)
 
     @property
@@ -56,4 +61,5 @@ class Parcel:
         }
 
     def name_of(self, group: Group) -> str:
+        """The name of a group's Job."""
         return f"{self.run}-{group.name}"

@@ -21,6 +21,7 @@ _SHM_TORCH = Size(1024**3)  # its data loaders pass batches there
 
 
 def template(parcel: Parcel, group: Group, coordinator: str | None) -> Object:
+    """A group's pod with `kubernetes.pod` merged in; `coordinator` is the leader's address, for followers."""
     settings = parcel.job.kubernetes
     labels = {**parcel.labels, ROLE: group.role, **({LEAD: "true"} if group.leads else {})}
     metadata: Object = {"labels": labels, "annotations": {**_ALONE, **settings.annotations}}
@@ -28,22 +29,24 @@ def template(parcel: Parcel, group: Group, coordinator: str | None) -> Object:
 
 
 def claim_name(job: Job) -> str | None:
+    """The claim that the leader mounts; None if the job has none."""
     claim = job.kubernetes.claim
     return None if claim is None else claim.name or job.name
 
 
 def volume_claim(job: Job, volume: str) -> str:
+    """The claim behind one of `kubernetes.volumes`: the one that it names, or one of the job's own."""
     return job.kubernetes.volumes[volume].claim or f"{job.name}-{volume}"
 
 
-def shm_of(job: Job, framework: str) -> Size:
+def _shm_of(job: Job, framework: str) -> Size:
     return job.kubernetes.shm or (_SHM_TORCH if framework == "torch" else _SHM)
 
 
 def resources(job: Job, part: Role, framework: str) -> Object:
     """Memory is a limit that includes shared memory; CPU is only a request: a limit would slow down imports
     for nothing."""
-    memory = f"{math.ceil((part.memory.bytes + shm_of(job, framework).bytes) / 1024**2)}Mi"
+    memory = f"{math.ceil((part.memory.bytes + _shm_of(job, framework).bytes) / 1024**2)}Mi"
     requests = {"cpu": f"{math.ceil(part.cpu * 1000)}m", "memory": memory}
     limits = {"memory": memory}
     if part.gpu:
@@ -139,7 +142,7 @@ def _volumes(parcel: Parcel, group: Group) -> list[Object]:
         {"name": "oarlock-tmp", "emptyDir": {}},
         {
             "name": SHM_VOLUME,
-            "emptyDir": {"medium": "Memory", "sizeLimit": str(shm_of(job, parcel.framework))},
+            "emptyDir": {"medium": "Memory", "sizeLimit": str(_shm_of(job, parcel.framework))},
         },
         {"name": STORE_VOLUME, **_store(parcel, group)},
     ]

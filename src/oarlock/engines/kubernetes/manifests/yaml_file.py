@@ -25,6 +25,8 @@ _KINDS = "job,service,networkpolicy,configmap,secret"
 
 @dataclass(frozen=True)
 class Rendered:
+    """A run's objects in the order in which `kubectl apply` has to create them."""
+
     parcel: Parcel
     objects: list[Object]
 
@@ -35,6 +37,7 @@ class Rendered:
 
 
 def render(jobfile: JobFile, run: str) -> Rendered:
+    """Pack a run, with a new token, and cut so that a plain `kubectl apply` accepts it if possible."""
     parcel = packing.pack(jobfile, run, part=_PART)
     head = len(parcel.agent) + len(parcel.spec.encode()) + len(parcel.written.encode())
     if head >= _PART:
@@ -44,6 +47,7 @@ def render(jobfile: JobFile, run: str) -> Rendered:
 
 
 def to_yaml(rendered: Rendered) -> str:
+    """The file, which begins with the commands to start, follow and remove the run."""
     documents = yaml.dump_all(
         rendered.objects, Dumper=_Dumper, sort_keys=False, explicit_start=True, allow_unicode=True, width=110
     )

@@ -29,6 +29,7 @@ class Need(NamedTuple):
 
     @property
     def name(self) -> str:
+        """The resource as RBAC errors write it: `jobs.batch`."""
         return f"{self.resource}.{self.group}" if self.group else self.resource
 
 
@@ -78,11 +79,14 @@ NEEDS = (
 
 
 class Greeting(NamedTuple):
+    """What the server says to anybody."""
+
     version: str
     ahead: float | None  # seconds that the server's clock is ahead of ours
 
     @property
     def is_new_enough(self) -> bool | None:
+        """Whether Oarlock supports this version; None if it cannot be read."""
         major, _, minor = self.version.lstrip("v").partition(".")
         try:
             return (int(major), int(minor.partition(".")[0])) >= OLDEST
@@ -128,6 +132,7 @@ def pod_security(api: Api) -> str | None:
 
 
 def has_default_class(api: Api) -> bool | None:
+    """Whether a claim without a storage class gets one; None if this user may not list classes."""
     try:
         classes = api.raw("apis/storage.k8s.io/v1/storageclasses")["items"]
     except ApiError as error:

@@ -36,10 +36,12 @@ class Room:
 
     @property
     def after(self) -> Decimal:
+        """What would be used with the run."""
         return self.used + self.needed
 
     @property
     def fits(self) -> bool:
+        """Whether the quota allows the run as far as this resource goes."""
         return self.after <= self.hard
 
 
@@ -53,7 +55,7 @@ def rooms(
         needed = of_objects(counted) if not _scopes(quota) else {}
         for pod, count in pods:
             if _applies(quota, pod):
-                needed = add(needed, of_pod(pod), count)
+                needed = _add(needed, of_pod(pod), count)
         status = quota.get("status") or {}
         hard = status.get("hard") or quota["spec"].get("hard") or {}
         found += [
@@ -92,11 +94,11 @@ def of_objects(manifests: Iterable[Object]) -> Usage:
             if name := manifest["spec"].get("storageClassName"):
                 one[f"{name}.storageclass.storage.k8s.io/requests.storage"] = size
                 one[f"{name}.storageclass.storage.k8s.io/persistentvolumeclaims"] = Decimal(1)
-        found = add(found, one)
+        found = _add(found, one)
     return found
 
 
-def add(first: Mapping[str, Decimal], second: Mapping[str, Decimal], times: int = 1) -> Usage:
+def _add(first: Mapping[str, Decimal], second: Mapping[str, Decimal], times: int = 1) -> Usage:
     return {
         name: first.get(name, Decimal(0)) + second.get(name, Decimal(0)) * times
         for name in {**first, **second}
@@ -109,11 +111,11 @@ def _totals(spec: Object) -> tuple[Usage, Usage]:
     for kind in ("requests", "limits"):
         total: Usage = {}
         for container in spec.get("containers") or []:
-            total = add(total, _asked(container, kind))
+            total = _add(total, _asked(container, kind))
         for container in spec.get("initContainers") or []:
             asked = _asked(container, kind)
             if container.get("restartPolicy") == "Always":  # a sidecar: it stays beside the others
-                total = add(total, asked)
+                total = _add(total, asked)
             else:
                 total |= {name: max(amount, total.get(name, amount)) for name, amount in asked.items()}
         found.append(total)

@@ -1,4 +1,4 @@
-"""What others say that makes no sense: it is dropped, counted, and said once for each sender and kind."""
+"""Messages that could not be understood: counted, and reported once for each sender and kind of mistake."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from collections.abc import Callable
 from oarlock.agent.net.deadlines import Deadlines
 from oarlock.agent.protocol.wire import WireError
 
-_DELAY = 1.0  # seconds until it is said, so that a count can be
-_KINDS = 10  # of one sender; there is no end to what a hostile one can think of
+_DELAY = 1.0  # seconds until a report, so that it has a count
+_KINDS = 10  # of one sender, which may be hostile
 _SENDERS = 1000
-_MORE = "other things that make no sense"
+_MORE = "other mistakes"
 
 
-class Oddities:
-    """`say` is given one line."""
+class DroppedMessages:
+    """Calls `say` with one line for each sender and kind."""
 
     def __init__(self, loop: Deadlines, say: Callable[[str], None]) -> None:
         self._loop = loop
         self._say = say
         self._counts: dict[tuple[str, str], int] = {}
-        self._unsaid: set[tuple[str, str]] = set()
+        self._unreported: set[tuple[str, str]] = set()
 
     def add(self, sender: str, what: str | Exception) -> None:
-        """An exception that is no WireError is a mistake of ours: its traceback goes into the agent's log."""
+        """Count one. An exception other than WireError is a bug: its traceback goes to the agent's log."""
         kind = str(what) if isinstance(what, (str, WireError)) else f"it led to {type(what).__name__}"
         key = self._key(sender, kind)
         if key not in self._counts:
-            self._unsaid.add(key)
+            self._unreported.add(key)
             if isinstance(what, Exception) and not isinstance(what, WireError):
                 traceback.print_exception(type(what), what, what.__traceback__, file=sys.stderr)
             if not self._loop.expects(self._name):
@@ -37,10 +37,10 @@ class Oddities:
         self._counts[key] = self._counts.get(key, 0) + 1
 
     def flush(self) -> None:
-        """Say now what would be said a little later."""
+        """Report now what is not reported yet."""
         self._loop.cancel(self._name)
-        unsaid, self._unsaid = sorted(self._unsaid), set()
-        for sender, kind in unsaid:
+        unreported, self._unreported = sorted(self._unreported), set()
+        for sender, kind in unreported:
             count = self._counts[(sender, kind)]
             self._say(f"dropped {count} {'message' if count == 1 else 'messages'} of {sender}: {kind}")
 
@@ -53,4 +53,4 @@ class Oddities:
 
     @property
     def _name(self) -> str:
-        return f"oddities {id(self)}"
+        return f"dropped messages {id(self)}"

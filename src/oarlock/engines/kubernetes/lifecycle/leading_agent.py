@@ -15,7 +15,7 @@ from oarlock.engines.kubernetes.api.names import Identity, Object
 _ASK = f"import sys; sys.path.append('{AGENT}'); from oarlock.agent.pod.ask import main; main()"
 
 
-def leading(api: Api, run: Identity) -> list[Object]:
+def pods(api: Api, run: Identity) -> list[Object]:
     """The running pods in which the leading agent may be, with one that is being replaced or stopped."""
     found = api.all("Pod", run.leading)
     return [pod for pod in found if pod["status"].get("phase") == "Running"]
@@ -38,14 +38,14 @@ def ask(api: Api, pod: Object, question: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def hurry(api: Api, run: Identity) -> None:
+def kill_tasks(api: Api, run: Identity) -> None:
     """Have the leading agent kill all tasks of a run whose pods are being deleted.
 
     A kubelet keeps the grace period that it began with, whatever a later deletion says (kubernetes#83916),
     and the deletion by a Job has the full one.
     """
     try:
-        for pod in leading(api, run):
+        for pod in pods(api, run):
             ask(api, pod, {"ask": "leave"})
     except (UnreachableError, ApiError):
         pass  # it has ended, or never ran: tasks do not outlive it for long
