@@ -81,7 +81,7 @@ def test_without_progress_the_budget_runs_out(start: Start) -> None:
     gang = start("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", limits={"restarts": 2})
     state = gang.end()
     assert (state.state, state.code, state.generation) == ("failed", 128 + signal.SIGKILL, 3)
-    assert gang.of("end")[0]["refusal"] == "limits.restarts is 2"
+    assert gang.of("end")[0]["refusal"] == "limits.restarts is 2, and all 2 are used up"
 
 
 def test_the_same_error_twice_ends_the_run(start: Start) -> None:

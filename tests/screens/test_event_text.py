@@ -59,6 +59,55 @@ def test_events_that_others_will_emit_are_told() -> None:
 
 
 @pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        (
+            {"reason": "AssertionError", "task": "worker-1"},
+            "worker-1 failed: AssertionError; restarting (2 left)",
+        ),
+        (
+            {"reason": "AssertionError: ", "task": "worker-1"},  # of an earlier Oarlock
+            "worker-1 failed: AssertionError; restarting (2 left)",
+        ),
+        (
+            {"reason": "RuntimeError: Missing keys:\n\ta\n\tb", "task": "worker-1"},
+            "worker-1 failed: RuntimeError: Missing keys; restarting (2 left)",
+        ),
+        (
+            {"reason": "ValueError: Too small.", "task": "w-0"},
+            "w-0 failed: ValueError: Too small; restarting (2 left)",
+        ),
+        ({"task": "worker-1"}, "worker-1 failed; restarting (2 left)"),
+        ({}, "restarting (2 left)"),
+        ({"forgiven": True}, "restarting the gang"),
+        (
+            {"reason": "exit code 1", "task": "worker-1", "alone": True},
+            "worker-1 failed: exit code 1; restarting it alone (2 left for it)",
+        ),
+        (
+            {"reason": "exit code 1", "task": "worker-1", "doubled": True},
+            "worker-1 failed: exit code 1; restarting (2 left: a failure without a new step counts as two)",
+        ),
+    ],
+)
+def test_a_restart_is_one_sentence(fields: dict[str, Any], told: str) -> None:
+    assert event_text.describe({"t": 1.0, "kind": "restart", "left": 2, **fields}) == told
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"type": "AssertionError", "message": "", "where": "a.py:3"}, "w-0 AssertionError at a.py:3"),
+        ({"type": "AssertionError"}, "w-0 AssertionError"),
+        ({"type": "KeyError", "message": "'x'"}, "w-0 KeyError: 'x'"),
+        ({"type": "ValueError", "message": "\n first\nsecond"}, "w-0 ValueError: first"),
+    ],
+)
+def test_an_error_is_one_line(fields: dict[str, Any], told: str) -> None:
+    assert event_text.describe({"t": 1.0, "kind": "error", "task": "w-0", **fields}) == told
+
+
+@pytest.mark.parametrize(
     ("rate", "shown"), [(None, ""), (0.0, ""), (250.04, "250.0/s"), (0.5, "0.5/s"), (0.05, "3/min")]
 )
 def test_rates(rate: float | None, shown: str) -> None:

@@ -20,6 +20,7 @@ from oarlock.agent.protocol.spec import Spec
 from oarlock.agent.record.run_record import Record
 from oarlock.agent.spec_files import make_folders
 from oarlock.run import events
+from oarlock.run.error_text import error_text
 from oarlock.run.run_state import RunState, fold
 from oarlock.run.typed import VERSION
 from oarlock.system import processes
@@ -53,7 +54,9 @@ def _lead(spec: Spec) -> int:
         return lead(spec, record, spec.seat(0))
     except BaseException as error:
         told = traceback.format_exc()
-        record.end("failed", 1, reason=f"the agent failed: {type(error).__name__}: {error}; see agent.log")
+        record.end(
+            "failed", 1, reason=f"the agent failed: {error_text(type(error).__name__, error)}; see agent.log"
+        )
         record.complain(told)  # after the verdict, which frees some room on a full disk
         processes.end_orphans()
         return 1

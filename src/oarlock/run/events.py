@@ -57,7 +57,7 @@ _CHECKS: dict[str, dict[str, Check]] = {
     "task": {"state": word, "pid": _COUNT, "code": _CODE, "ours": flag},
     "report": {"step": whole(), "total": whole(), "busy": number(0, 1)},
     "error": _WHY,
-    "restart": {**_WHY, "left": _COUNT, "forgiven": flag, "alone": flag},
+    "restart": {**_WHY, "left": _COUNT, "forgiven": flag, "alone": flag, "doubled": flag},
     "scale": {"workers": _COUNT},
     "checkpoint": {"seconds": _SECONDS, "step": whole()},
     "snapshot": {"name": text, "bytes": _COUNT},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from oarlock.run.accounting import PARTS
+from oarlock.run.error_text import error_text
 from oarlock.run.events import Event
 from oarlock.run.run_state import RunState, TaskState
 from oarlock.screens.ansi import resolve
@@ -132,14 +133,20 @@ def _report(event: Event) -> str:
 
 def _error(event: Event) -> str:
     where = f" at {event['where']}" if event.get("where") else ""
-    return f"{event['task']} {event.get('type')}: {first_line(str(event.get('message')))}{where}"
+    return f"{event['task']} {error_text(event.get('type'), first_line(event.get('message') or ''))}{where}"
 
 
 def _restart(event: Event) -> str:
+    # The reason may end a sentence of its own, and announce lines that are not shown here.
+    reason = first_line(event.get("reason", "")).rstrip(" .,:;")
     if event.get("forgiven"):
-        return f"{first_line(event.get('reason', ''))}; restarting the gang"
-    who = f"{event['task']} failed: " if event.get("task") else ""
-    return f"{who}{first_line(event.get('reason', ''))}; restarting ({event.get('left')} left)"
+        return "; ".join(part for part in (reason, "restarting the gang") if part)
+    who = f"{event['task']} failed" if event.get("task") else ""
+    left = f"{event.get('left')} left{' for it' if event.get('alone') else ''}"
+    left += ": a failure without a new step counts as two" if event.get("doubled") else ""
+    what = ": ".join(part for part in (who, reason) if part)
+    how = f"restarting{' it alone' if event.get('alone') else ''} ({left})"
+    return "; ".join(part for part in (what, how) if part)
 
 
 def _checkpoint(event: Event) -> str:

@@ -11,6 +11,7 @@ from oarlock.errors import OarlockError
 from oarlock.records import watch
 from oarlock.records.log_files import culprit
 from oarlock.records.run_folder import RunFolder
+from oarlock.run.error_text import error_text
 from oarlock.run.run_state import Failure, RunState
 from oarlock.screens import json_shape
 from oarlock.screens.ansi import rows
@@ -64,7 +65,7 @@ def _cause(run: RunFolder, told: Failure) -> list[str]:
     message = (told.message or "").strip().split("\n")
     shown = [first_line(line) for line in message[:_MESSAGE_LINES]]
     return [
-        f"{told.task}: {told.type}: {shown[0]}".rstrip(": "),
+        f"{told.task}: {error_text(told.type, shown[0])}",
         *(f"  {line}" for line in shown[1:]),
         *(["  …"] if len(message) > _MESSAGE_LINES else []),
         *([f"  at {_near(told.where)}"] if told.where else []),
@@ -106,7 +107,7 @@ def _failure(run: RunFolder, state: RunState) -> list[str]:
     told = [f"{run.name} failed{_after(state)}, exit code {exit_code(state)}"]
     more = f"more: oarlock logs --failed {run.name}"
     if state.failure is None:
-        return [*told, first_line(state.reason or "", 400)]
+        return [*told, *([first_line(state.reason, 400)] if state.reason else [])]
     return [*told, *failure(run, state.failure), more]
 
 

@@ -590,7 +590,9 @@ def test_a_worker_beside_parameter_servers_restarts_alone() -> None:
     run.outcome("machine-0", "worker-0", 1, signal=9, launch=2)
     assert (run.phase, run.sent[-1]) == ("clearing", "0:clear,1,want=1")
     run.status("machine-0", cleared=1)
-    assert fields(run, "end")["refusal"] == "worker-0 starts again alone, and limits.restarts is 1"
+    assert fields(run, "end")["refusal"] == (
+        "worker-0 restarts alone, with a budget of its own: limits.restarts is 1, and it is used up"
+    )
 
 
 def test_training_continues_without_an_evaluator_that_keeps_failing() -> None:
@@ -599,7 +601,8 @@ def test_training_continues_without_an_evaluator_that_keeps_failing() -> None:
     run.outcome("machine-0", "evaluator-0", 1, signal=9, launch=2)
     assert run.phase == "running"
     assert fields(run, "note")["text"] == (
-        "evaluator-0 is not started again: limits.restarts is 1; training goes on without it"
+        "evaluator-0 is not started again: limits.restarts is 1, and it is used up; "
+        "training goes on without it"
     )
 
 

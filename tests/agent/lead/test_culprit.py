@@ -32,3 +32,11 @@ def test_the_exit_code_is_the_tasks_own() -> None:
     assert culprit.exit_code(Outcome("worker-0", code=137, signal=SIGKILL, failed_at=1.0)) == 137
     assert culprit.exit_code(Outcome("worker-0", failed_at=1.0)) == 1  # it hangs after its error
     assert culprit.exit_code(None) == 1
+
+
+def test_an_error_without_a_text_is_its_name() -> None:
+    bare = {"type": "AssertionError", "message": "", "where": "train.py:3"}
+    assert culprit.describe(Outcome("worker-0", code=1, error=bare))["reason"] == "AssertionError"
+    assert (
+        culprit.describe(Outcome("worker-0", code=1, error=RAISED))["reason"] == "ValueError: no such column"
+    )

@@ -310,6 +310,16 @@ def test_an_exception_is_told_in_at_most_ten_lines_with_its_place(oarlock: Any, 
     assert last[-1].startswith("more: oarlock logs --failed train-")
 
 
+def test_an_error_without_a_text_is_told_without_seams(oarlock: Any, tmp_path: Path) -> None:
+    write(tmp_path / "train.py", "assert not [1]")
+    done = oarlock("run", "train.py")
+    assert "oarlock | worker-0 failed: AssertionError; restarting (2 left)" in done.stdout
+    assert done.stderr.splitlines()[1:4] == [
+        *("worker-0: AssertionError", "  at train.py:1"),
+        "not restarted: it failed twice in the same way without a step in between",
+    ]
+
+
 def test_a_message_can_hold_anything(oarlock: Any, tmp_path: Path) -> None:
     write(tmp_path / "train.py", r"raise ValueError('half \udc80 \x1b[2Jcleared\x07 0%\r9')")
     done = oarlock("run", "--set", "limits.restarts=0", "train.py")

@@ -68,6 +68,6 @@ def after_generation(
         fields["reason"] = generation.blame
     refusal = generation.refusal or budget.refuses(generation.loss(guilty, reports, now, time))
     if refusal is None:
-        return Restart(budget.left, False, fields)
+        return Restart(budget.left, False, {**fields, **budget.event_fields})
     reason = fields.pop("reason", "")
     return Fail(culprit.exit_code(guilty), reason, {"refusal": refusal, **fields})

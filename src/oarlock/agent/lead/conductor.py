@@ -169,7 +169,8 @@ class Conductor:
         loss = machine.generation.loss(outcome, machine.progress.reports, self.loop.now(), self.loop.time())
         refusal = budget.refuses(loss)
         if refusal is None:
-            self.record.emit("restart", left=budget.left, alone=True, **culprit.describe(outcome))
+            fields = {**culprit.describe(outcome), **budget.event_fields}
+            self.record.emit("restart", left=budget.left, alone=True, **fields)
             if task.is_trainer:
                 machine.agreement.start_again(task.name)
             machine.relaunch(task.name, outcome.launch + 1)
@@ -177,7 +178,7 @@ class Conductor:
             text = f"{task.name} is not started again: {refusal}; training goes on without it"
             self.record.emit("note", text=text)
         else:
-            machine.generation.refusal = f"{task.name} starts again alone, and {refusal}"
+            machine.generation.refusal = f"{task.name} restarts alone, with a budget of its own: {refusal}"
             machine.end_generation()
 
     # Users and the machine

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from oarlock.agent.protocol.outcome import Outcome
+from oarlock.run.error_text import error_text
 
 
 def find(outcomes: Iterable[Outcome]) -> Outcome | None:
@@ -47,7 +48,7 @@ def _was_killed(outcome: Outcome) -> bool:
 
 def _reason(outcome: Outcome) -> str:
     if outcome.error:
-        return f"{outcome.error.get('type')}: {outcome.error.get('message')}"
+        return error_text(outcome.error.get("type"), outcome.error.get("message"))
     if outcome.is_alive or outcome.ours:
         return "it made no progress"
     if outcome.starved:

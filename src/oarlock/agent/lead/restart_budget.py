@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_DOUBLED = "a failure without a new step counts as two"
 _QUICK = 60.0  # seconds; a program that ran longer did something before it failed
 
 
@@ -29,22 +30,36 @@ class Budget:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.left = limit
+        self._was_doubled = False  # the last failure counted as two
+        self._had_doubles = False  # one did since the budget was full
         self._last: str | None = None
 
     def refuses(self, loss: Loss) -> str | None:
         """Charge one loss. None: start again; otherwise why not."""
         if loss.progressed:
-            self.left, self._last = self.limit, None
+            self.left, self._last, self._had_doubles = self.limit, None, False
         hopeless = not loss.progressed and not loss.signalled
         if hopeless and loss.lived < _QUICK and loss.signature == self._last:
             return "it failed twice in the same way without a step in between"
         self._last = loss.signature
-        cost = 2 if hopeless and loss.reports else 1
+        self._was_doubled = hopeless and loss.reports
+        cost = 2 if self._was_doubled else 1
         if self.left < cost:
-            is_doubled = self.left > 0
-            why = (
-                f", {self.left} is left, and a failure without a new step counts as two" if is_doubled else ""
-            )
-            return f"limits.restarts is {self.limit}{why}"
+            return f"limits.restarts is {self.limit}{self._used()}"
         self.left -= cost
+        self._had_doubles |= self._was_doubled
         return None
+
+    @property
+    def event_fields(self) -> dict[str, bool]:
+        """What a `restart` event says of the last charge, beside what is left."""
+        return {"doubled": True} if self._was_doubled else {}
+
+    def _used(self) -> str:
+        """What has become of the restarts: those that the user saw may be fewer than the limit."""
+        if self.left:
+            return f", {self.left} is left, and {_DOUBLED}"
+        if not self.limit:
+            return ""
+        used = "it is" if self.limit == 1 else f"all {self.limit} are"
+        return f", and {used} used up" + (f": {_DOUBLED}" if self._had_doubles else "")

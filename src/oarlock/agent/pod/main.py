@@ -42,6 +42,7 @@ from oarlock.agent.spec_files import make_folders, read_token
 from oarlock.run import events
 from oarlock.run.cluster import form
 from oarlock.run.contract import PREEMPTED
+from oarlock.run.error_text import error_text
 from oarlock.run.run_state import RunState, fold
 from oarlock.run.typed import VERSION
 from oarlock.system import processes
@@ -85,7 +86,7 @@ def _guarded(live: Callable[[], int]) -> int:
         return live()
     except Exception as error:
         traceback.print_exc()
-        return _fail(f"the agent failed: {type(error).__name__}: {error}")
+        return _fail(f"the agent failed: {error_text(type(error).__name__, error)}")
 
 
 def _lead(spec: Spec, role: str, index: int) -> int:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from oarlock.agent.zygote.orders import ORDERS, Launch
+from oarlock.run.error_text import error_text
 from oarlock.system import processes, stack_dump
 
 # What programs import from Oarlock, and all that it needs: imported before a module beside the program can
@@ -217,7 +218,7 @@ def _end(code: int) -> NoReturn:
             threading._shutdown()  # type: ignore[attr-defined]
             atexit._run_exitfuncs()
         except BaseException as error:
-            print(f"oarlock: at exit: {type(error).__name__}: {error}", file=sys.stderr)
+            print(f"oarlock: at exit: {error_text(type(error).__name__, error)}", file=sys.stderr)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
