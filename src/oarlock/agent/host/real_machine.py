@@ -15,10 +15,13 @@ from oarlock.system import free_ports, oom_kills
 
 
 class RealMachine:
-    def __init__(self, loop: Loop, spec: Spec, record: Record) -> None:
+    """`has_input`: this process's own standard input is the leader task's; nothing else reads it."""
+
+    def __init__(self, loop: Loop, spec: Spec, record: Record, has_input: bool = False) -> None:
         self._loop = loop
         self._spec = spec
         self._record = record
+        self._has_input = has_input
         self._stacks = StackRequests(loop)
 
     def free_ports(self, count: int) -> list[int]:
@@ -26,6 +29,9 @@ class RealMachine:
 
     def oom_kills(self) -> int:
         return oom_kills.kills()
+
+    def stdin_for(self, task: Task) -> tuple[int, ...]:
+        return (0,) if self._has_input and task.is_leader else ()
 
     def folders(self, task: Task) -> dict[str, str]:
         """Every task must be able to "save", as collectives demand; only the leader's model is kept."""

@@ -164,7 +164,7 @@ class Conductor:
         machine = self.machine
         budget = self.alone.setdefault(task.name, Budget(self.spec.limits.restarts))
         loss = machine.generation.loss(outcome, machine.progress.reports, self.loop.now(), self.loop.time())
-        refusal = budget.refuses(loss)
+        refusal = culprit.refusal(outcome) or budget.refuses(loss)
         if refusal is None:
             self.record.emit("restart", left=budget.left, alone=True, **culprit.describe(outcome))
             if task.is_trainer:

@@ -44,6 +44,7 @@ class KubernetesEngine(Engine):
         *,
         machines: int | None = None,
         on_send: Callable[[Sending], None] = lambda _: None,
+        stdin: int | None = None,
     ) -> RunFolder:
         def on_packed(parcel: Parcel) -> None:
             on_send(Sending(parcel.files, parcel.size, parcel.withheld))
@@ -52,7 +53,7 @@ class KubernetesEngine(Engine):
         with explained():
             return submit.start(jobfile, name, api_for(jobfile.job), on_packed)
 
-    def resume(self, run: RunFolder) -> None:
+    def resume(self, run: RunFolder, *, stdin: int | None = None) -> None:
         state = run.state()
         if state.state == "succeeded":
             raise OarlockError(f"{run.name} has succeeded; there is nothing to resume")
