@@ -7,12 +7,13 @@ on what is typed, through a pipe that ends with this client.
 
 from __future__ import annotations
 
+import io
 import os
 import select
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from oarlock.cli.session.streams import own_stdin
 
@@ -56,7 +57,7 @@ def _relay(terminal: int, writer: int, ended: int) -> None:
                 if _is_in_foreground(terminal):
                     return
                 continue
-            if not data or not _write(pipe.fileno(), data, ended):
+            if not data or not _pass_on(pipe, data, ended):
                 return
 
 
@@ -65,16 +66,15 @@ def _is_ready(ended: int, terminal: int) -> bool:
     return ended not in select.select([ended, terminal], [], [])[0]
 
 
-def _write(pipe: int, data: bytes, ended: int) -> bool:
+def _pass_on(pipe: io.FileIO, data: bytes, ended: int) -> bool:
     """Write all of it as the task makes room; False if nobody reads any more, or the client ends."""
     while data:
         if ended in select.select([ended], [pipe], [])[0]:
             return False
-        with suppress(BlockingIOError):
-            try:
-                data = data[os.write(pipe, data) :]
-            except BrokenPipeError:
-                return False
+        try:
+            data = data[pipe.write(data) or 0 :]  # None: there is no room for it
+        except BrokenPipeError:
+            return False
     return True
 
 
