@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from oarlock.run.cluster import Task, leader, world
 
+NO_INPUT = "NoInput"  # the type of a task's error if its program reads input and there is none
 PREEMPTED = 143  # the exit code of whoever was asked to leave, and has: not a failure
 
 
