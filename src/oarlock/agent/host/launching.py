@@ -55,7 +55,10 @@ class Launching:
             program=self._spec.program,
             seed=wish.gang.seed,
             identity=f"{task.name} rank {task.rank} generation {generation} launch {launch}",
-            env={**self._spec.env, **environment(wish.gang, task, self._machine.folders(task))},
+            env={
+                **self._spec.env,
+                **environment(wish.gang, task, self._machine.folders(task), self._spec.observe),
+            },
         )
         self._zygote.send(order, process.line.ends)
         process.line.handed_over()

@@ -27,6 +27,7 @@ from oarlock.training import data as _data  # noqa: F401
 from oarlock.training import state as _state  # noqa: F401
 from oarlock.training.frameworks import jax_cluster, loopback, randomness
 from oarlock.training.keras import correction
+from oarlock.training.observe import hooks
 from oarlock.training.task import channel
 
 _AGENT_FOLDER = str(Path(__file__).parents[1])
@@ -109,6 +110,7 @@ def _run_program(launch: Launch) -> NoReturn:
     correction.install()
     jax_cluster.install()
     loopback.install()
+    hooks.install()
     randomness.begin(launch.seed, launch.identity)
     program = launch.program
     code = 1
