@@ -32,10 +32,12 @@ class Gang:
     files: str = ""  # the version of what the program has written beside itself, on the leader's machine
 
 
-def environment(gang: Gang, task: Task, folders: Mapping[str, str]) -> dict[str, str]:
-    """Every variable that `task` needs. `folders`: data, checkpoints, model, logs as this task sees them."""
+def environment(gang: Gang, task: Task, folders: Mapping[str, str], observe: bool = True) -> dict[str, str]:
+    """Every variable that `task` needs. `folders`: data, checkpoints, model, logs as this task sees them;
+    `observe`: whether hooks report the progress of a program that does not."""
     return {
         **_oarlock(gang, task),
+        "OARLOCK_OBSERVE": "1" if observe else "0",
         **_folders(folders),
         **_tensorflow(gang, task),
         **_older_world(gang, task),

@@ -62,7 +62,10 @@ class Launching:
             program=replace(program, args=placeholders.fill(program.args, wish.gang, task)),
             seed=wish.gang.seed,
             identity=f"{task.name} rank {task.rank} generation {generation} launch {launch}",
-            env={**self._spec.env, **environment(wish.gang, task, self._machine.folders(task))},
+            env={
+                **self._spec.env,
+                **environment(wish.gang, task, self._machine.folders(task), self._spec.observe),
+            },
             has_input=bool(stdin),
         )
         self._zygote.send(order, process.line.ends + stdin)

@@ -139,7 +139,7 @@ class Conductor:
 
     def _on_report(self, report: Event) -> None:
         if self.machine.phase == "running":
-            self.machine.progress.expect_more()
+            self.machine.progress.expect_after(report)
         if self.machine.progress.add(report, self.machine.generation):
             self.record.emit("report", **report)
 

@@ -29,6 +29,7 @@ from oarlock.training import data as _data  # noqa: F401
 from oarlock.training import state as _state  # noqa: F401
 from oarlock.training.frameworks import jax_cluster, loopback, randomness
 from oarlock.training.keras import correction
+from oarlock.training.observe import hooks
 from oarlock.training.task import channel
 
 _AGENT_FOLDER = str(Path(__file__).parents[1])
@@ -110,6 +111,7 @@ def _run_program(launch: Launch) -> NoReturn:
     jax_cluster.install()
     loopback.install()
     task_input.install(launch.has_input)
+    hooks.install()
     randomness.begin(launch.seed, launch.identity)
     program = launch.program
     code = 1
