@@ -24,7 +24,6 @@ pathlib.Path("rest-" + os.environ["OARLOCK_RANK"]).write_text(first + "|" + rest
 DEBUGS = """
 import pathlib
 answer = 0
-pathlib.Path("before").touch()
 breakpoint()
 pathlib.Path("after").write_text(str(answer))
 """
@@ -100,7 +99,7 @@ def test_a_detached_run_has_no_input_and_its_end_is_not_that_of_a_file(
 def test_a_breakpoint_stops_in_a_terminal(terminal: OpenTerminal, tmp_path: Path) -> None:
     write(tmp_path / "debugs.py", DEBUGS)
     client = terminal("run", "-n", "1", "debugs.py")
-    eventually((tmp_path / "before").exists, "breakpoint")
+    client.until("(Pdb) ")
     client.type("answer = 42\nc\n")
     assert client.end() == 0, client.shown
     assert (tmp_path / "after").read_text() == "42"

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from oarlock.cli.session.streams import own_stdin
 
 _PIECE = 1 << 16
+_LEAVING = 1.0  # seconds: if another process took what was typed, the thread is stuck in its read
 _AGAIN = 0.2  # seconds until a client in the background looks whether it is in the foreground
 
 
@@ -37,7 +38,7 @@ def relayed(wanted: bool) -> Iterator[int | None]:
         yield reader
     finally:
         os.close(end)
-        thread.join()
+        thread.join(_LEAVING)
         os.close(ended)
         os.close(reader)
 
