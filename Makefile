@@ -44,10 +44,11 @@ soak: .venv/.all
 clean:
 	rm -rf .venv build .mypy_cache .pytest_cache .ruff_cache dist
 
-# tf_keras asks for tensorflow; tensorflow-cpu is there in its stead.
+# tf_keras asks for tensorflow; tensorflow-cpu is there in its stead. torch stands apart.
 constraints: .venv/.all
 	$(BIN)/python -m pip install -q 'uv==0.13.*'
-	echo "tensorflow ; python_version < '3'" | $(COMPILE) --override - requirements/all.in -o requirements/all.txt
+	printf '%s\n' "tensorflow ; python_version < '3'" "torch ; python_version < '3'" | \
+		$(COMPILE) --override - requirements/all.in -o requirements/all.txt
 	$(COMPILE) -c requirements/all.txt requirements/demo.in -o requirements/demo.txt
 	$(COMPILE) --resolution lowest-direct requirements/lowest.in -o requirements/lowest.txt
 

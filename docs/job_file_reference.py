@@ -87,6 +87,7 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
             "storage": "{data: ./data}",
             "limits": "{restarts: 5}",
             "warm": "10m",
+            "observe": "false",
             "network": "private",
             "seed": "7",
             "kubernetes": "{namespace: team}",

@@ -42,6 +42,7 @@ class PaperEngine(Engine):
         *,
         machines: int | None = None,
         on_send: Callable[[Sending], None] = lambda _: None,
+        stdin: int | None = None,
     ) -> RunFolder:
         def fill(draft: RunFolder) -> None:
             draft.job_file.write_text(f"name: {jobfile.job.name}\n")
@@ -57,7 +58,7 @@ class PaperEngine(Engine):
 
         return runs.create(jobfile.job.name, fill, name)
 
-    def resume(self, run: RunFolder) -> None:
+    def resume(self, run: RunFolder, *, stdin: int | None = None) -> None:
         tell(run, "agent")
 
     def cancel(self, run: RunFolder, *, now: bool = False) -> None:
@@ -139,6 +140,8 @@ def test_what_it_cannot_do_is_refused_in_a_sentence(call: Callable[..., Result],
 def test_an_option_of_another_engine_is_refused(call: Callable[..., Result]) -> None:
     with pytest.raises(Exception, match="--machines is for --on local, not for --on paper"):
         call("run", "--on", "paper", "--machines", "2", "train.py")
+    with pytest.raises(Exception, match="--stdin is for --on local, not for --on paper"):
+        call("run", "--on", "paper", "--stdin", "train.py")
 
 
 def test_an_engine_that_is_not_here_is_named(home: Path, call: Callable[..., Result]) -> None:

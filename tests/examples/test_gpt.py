@@ -20,7 +20,7 @@ import pytest
 from oarlock.engines.local import local_engine
 from oarlock.records import runs
 from tests.support.commands import SCRIPT
-from tests.support.soaking import cases
+from tests.support.soaking import IS_SOAK, cases, only_in_soak
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEADLINE = 280
@@ -104,9 +104,11 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def trained(place: Place) -> dict[str, str]:
-    """What each run printed: of two workers, of one, and of the program without a launcher, with Dropout."""
+    """What each run printed: of two workers and, in a soak, of one and of the program without a launcher."""
     steps = ("--steps", str(STEPS))
     two = place.launched("two", 2, *steps, "--dropout", "0")
+    if not IS_SOAK:
+        return {"two": output_of(two)}
     # Two at a time: one imports its framework while the other trains.
     plain = place.plain("plain", *steps)
     printed = {"two": output_of(two), "plain": output_of(plain)}
@@ -139,6 +141,7 @@ def test_each_machine_notes_the_checksum_of_its_text(place: Place, trained: dict
     assert told[0] in trained["two"]
 
 
+@only_in_soak
 def test_one_and_two_workers_end_with_the_same_weights(place: Place, trained: dict[str, str]) -> None:
     one, two = place.weights("one"), place.weights("two")
     assert one.keys() == two.keys()
@@ -146,6 +149,7 @@ def test_one_and_two_workers_end_with_the_same_weights(place: Place, trained: di
     assert max(apart.values()) < 1e-4, apart
 
 
+@only_in_soak
 def test_it_runs_without_a_launcher(place: Place, trained: dict[str, str]) -> None:
     assert loss_in(trained["plain"]) < 3.0
 

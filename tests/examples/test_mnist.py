@@ -18,7 +18,7 @@ from oarlock.checkpoints.store import Store, verify
 from oarlock.engines.local import local_engine
 from oarlock.records import runs
 from tests.support.commands import SCRIPT
-from tests.support.soaking import cases
+from tests.support.soaking import cases, only_in_soak
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEADLINE = 280
@@ -175,6 +175,7 @@ def goes_on(place: Place) -> bool:
     return place.example == "mnist_custom_loop"
 
 
+@only_in_soak  # test_correction compares what Keras gives with one worker and several
 def test_weights_move_and_agree_for_one_and_several_workers(compared: dict[object, Weights]) -> None:
     for weights in (compared[name] for name in compared.keys() - {1, "plain"}):
         assert weights.keys() == compared[1].keys()
@@ -186,6 +187,7 @@ def test_weights_move_and_agree_for_one_and_several_workers(compared: dict[objec
             assert moved > 0.05, name
 
 
+@only_in_soak
 def test_without_a_launcher_the_weights_are_those_of_one_worker(compared: dict[object, Weights]) -> None:
     for name, array in compared["plain"].items():
         np.testing.assert_allclose(array, compared[1][name], rtol=0, atol=1e-6)

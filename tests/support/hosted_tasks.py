@@ -155,6 +155,9 @@ class HostedTasks:
     def oom_kills(self) -> int:
         return self.kills
 
+    def stdin_for(self, task: Task) -> tuple[int, ...]:
+        return ()
+
     def folders(self, task: Task) -> dict[str, str]:
         return {}
 

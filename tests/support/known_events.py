@@ -20,6 +20,7 @@ KNOWN: list[dict[str, Any]] = [
     {"kind": "restart", "task": "worker-0", "reason": "no", "left": 2, "forgiven": False, "alone": True},
     {"kind": "scale", "workers": 2},
     {"kind": "note", "text": "something"},
+    {"kind": "warning", "task": "worker-0", "text": "each trains alone", "fix": "join"},
     {"kind": "problem", "text": "no room", "fix": "make some"},
     {"kind": "stop", "reason": "asked"},
     {"kind": "end", "state": "failed", "code": 1, "task": "worker-0", "reason": "no"},

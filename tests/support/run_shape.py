@@ -5,11 +5,12 @@ from __future__ import annotations
 STATE = {
     *("run", "job", "engine", "state", "created", "started", "ended", "updated", "generation", "restarts"),
     *("agent", "code", "reason", "failure", "workers", "problem", "straggler", "tasks", "notes", "time"),
+    "warnings",
     *("folders", "host", "version", "images"),
 }
 TIME = {"total", "start", "rendezvous", "step", "checkpoint", "lost", "waiting", "goodput"}
 TASK = {
     *("name", "state", "pid", "code", "starts", "step", "total", "rate", "reported", "busy", "metrics"),
-    "eta",
+    *("eta", "observed"),
 }
 FOLDERS = {"record", "program", "data", "checkpoints", "model", "logs"}

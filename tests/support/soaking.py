@@ -6,9 +6,14 @@ import os
 from collections.abc import Sequence
 from typing import TypeVar
 
+import pytest
+
 T = TypeVar("T")
 _ASKED = os.environ.get("OARLOCK_MOMENTS")
 IS_SOAK = bool(_ASKED)
+
+
+only_in_soak = pytest.mark.skipif(not IS_SOAK, reason="it is long, and others cover it: make soak runs it")
 
 
 def moments(ordinary: int) -> int:

@@ -26,9 +26,20 @@ def agent_line(no_launcher: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[s
     ours.settimeout(60)
     monkeypatch.setenv("OARLOCK_FD", str(theirs.detach()))
     unused: dict[str, Any] = {"_socket": None, "_sent": 0.0, "_kept": None, "_requests": set()}
+    unused["_reports_itself"] = False
     for name, value in unused.items():
         monkeypatch.setattr(channel, name, value)
     with ours:
         yield ours
     if channel._socket is not None:
         channel._socket.close()
+
+
+def read_to_end(line: socket.socket, seconds: float = 500.0) -> list[bytes]:
+    """All lines that a task writes until it ends."""
+    line.settimeout(seconds)
+    text = b""
+    with line:
+        while data := line.recv(1 << 16):
+            text += data
+    return text.splitlines()

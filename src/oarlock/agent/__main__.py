@@ -39,10 +39,10 @@ def main() -> int:
     if call.machine:
         make_folders(spec)
         return _follow(call, spec)
-    return _lead(spec)
+    return _lead(spec, call.stdin)
 
 
-def _lead(spec: Spec) -> int:
+def _lead(spec: Spec, has_input: bool) -> int:
     folder = Path(spec.folder)
     lines = (folder / "events.jsonl").read_text(errors="replace").splitlines()
     record = Record(folder, fold(spec.run, filter(None, map(events.decode, lines))), limit=spec.limits.logs)
@@ -51,7 +51,7 @@ def _lead(spec: Spec) -> int:
     record.emit("agent", pid=os.getpid(), host=_host(), version=VERSION)
     try:
         make_folders(spec)
-        return lead(spec, record, spec.seat(0))
+        return lead(spec, record, spec.seat(0), has_input=has_input)
     except BaseException as error:
         told = traceback.format_exc()
         record.end(
@@ -83,6 +83,7 @@ def _call() -> argparse.Namespace:
     parser.add_argument("--machine", type=int, default=0)
     parser.add_argument("--join", metavar="HOST:PORT")
     parser.add_argument("--bind", metavar="ADDRESS", help="where this machine's tasks are reached")
+    parser.add_argument("--stdin", action="store_true", help="the leader task reads its standard input")
     parser.add_argument("--with-parent", type=int, metavar="PID", help="die with whoever started it")
     return parser.parse_args()
 

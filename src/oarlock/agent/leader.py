@@ -43,19 +43,24 @@ _LATECOMERS = 60.0  # seconds for machines that are being replaced to come and h
 
 
 def lead(
-    spec: Spec, record: Record, seat: Seat, failed: str | None = None, leadership: Leadership | None = None
+    spec: Spec,
+    record: Record,
+    seat: Seat,
+    failed: str | None = None,
+    leadership: Leadership | None = None,
+    has_input: bool = False,
 ) -> int:
     """Host this machine's tasks and conduct the gang, to the verdict; return the exit code.
 
     `failed`: why this machine cannot run anything; the other agents learn it as the verdict. `leadership` is
-    over when another agent leads.
+    over when another agent leads. `has_input`: the leader task reads this process's standard input.
     """
     loop = Loop()
     Reaping(loop)
     fetched = Fetched(failed=failed)
     if failed is None and not record.state.is_final:
         fetched = children.fetch(loop, spec, record)
-    return Leader(loop, spec, record, seat, fetched, leadership).run()
+    return Leader(loop, spec, record, seat, fetched, leadership, has_input).run()
 
 
 class Leader:
@@ -69,6 +74,7 @@ class Leader:
         seat: Seat,
         fetched: Fetched,
         leadership: Leadership | None,
+        has_input: bool = False,
     ) -> None:
         self.loop = loop
         self.spec = spec
@@ -83,7 +89,7 @@ class Leader:
         self.coordinator = Coordinator(
             loop, read_token(spec), spec.bind, spec.port, self.conductor, self._answer
         )
-        machine, zygote = RealMachine(loop, spec, record), ZygoteLink(loop, spec)
+        machine, zygote = RealMachine(loop, spec, record, has_input), ZygoteLink(loop, spec)
         self.host = Host(loop, spec, seat, machine, zygote, self)
         uid = secrets.token_hex(8)
         self.agent = Agent(seat.name, uid, uid, spec.bind, self._send_to_host, is_leading=True)

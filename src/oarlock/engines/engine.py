@@ -111,16 +111,19 @@ class Engine(Protocol):
         *,
         machines: int | None = None,
         on_send: Callable[[Sending], None] = _ignore,
+        stdin: int | None = None,
     ) -> RunFolder:
         """Create a run's record and start the run; the run outlives this process.
 
         `machines` emulates that many machines, where `traits.options` has it. `on_send` is called before
-        anything leaves this machine. Raises JobError if the job cannot run or the name is taken.
+        anything leaves this machine. `stdin` is a descriptor that the leader task reads, where
+        `traits.options` has it; else no task has any input. Raises JobError if the job cannot run or the name
+        is taken.
         """
 
     @abstractmethod
-    def resume(self, run: RunFolder) -> None:
-        """Resume a run that has ended, with its job unchanged, in the next generation.
+    def resume(self, run: RunFolder, *, stdin: int | None = None) -> None:
+        """Resume a run that has ended, with its job unchanged, in the next generation. `stdin`: see `start`.
 
         Raises OarlockError if the run is still running, has succeeded or is gone.
         """

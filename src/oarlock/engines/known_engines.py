@@ -43,7 +43,7 @@ ENGINES = {
             sends_program=False,
             files_are_here=True,
             resumable=frozenset({"failed", "stopped", "lost"}),
-            options=frozenset({"machines"}),
+            options=frozenset({"machines", "stdin"}),
             stop_seconds=30.0,
             recovery_seconds=120.0,
         ),

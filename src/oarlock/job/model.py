@@ -203,6 +203,11 @@ class Job(Section, frozen=True, kw_only=True):
         kinds.flag_or_duration("1s"),
         "Import the framework once and fork the tasks; 10m: keep it loaded for the next run; false: never.",
     ] = True
+    observe: Annotated[
+        bool,
+        kinds.flag(),
+        "Show progress as Keras, Lightning, transformers, accelerate and tqdm know it.",
+    ] = True
     network: Annotated[
         str,
         kinds.choice("shared", "private"),

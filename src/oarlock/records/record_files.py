@@ -7,6 +7,7 @@
         result.json         the final state, once the run has ended
         cluster.json        the cluster, if the run was sent to one
         logs/<generation>/<task>.log,  agent.log      (long ones in segments)
+        logs/<generation>/<task>.unfinished           the line that a task has begun and not ended
         checkpoints/  model/  tensorboard/
         lock                held by the agent for as long as it has the run
 

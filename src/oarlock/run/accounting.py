@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oarlock.run.cluster import TRAINERS
+from oarlock.run.observed import knows_its_step, source_of
 from oarlock.run.typed import build, is_number
 
 PARTS = ("start", "rendezvous", "step", "checkpoint", "lost", "waiting")
@@ -135,7 +136,7 @@ class Accounts:
         self.phase = "together" if self.alive else "waiting"
 
     def _on_report(self, event: Mapping[str, Any]) -> None:
-        step = step_of(event)
+        step = step_of(event) if knows_its_step(source_of(event)) else None
         if step is None or self.is_settled or _role(event["task"]) not in TRAINERS:
             return
         if not self.is_stepping:

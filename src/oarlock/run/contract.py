@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from oarlock.run.cluster import Task, leader, world
 
+NO_INPUT = "NoInput"  # the type of a task's error if its program reads input and there is none
 PREEMPTED = 143  # the exit code of whoever was asked to leave, and has: not a failure
 
 
@@ -31,10 +32,12 @@ class Gang:
     files: str = ""  # the version of what the program has written beside itself, on the leader's machine
 
 
-def environment(gang: Gang, task: Task, folders: Mapping[str, str]) -> dict[str, str]:
-    """Every variable that `task` needs. `folders`: data, checkpoints, model, logs as this task sees them."""
+def environment(gang: Gang, task: Task, folders: Mapping[str, str], observe: bool = True) -> dict[str, str]:
+    """Every variable that `task` needs. `folders`: data, checkpoints, model, logs as this task sees them;
+    `observe`: whether hooks report the progress of a program that does not."""
     return {
         **_oarlock(gang, task),
+        "OARLOCK_OBSERVE": "1" if observe else "0",
         **_folders(folders),
         **_tensorflow(gang, task),
         **_older_world(gang, task),

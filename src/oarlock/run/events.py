@@ -11,7 +11,9 @@ An event is one flat JSON object: `t` (seconds since the epoch), `kind`, and the
     generation  generation, tasks           a gang forms
     task        task, state, pid | code     a task started or ended (`code`: its own, or 128+n for signal n)
     report      task, step, total?, busy?, ...  progress as the program reports it; `busy`: the share of its
-                                            time in which the task does not wait for the others
+                                            time in which the task does not wait for the others; `observed`:
+                                            which hook saw it, where the program itself reports nothing
+                                            (`more`: its training goes on)
     error       task, type, message, where  the exception that ended a task
     restart     task, reason, left          a generation failed and the next one follows (`forgiven`: it does
                                             not count as a failure; `alone`: only this task restarts)
@@ -19,6 +21,7 @@ An event is one flat JSON object: `t` (seconds since the epoch), `kind`, and the
     checkpoint  seconds, task?, step?       a checkpoint was taken; training paused for that many seconds
     snapshot    name, bytes                 a checkpoint, or the model, was uploaded to the snapshots
     note        text                        one line for the reader
+    warning     task, text, fix?            what is wrong with the program though it runs, once
     problem     text?, fix?                 what keeps a cluster run from progressing; neither: it is resolved
     image       image, digest               the exact image of a pod, once per digest
     stop        reason                      the run was asked to end
@@ -55,13 +58,14 @@ _CHECKS: dict[str, dict[str, Check]] = {
     "image": {"image": text, "digest": text},
     "generation": {"tasks": several(word)},
     "task": {"state": word, "pid": _COUNT, "code": _CODE, "ours": flag},
-    "report": {"step": whole(), "total": whole(), "busy": number(0, 1)},
+    "report": {"step": whole(), "total": whole(), "busy": number(0, 1), "observed": word, "more": flag},
     "error": _WHY,
     "restart": {**_WHY, "left": _COUNT, "forgiven": flag, "alone": flag, "doubled": flag},
     "scale": {"workers": _COUNT},
     "checkpoint": {"seconds": _SECONDS, "step": whole()},
     "snapshot": {"name": text, "bytes": _COUNT},
     "note": {"text": text},
+    "warning": {"text": text, "fix": text},
     "problem": {"text": text, "fix": text},
     "stop": {"reason": text},
     "end": {**_WHY, "state": word, "code": _CODE},
@@ -74,6 +78,7 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
     "report": ("task",),
     "error": ("task",),
     "note": ("text",),
+    "warning": ("task", "text"),
     "end": ("state",),
 }
 

@@ -11,10 +11,11 @@ from typing import Any
 
 from oarlock.run.accounting import Accounts, step_of
 from oarlock.run.events import Event
+from oarlock.run.observed import source_of
 from oarlock.run.typed import VERSION, build, check_version
 
 FINAL = frozenset({"succeeded", "failed", "stopped"})
-_RESERVED = frozenset({"t", "kind", "task", "step", "total", "generation", "busy"})
+_RESERVED = frozenset({"t", "kind", "task", "step", "total", "generation", "busy", "observed", "more"})
 _HOLDS_BACK = 1.2  # times as busy as the others
 _SMOOTHED_OVER = 20.0  # seconds, or three reports where these take longer
 _SHORTEST = 1e-6  # seconds: nothing is divided by less
@@ -36,6 +37,7 @@ class TaskState:
     measured: float = 0.0  # over so many seconds
     reported: float | None = None  # when
     busy: float | None = None  # the share of its time that it does not wait for others
+    observed: str | None = None  # which hook saw its progress; None: it reports itself
     metrics: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -80,6 +82,7 @@ class RunState:
     problem: str | None = None  # of the cluster's, now, with what to do about it
     tasks: dict[str, TaskState] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)  # about the program, with what to do about it
     images: dict[str, list[str]] = field(default_factory=dict)  # digests of each; one, if all went well
     accounts: Accounts = field(default_factory=Accounts)  # where the time went
     host: str | None = None  # the machine its agent is on
@@ -188,6 +191,7 @@ class RunState:
     def _on_report(self, event: Event) -> None:
         task = self._task(event)
         step = step_of(event)
+        self._note_source(task, source_of(event), step)
         if step is not None:
             self._measure(task, step, event["t"])
         task.total = event.get("total", task.total)
@@ -196,6 +200,14 @@ class RunState:
         for key, value in event.items():
             if key not in _RESERVED and (key in task.metrics or len(task.metrics) < _MOST_METRICS):
                 task.metrics[key] = value
+
+    @staticmethod
+    def _note_source(task: TaskState, source: str | None, step: int | None) -> None:
+        """Forget what another source told: it counted other steps. So does the next progress bar."""
+        is_next = source is not None and step is not None and task.step is not None and step < task.step
+        if source != task.observed or is_next:
+            task.observed, task.step, task.total, task.rate = source, None, None, None
+            task.measured, task.reported, task.metrics = 0.0, None, {}
 
     @staticmethod
     def _measure(task: TaskState, step: int, now: float) -> None:
@@ -215,6 +227,11 @@ class RunState:
 
     def _on_note(self, event: Event) -> None:
         self.notes = [*self.notes[-19:], str(event.get("text", ""))]
+
+    def _on_warning(self, event: Event) -> None:
+        text = "; ".join(str(event[key]) for key in ("text", "fix") if event.get(key))
+        if text not in self.warnings:
+            self.warnings = [*self.warnings[-19:], text]
 
     def _on_scale(self, event: Event) -> None:
         self.workers = event.get("workers")

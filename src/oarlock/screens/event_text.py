@@ -18,7 +18,7 @@ _PARTS = {"lost": "lost work"}
 def notable(event: Event, state: RunState) -> str | None:
     """Return the line that a user who follows the run sees for an event; None for most events."""
     kind = event["kind"]
-    if kind in ("generation", "restart", "scale", "note", "problem", "stop") or (
+    if kind in ("generation", "restart", "scale", "note", "warning", "problem", "stop") or (
         kind == "ready" and event.get("modules")
     ):
         return describe(event)
@@ -182,6 +182,7 @@ _TELLERS: dict[str, Callable[[Event], str]] = {
     "checkpoint": _checkpoint,
     "snapshot": lambda event: f"snapshot {event.get('name')} uploaded",
     "note": lambda event: first_line(str(event.get("text"))),
+    "warning": lambda event: f"warning: {_problem(event)}",
     "problem": _problem,
     "image": lambda event: f"image {event.get('image')} is {event.get('digest')}",
     "stop": lambda event: f"stopping: {event.get('reason')}",

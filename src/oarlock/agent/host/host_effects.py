@@ -36,6 +36,9 @@ class Machine(Protocol):
     def oom_kills(self) -> int:
         """How many processes the kernel has killed here for memory so far."""
 
+    def stdin_for(self, task: Task) -> tuple[int, ...]:
+        """The descriptor that is this task's standard input, if it has one."""
+
     def folders(self, task: Task) -> dict[str, str]:
         """Data, checkpoints, model and logs as this task sees them."""
 

@@ -54,6 +54,7 @@ class Launching:
         process.line = self._machine.open_line(task, generation, partial(self._events.hear, process))
         self._hosted.tasks[task.name] = process
         program = self._spec.program
+        stdin = self._machine.stdin_for(task)
         order = Launch(
             task=task.name,
             parent=self._zygote.pid,
@@ -61,9 +62,13 @@ class Launching:
             program=replace(program, args=placeholders.fill(program.args, wish.gang, task)),
             seed=wish.gang.seed,
             identity=f"{task.name} rank {task.rank} generation {generation} launch {launch}",
-            env={**self._spec.env, **environment(wish.gang, task, self._machine.folders(task))},
+            env={
+                **self._spec.env,
+                **environment(wish.gang, task, self._machine.folders(task), self._spec.observe),
+            },
+            has_input=bool(stdin),
         )
-        self._zygote.send(order, process.line.ends)
+        self._zygote.send(order, process.line.ends + stdin)
         process.line.handed_over()
 
     def relaunch(self, wish: Run) -> None:

@@ -7,6 +7,7 @@ repeat everything for ever: a program that names a new metric at every step woul
 from __future__ import annotations
 
 from oarlock.run.events import Event
+from oarlock.run.observed import source_of
 
 MOST = 100  # names
 _REPEATED = 30.0  # seconds: the record keeps one report in ten seconds at least
@@ -24,6 +25,8 @@ class Metrics:
 
     def add(self, report: Event, now: float) -> int:
         """How many names were one too many."""
+        if source_of(report) != source_of(self._values):
+            self._said, self._values = {}, {}  # another source counts other steps
         dropped = 0
         for name, value in report.items():
             if name in self._values or len(self._values) < MOST:

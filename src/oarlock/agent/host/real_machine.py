@@ -15,12 +15,16 @@ from oarlock.system import free_ports, oom_kills
 
 
 class RealMachine:
-    """The `host_effects.Machine` of a real agent."""
+    """The `host_effects.Machine` of a real agent.
 
-    def __init__(self, loop: Loop, spec: Spec, record: Record) -> None:
+    `has_input`: this process's own standard input is the leader task's; nothing else reads it.
+    """
+
+    def __init__(self, loop: Loop, spec: Spec, record: Record, has_input: bool = False) -> None:
         self._loop = loop
         self._spec = spec
         self._record = record
+        self._has_input = has_input
         self._stacks = StackRequests(loop)
 
     def free_ports(self, count: int) -> list[int]:
@@ -30,6 +34,10 @@ class RealMachine:
     def oom_kills(self) -> int:
         """Read the kernel's count for this control group."""
         return oom_kills.kills()
+
+    def stdin_for(self, task: Task) -> tuple[int, ...]:
+        """The input of `oarlock run`, for the leader task."""
+        return (0,) if self._has_input and task.is_leader else ()
 
     def folders(self, task: Task) -> dict[str, str]:
         """Every task must be able to "save", as collectives demand; only the leader's model is kept."""

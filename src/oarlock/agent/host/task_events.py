@@ -17,6 +17,7 @@ from oarlock.agent.protocol.gates import GATE_EVENTS, Whereabouts
 from oarlock.agent.zygote.orders import Exit
 from oarlock.run.contract import PREEMPTED
 from oarlock.run.events import Event
+from oarlock.run.observed import expects_more
 
 _LAST_WORDS = 5.0  # seconds for a task that reported its error to end by itself
 # Seconds between two reports of a task to the leading agent, which records still fewer. A task sends no more
@@ -68,7 +69,7 @@ class TaskEvents:
         now = self._loop.now()
         if process.metrics.add(event, now):
             self._dropped.add(process.name, f"more than {metrics.MOST} names of metrics")
-        if now - process.reported_at >= _REPORT_INTERVAL:
+        if now - process.reported_at >= _REPORT_INTERVAL or not expects_more(event):
             process.reported_at = now
             self._upstream.on_event(process.metrics.newest(now))
 

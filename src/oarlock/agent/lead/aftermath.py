@@ -66,7 +66,8 @@ def after_generation(
     fields = culprit.describe(guilty) if guilty else {}
     if generation.blame:
         fields["reason"] = generation.blame
-    refusal = generation.refusal or budget.refuses(generation.loss(guilty, reports, now, time))
+    refusal = generation.refusal or culprit.refusal(guilty)
+    refusal = refusal or budget.refuses(generation.loss(guilty, reports, now, time))
     if refusal is None:
         return Restart(budget.left, False, {**fields, **budget.event_fields})
     reason = fields.pop("reason", "")

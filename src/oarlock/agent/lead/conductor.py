@@ -139,7 +139,7 @@ class Conductor:
 
     def _on_report(self, report: Event) -> None:
         if self.machine.phase == "running":
-            self.machine.progress.expect_more()
+            self.machine.progress.expect_after(report)
         if self.machine.progress.add(report, self.machine.generation):
             self.record.emit("report", **report)
 
@@ -167,7 +167,7 @@ class Conductor:
         machine = self.machine
         budget = self.alone.setdefault(task.name, Budget(self.spec.limits.restarts))
         loss = machine.generation.loss(outcome, machine.progress.reports, self.loop.now(), self.loop.time())
-        refusal = budget.refuses(loss)
+        refusal = culprit.refusal(outcome) or budget.refuses(loss)
         if refusal is None:
             fields = {**culprit.describe(outcome), **budget.event_fields}
             self.record.emit("restart", left=budget.left, alone=True, **fields)

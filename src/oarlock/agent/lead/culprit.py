@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from oarlock.agent.protocol.outcome import Outcome
+from oarlock.run.contract import NO_INPUT
 from oarlock.run.error_text import error_text
 
 
@@ -34,6 +35,13 @@ def exit_code(outcome: Outcome | None) -> int:
     if outcome is None or (outcome.error and outcome.signal):
         return 1
     return outcome.code or 1
+
+
+def refusal(outcome: Outcome | None) -> str | None:
+    """Why a restart would meet the same failure, where that is certain."""
+    if outcome is None or outcome.error is None or outcome.error.get("type") != NO_INPUT:
+        return None
+    return "it would find no input again"
 
 
 def signature(outcome: Outcome) -> str:

@@ -73,8 +73,7 @@ class PhaseMachine:
         # A leading agent that takes over keeps the size that the run was last scaled to.
         self.target = TargetSize(spec, record.state.workers if spec.is_replaced else None)
         self.budget = Budget(spec.limits.restarts)
-        best = max((task.step or 0 for task in record.state.tasks.values()), default=0)
-        self.progress = Progress(loop, spec.limits.stall, best, self._on_stall)
+        self.progress = Progress(loop, spec.limits.stall, record.state, self._on_stall)
         self.agreement = StepAgreement(loop, lambda message: self.roster.order(ToGates(self.number, message)))
         self.stopped: Verdict | None = None  # asked for, and given once no task runs
         self.is_moving = False  # this machine leaves, the run continues elsewhere: there is no verdict

@@ -28,9 +28,9 @@ _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,200}", re.ASCII)  # no folder
 _NONCE = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _MOST_FILES = 20_000  # of a program
 _METRIC, _METRIC_VALUE = 100, 1000  # characters
-_FIELDS = frozenset({"text", "message", "where", "type", "modules"})  # that may be longer
-_OF_MEMBERS = ("ready", "never_ready", "task", "report", "error", "note", "checkpoint")
-_OF_TASKS = ("report", "error", "note", "checkpoint")
+_FIELDS = frozenset({"text", "fix", "message", "where", "type", "modules"})  # that may be longer
+_OF_MEMBERS = ("ready", "never_ready", "task", "report", "error", "note", "warning", "checkpoint")
+_OF_TASKS = ("report", "error", "note", "warning", "checkpoint")
 
 
 @dataclass(frozen=True)

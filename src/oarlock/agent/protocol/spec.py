@@ -62,6 +62,7 @@ class Spec:
     warm: bool = True
     keep: float = 0.0  # seconds for which what was imported stays for the next run
     network: str = "shared"  # or private: the tasks have a loopback of their own and reach nothing else
+    observe: bool = True  # hooks report the progress of a program that does not
     seed: int | None = None  # None: random numbers come from the kernel
     job: str = ""
     id: str = ""  # tells it from an earlier run of the same name, whose folder may still be there

@@ -1,6 +1,6 @@
 """What agent and zygote say to each other: the agent's orders and the zygote's replies. Pure.
 
-Descriptors travel beside a `Launch`: the task's output and its line to the agent.
+Descriptors travel beside a `Launch`: the task's output, its line to the agent, and its input if it has one.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Launch:
     seed: int | None
     identity: str  # makes the random numbers of this very process its own
     env: dict[str, str]
+    has_input: bool = False  # its standard input is the third descriptor; else it is empty
 
     def to_data(self) -> dict[str, Any]:
         """Return the fields as JSON data, for `ORDERS`."""

@@ -18,7 +18,7 @@ import types
 from pathlib import Path
 from typing import NoReturn
 
-from oarlock.agent.zygote import process_title
+from oarlock.agent.zygote import process_title, task_input
 from oarlock.agent.zygote.orders import ORDERS, Launch
 from oarlock.run.error_text import error_text
 from oarlock.system import processes, stack_dump
@@ -29,6 +29,7 @@ from oarlock.training import data as _data  # noqa: F401
 from oarlock.training import state as _state  # noqa: F401
 from oarlock.training.frameworks import jax_cluster, loopback, randomness
 from oarlock.training.keras import correction
+from oarlock.training.observe import hooks
 from oarlock.training.task import channel
 
 _AGENT_FOLDER = str(Path(__file__).parents[1])
@@ -59,9 +60,9 @@ def main() -> NoReturn:
     _run_program(launch)
 
 
-def run(launch: Launch, output: int, events: int) -> NoReturn:
+def run(launch: Launch, output: int, events: int, stdin: int | None = None) -> NoReturn:
     """In a fork of the zygote."""
-    settle(launch, output)
+    settle(launch, output, stdin)
     adopt_environment(launch, events)
     os.set_inheritable(events, False)
     _shed_the_zygote()
@@ -77,17 +78,15 @@ def _shed_the_zygote() -> None:
         threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
 
 
-def settle(launch: Launch, output: int) -> None:
-    """Give this process a session of its own, the agent's pipe as output, and a fresh process's signals."""
+def settle(launch: Launch, output: int, stdin: int | None = None) -> None:
+    """Give this process a session of its own, its input and output, and a fresh process's signals."""
     os.setsid()
     processes.die_with_parent()
     if os.getppid() != launch.parent:
         os._exit(1)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
+    task_input.connect(stdin)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    os.close(null)
     os.close(output)
     for sig in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(sig, signal.SIG_DFL)
@@ -112,6 +111,8 @@ def _run_program(launch: Launch) -> NoReturn:
     correction.install()
     jax_cluster.install()
     loopback.install()
+    task_input.install(launch.has_input)
+    hooks.install()
     randomness.begin(launch.seed, launch.identity)
     program = launch.program
     code = 1
@@ -177,6 +178,8 @@ def _explain(error: BaseException, launch: Launch) -> int:
     trace = error.__traceback__
     while trace is not None and _is_plumbing(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
+    told = task_input.explained(error, launch.has_input)
+    error = told or error
     channel.send(
         {
             "kind": "error",
@@ -185,6 +188,9 @@ def _explain(error: BaseException, launch: Launch) -> int:
             "where": _where(error, trace, launch.cwd),
         }
     )
+    if told is not None:
+        print(f"oarlock: {told}", file=sys.stderr, flush=True)
+        return 1
     try:
         sys.excepthook(type(error), error.with_traceback(trace), trace)
     except Exception:

@@ -153,7 +153,7 @@ class _Zygote:
     def _reply(self, reply: Reply) -> None:
         self.line.send(REPLIES.to_data(reply))
 
-    def _launch(self, launch: Launch, output: int, events: int) -> None:
+    def _launch(self, launch: Launch, *fds: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         # The child ignores these as we do until it has settled. Blocked, a stop that comes before that waits;
@@ -163,8 +163,7 @@ class _Zygote:
             pid = os.fork()
         except OSError as error:
             signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
-            os.close(output)
-            os.close(events)
+            _close(fds)
             self._reply(NotLaunched(launch.task, error.errno or 0))
             return
         if pid == 0:
@@ -174,14 +173,13 @@ class _Zygote:
                 os.close(self.wake_write)
                 self.line.close()
                 if self.warm and launch.program.kind != "command":
-                    runner.run(launch, output, events)
-                _spawn(launch, output, events)
+                    runner.run(launch, *fds)
+                _spawn(launch, *fds)
             finally:
                 os._exit(70)
         signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
         self.alive.add(pid)
-        os.close(output)
-        os.close(events)
+        _close(fds)
         self._reply(Launched(launch.task, pid))
 
     def _signal(self, order: Signal) -> None:
@@ -214,6 +212,11 @@ class _Zygote:
         """The agent is gone: no task may outlive it."""
         processes.end_orphans()
         os._exit(0)
+
+
+def _close(fds: Sequence[int]) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 def _enter_network(sock: socket.socket) -> None:
@@ -253,9 +256,9 @@ def _not_forkable() -> str | None:
     return None
 
 
-def _spawn(launch: Launch, output: int, events: int) -> NoReturn:
+def _spawn(launch: Launch, output: int, events: int, stdin: int | None = None) -> NoReturn:
     """Turn this fork into a new interpreter, or into the user's command."""
-    runner.settle(launch, output)
+    runner.settle(launch, output, stdin)
     os.set_inheritable(events, True)
     program = launch.program
     if program.kind == "command":

@@ -15,7 +15,7 @@ def streams(*, as_json: bool, reads_terminal: bool) -> Streams:
     `reads_terminal`: without --json the command may read what is typed even if its output goes to a pipe.
     """
     sys.stdout.flush()
-    stdin = _stdin() if reads_terminal or not _is_typed() else None
+    stdin = own_stdin() if reads_terminal or not _is_typed() else None
     if as_json:
         return captured(stdin)
     if is_on_terminal():
@@ -35,7 +35,7 @@ def print_captured(code: int, used: Streams) -> None:
         print_json({"code": code, "stdout": texts[0], "stderr": texts[1]})
 
 
-def _stdin() -> int | None:
+def own_stdin() -> int | None:
     """Return the descriptor of this process's input; None if it was closed or is no file."""
     try:
         return None if sys.stdin is None else sys.stdin.fileno()

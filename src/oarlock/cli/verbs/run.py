@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import click
@@ -16,8 +19,10 @@ from oarlock.cli.arguments.job_options import (
 )
 from oarlock.cli.arguments.options import json_option, run_names
 from oarlock.cli.session import attached
+from oarlock.cli.session.relayed_input import relayed
 from oarlock.engines.engine import Engine, Sending, engine_called, engine_of
 from oarlock.engines.known_engines import ENGINES
+from oarlock.engines.shared import specs
 from oarlock.job.job_file import JobFile
 from oarlock.program import imports
 from oarlock.records import runs
@@ -43,10 +48,20 @@ _SOME_ENGINES = ("machines", "namespace", "context")  # options that not every e
     metavar="N",
     help="Emulate N machines on this one, with one agent each.",
 )
+@click.option(
+    "--stdin", is_flag=True, help="Let rank 0 read this terminal or pipe; the default with one task."
+)
 @click.option("--dry-run", is_flag=True, help="Show what would run; create nothing.")
 @json_option("events as JSON lines, then the final state")
 def verb(
-    on: str, detach: bool, follow: bool, resume: str | None, dry_run: bool, as_json: bool, **job: Any
+    on: str,
+    detach: bool,
+    follow: bool,
+    resume: str | None,
+    stdin: bool,
+    dry_run: bool,
+    as_json: bool,
+    **job: Any,
 ) -> int:
     """Train: run a program, a job file or a folder.
 
@@ -57,6 +72,10 @@ def verb(
     for option in _SOME_ENGINES:
         if job[option] and option not in engine.traits.options:
             raise click.UsageError(_not_for(option, on))
+    if detach and stdin:
+        raise click.UsageError(
+            "--detach and --stdin cannot be combined: what rank 0 reads ends with this client"
+        )
     if detach and follow:
         raise click.UsageError("--detach and --follow cannot be combined")
     if resume is not None:
@@ -68,8 +87,9 @@ def verb(
         travels = engine.traits.sends_program
         showing.show(jobfile, job["name"], job["machines"] or 1, as_json, travels=travels)
         return 0
-    with Interrupts() as interrupts:
-        watch = _start(job, engine) if resume is None else _resume(resume)
+    with Interrupts() as interrupts, ExitStack() as stack:
+        connect = partial(_connect, stack, stdin, detach)
+        watch = _start(job, engine, connect) if resume is None else _resume(resume, connect)
         if not detach:
             return attached.started(watch, interrupts, as_json)
     _leave(watch.run, as_json)
@@ -81,8 +101,17 @@ def _not_for(option: str, on: str) -> str:
     return f"--{option} is for {' and '.join(others)}, not for --on {on}"
 
 
-def _start(job: dict[str, Any], engine: Engine) -> Watch:
+def _connect(stack: ExitStack, is_asked: bool, detach: bool, engine: Engine, tasks: int) -> int | None:
+    """Return the descriptor that the leader task is to read, for as long as this client follows the run."""
+    can_read = "stdin" in engine.traits.options
+    if is_asked and not can_read:
+        raise click.UsageError(_not_for("stdin", engine.name))
+    return stack.enter_context(relayed(can_read and not detach and (is_asked or tasks == 1)))
+
+
+def _start(job: dict[str, Any], engine: Engine, connect: Callable[[Engine, int], int | None]) -> Watch:
     jobfile = _load(job, engine)
+    stdin = connect(engine, sum(specs.sizes(jobfile.job).values()))
     printed: list[str] = []  # once, even if the name is taken and the program is packed again
 
     def on_send(sending: Sending) -> None:
@@ -91,7 +120,7 @@ def _start(job: dict[str, Any], engine: Engine) -> Watch:
             complain(line)
         printed.extend(lines)
 
-    return Watch(engine.start(jobfile, job["name"], machines=job["machines"], on_send=on_send))
+    return Watch(engine.start(jobfile, job["name"], machines=job["machines"], on_send=on_send, stdin=stdin))
 
 
 def _load(job: dict[str, Any], engine: Engine) -> JobFile:
@@ -104,11 +133,12 @@ def _load(job: dict[str, Any], engine: Engine) -> JobFile:
     return jobfile
 
 
-def _resume(name: str) -> Watch:
+def _resume(name: str, connect: Callable[[Engine, int], int | None]) -> Watch:
     """Resume a run; what was shown before is not shown again."""
     watch = Watch(runs.find(name))
     watch.skip()
-    engine_of(watch.run).resume(watch.run)
+    engine = engine_of(watch.run)
+    engine.resume(watch.run, stdin=connect(engine, sum(watch.run.spec().sizes.values())))
     return watch
 
 

@@ -39,6 +39,8 @@ def verb(name: str | None, as_json: bool) -> None:
         print_block("straggler", [event_text.straggler(state.straggler)])
     if state.problem is not None:
         print_block("problem", state.problem.split("; ", 1))
+    for warning in state.warnings:
+        print_block("warning", warning.split("; ", 1))
     if state.failure is not None:
         print_block("failure" if state.is_final else "last failure", summary.failure(run, state.failure))
     if state.notes:

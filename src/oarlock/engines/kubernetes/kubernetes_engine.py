@@ -43,6 +43,7 @@ class KubernetesEngine(Engine):
         *,
         machines: int | None = None,
         on_send: Callable[[Sending], None] = lambda _: None,
+        stdin: int | None = None,
     ) -> RunFolder:
         """Send the run to the cluster; first finish or remove what dead clients sent in part."""
 
@@ -53,7 +54,7 @@ class KubernetesEngine(Engine):
         with explained():
             return submit.start(jobfile, name, api_for(jobfile.job), on_packed)
 
-    def resume(self, run: RunFolder) -> None:
+    def resume(self, run: RunFolder, *, stdin: int | None = None) -> None:
         """Resume the Jobs of a stopped run; create those of an ended one again from its own objects."""
         state = run.state()
         if state.state == "succeeded":
@@ -72,7 +73,7 @@ class KubernetesEngine(Engine):
             stop_delete.stop(api, identity.of(run), now=now)
 
     def ask(self, run: RunFolder, question: Mapping[str, Any]) -> dict[str, Any]:
-        """Pass the question on through exec in the newest leading pod."""
+        """Through exec in a leading pod that is not being deleted."""
         api = api_of(run)
         with explained():
             leading = leading_agent.pods(api, identity.of(run))

@@ -43,13 +43,14 @@ class LocalEngine(Engine):
         *,
         machines: int | None = None,
         on_send: Callable[[Sending], None] = lambda _: None,
+        stdin: int | None = None,
     ) -> RunFolder:
         """Start one agent process, which starts the other agents where there are several machines."""
-        return start(jobfile, name, machines or 1)
+        return start(jobfile, name, machines or 1, stdin)
 
-    def resume(self, run: RunFolder) -> None:
+    def resume(self, run: RunFolder, *, stdin: int | None = None) -> None:
         """Start another agent on the same record."""
-        resume(run)
+        resume(run, stdin)
 
     def cancel(self, run: RunFolder, *, now: bool = False) -> None:
         """Send SIGINT to the agent. Raises OarlockError if that is on another machine."""
@@ -66,7 +67,8 @@ class LocalEngine(Engine):
         from oarlock.engines.local import local_spec
 
         spec = run.spec()
-        local_spec.check_files(sum({**spec.sizes, "worker": workers}.values()), spec.machines)
+        sizes = {**spec.sizes, "worker": workers * spec.processes_of("worker")}
+        local_spec.check_files(sum(sizes.values()), spec.machines)
 
     def delete(self, chosen: Collection[RunFolder], *, now: bool, volumes: bool) -> list[str]:
         """Only stop those that run: the caller deletes the records."""
@@ -123,8 +125,13 @@ class LocalEngine(Engine):
         yield Folder(run.folder("checkpoints"))
 
 
-def start(jobfile: JobFile, name: str | None = None, machines: int = 1) -> RunFolder:
-    """Create the record and start its agent; with several `machines`, an agent that starts the others."""
+def start(
+    jobfile: JobFile, name: str | None = None, machines: int = 1, stdin: int | None = None
+) -> RunFolder:
+    """Create the record and start its agent; with several `machines`, an agent that starts the others.
+
+    `stdin` is what the leader task reads.
+    """
     from oarlock.engines.local import local_record, local_spec
     from oarlock.engines.shared import specs
 
@@ -139,14 +146,14 @@ def start(jobfile: JobFile, name: str | None = None, machines: int = 1) -> RunFo
 
     try:
         run = runs.create(jobfile.job.name, fill, name)
-        _start_agent(run, held[-1])
+        _start_agent(run, held[-1], stdin)
     finally:
         for fd in held:
             os.close(fd)  # the agent has its own
     return run
 
 
-def resume(run: RunFolder) -> None:
+def resume(run: RunFolder, stdin: int | None = None) -> None:
     """Resume a run whose agent is gone, in the next generation, with its job unchanged."""
     from oarlock.engines.local import local_record
 
@@ -155,7 +162,7 @@ def resume(run: RunFolder) -> None:
         if run.state().state == "succeeded":
             raise OarlockError(f"{run.name} has succeeded; there is nothing to resume")
         local_record.renew(run)
-        _start_agent(run, held)
+        _start_agent(run, held, stdin)
     finally:
         os.close(held)  # the agent has its own
 
@@ -203,13 +210,19 @@ def _until(done: Callable[[], bool], seconds: float) -> None:
 _agents: list[subprocess.Popen[bytes]] = []  # started by this client: kept only to be reaped
 
 
-def _start_agent(run: RunFolder, held: int) -> None:
-    """Start it in a session of its own; it inherits the lock."""
+def _start_agent(run: RunFolder, held: int, stdin: int | None) -> None:
+    """Start it in a session of its own; it inherits the lock, and `stdin` for the leader task."""
     _agents[:] = [agent for agent in _agents if agent.poll() is None]
     with run.agent_log.open("ab") as log:
         agent = subprocess.Popen(
-            [sys.executable, "-c", processes.entry("oarlock.agent.__main__"), str(run.path)],
-            stdin=subprocess.DEVNULL,
+            [
+                sys.executable,
+                "-c",
+                processes.entry("oarlock.agent.__main__"),
+                str(run.path),
+                *(["--stdin"] if stdin is not None else []),
+            ],
+            stdin=subprocess.DEVNULL if stdin is None else stdin,
             stdout=log,
             stderr=log,
             pass_fds=[held],

@@ -29,6 +29,7 @@ def resolve(job: Job, folder: Path, run: str) -> Spec:
         env=dict(job.env),
         modules=_modules(job, folder),
         warm=bool(job.warm),
+        observe=job.observe,
         seed=job.seed,
         snapshots=job.storage.snapshots or "",
     )

@@ -87,8 +87,8 @@ class Progress(Callback):
 
     async_safe = True  # a metric's value is read only when it is sent
 
-    def __init__(self, first: int = 0) -> None:
-        self._task = current()
+    def __init__(self, first: int = 0, report: Callable[..., None] | None = None) -> None:
+        self._send = current().report if report is None else report
         self._first = first  # the step at which training resumes
         self._lock = threading.Lock()
         self._epochs: int | None = None
@@ -129,4 +129,4 @@ class Progress(Callback):
     def _report(self, logs: Mapping[str, Any] | None) -> None:
         total = None if self._epochs is None or self._steps is None else self._epochs * self._steps
         metrics = {"epoch": self._epoch + 1, **scalars(logs or {})}
-        self._task.report(self._before + self._done, total=total, **metrics)
+        self._send(self._before + self._done, total=total, **metrics)

@@ -27,6 +27,7 @@ _socket: socket.socket | None = None
 _opened_by = 0  # a forked data loader must not write for its parent
 _sent = 0.0
 _kept: dict[str, Any] | None = None
+_reports_itself = False  # whether the program has reported: then nothing that hooks observe is sent
 _requests: set[str] = set()
 _sending = threading.Lock()
 _reading = threading.Lock()
@@ -36,8 +37,29 @@ _listener: Callable[[str], None] | None = None
 
 def report(event: dict[str, Any]) -> None:
     """Send progress, unless a report was just sent: then it is merged into the next one."""
+    global _reports_itself
+    _reports_itself = True
+    _report(event)
+
+
+def report_observed(event: dict[str, Any]) -> None:
+    """The same for what a hook saw (`observed` names it), as long as the program reports nothing itself."""
+    if not _reports_itself:
+        _report(event)
+
+
+def hold_observed(event: dict[str, Any]) -> None:
+    """The same for the end of the program, in place of what was held so far, unless another follows."""
+    global _kept
+    if not _reports_itself:
+        _kept = {**event, "t": time.time()}
+
+
+def _report(event: dict[str, Any]) -> None:
     global _sent, _kept
     now = time.monotonic()
+    if _kept is not None and _kept.get("observed") != event.get("observed"):
+        _kept = None  # of a weaker source: the two count different steps
     if now - _sent < _INTERVAL:
         _kept = {**(_kept or {}), **event, "t": time.time()}
         return
@@ -160,3 +182,5 @@ def _number(value: Any) -> Any:
         return float(value)
     except (TypeError, ValueError):
         return str(value)
+    except RuntimeError:  # the device has failed, or has given this memory to another value
+        return None

@@ -1,0 +1,31 @@
+"""Installs the hooks: each as soon as the program imports its library, and only then."""
+
+from __future__ import annotations
+
+import os
+from types import ModuleType
+from typing import Callable
+
+from oarlock.training.frameworks.import_hooks import when_imported
+from oarlock.training.observe import counters, lone_ranks, loops, observer
+
+_HOOKS: dict[str, tuple[str, Callable[[ModuleType], None]]] = {
+    "keras": ("keras", loops.keras),
+    "tf_keras": ("keras", loops.keras),
+    "lightning.pytorch.trainer.call": ("lightning", loops.lightning),
+    "pytorch_lightning.trainer.call": ("lightning", loops.lightning),
+    "transformers.trainer_callback": ("transformers", loops.transformers_events),
+    "transformers.trainer": ("transformers", loops.transformers_train),
+    "accelerate.accelerator": ("accelerate", counters.accelerator),
+    "accelerate.optimizer": ("accelerate", counters.accelerated_optimizer),
+    "tqdm.std": ("tqdm", counters.tqdm),
+}
+
+
+def install() -> None:
+    """Watch this task, unless its job says `observe: false`."""
+    if os.environ.get("OARLOCK_OBSERVE") == "0":
+        return
+    for module, (source, hook) in _HOOKS.items():
+        when_imported(module, observer.careful(source, hook))
+    lone_ranks.install()
