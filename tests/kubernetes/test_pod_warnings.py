@@ -73,7 +73,7 @@ def test_plan_shows_them_and_run_says_them_before_it_sends(oarlock: Any, tmp_pat
     write(tmp_path / "train.py", "import orbax.checkpoint")
     words = ("--set", "pip=orbax-checkpoint", "-n", "2", "train.py")
     nowhere = {**os.environ, "KUBECONFIG": "/nowhere"}
-    done = oarlock("plan", *words, env=nowhere)
+    done = oarlock("plan", "--on", "kubernetes", *words, env=nowhere)
     assert f"warnings\n  {ORBAX}" in done.stdout, done.stderr
     assert json.loads(oarlock("plan", "--json", *words, env=nowhere).stdout)["warnings"] == [ORBAX]
     assert travel_text.lines(tmp_path, 1, 2, [], [ORBAX])[1:] == [f"warning: {ORBAX}"]

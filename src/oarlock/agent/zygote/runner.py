@@ -18,7 +18,7 @@ import types
 from pathlib import Path
 from typing import NoReturn
 
-from oarlock.agent.zygote import task_input
+from oarlock.agent.zygote import process_title, task_input
 from oarlock.agent.zygote.orders import ORDERS, Launch
 from oarlock.run.error_text import error_text
 from oarlock.system import processes, stack_dump
@@ -104,6 +104,7 @@ def adopt_environment(launch: Launch, events: int) -> None:
 
 
 def _run_program(launch: Launch) -> NoReturn:
+    process_title.show_task(launch.task, launch.program)
     faulthandler.enable()
     stack_dump.register()
     channel.open_line()

@@ -40,7 +40,7 @@ class JobCommand(click.Command):
             raise click.UsageError(here, ctx) from None
         if at < len(args):
             # `train.py a -- b`: everything after the first argument is the program's, including the dashes.
-            own, more = ctx.params["args"], args[at:]
+            own, more = ctx.params["args"] or (), args[at:]  # None while a shell completes
             ctx.params["args"] = (*own, *(more[1:] if not own and more[0] == "--" else more))
         return rest
 

@@ -33,6 +33,12 @@ _QUOTAS = ("QUOTA", "RESOURCE", "USED", "HARD", "AFTER", "")
 @click.command("plan", cls=JobCommand, context_settings=SETTINGS)
 @job_options
 @cluster_options
+@click.option(
+    "--on",
+    type=click.Choice(["kubernetes"]),
+    expose_value=False,
+    help="As for `run`: only a run on a cluster has a plan.",
+)
 @json_option("the plan as JSON")
 def verb(as_json: bool, **given: Any) -> int:
     """Show what a run would create on a cluster, and whether it fits.

@@ -1,0 +1,40 @@
+"""The name of a task's process in `ps`, `top` and `pgrep`: a fork would be called as the zygote is.
+
+Nothing depends on it: where the system does not allow it, the name stays. Linux only.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from oarlock.agent.protocol.spec import Program
+
+_ARG_START, _ARG_END = 45, 46  # in /proc/self/stat, counted from the state on: `man 5 proc`
+
+
+def show_task(task: str, program: Program) -> None:
+    """Call this process `oarlock worker-0 train.py --epochs 3`, and `train.py` where names are short."""
+    words = ["-m", program.target] if program.kind == "module" else [program.target]
+    with suppress(OSError, ValueError):
+        _set_command(" ".join(["oarlock", task, *words, *program.args]).encode("utf-8", "backslashreplace"))
+    with suppress(OSError):  # the kernel keeps the first 15 bytes
+        Path("/proc/self/comm").write_bytes(Path(program.target).name.encode("utf-8", "backslashreplace"))
+
+
+def _set_command(title: bytes) -> None:
+    """Overwrite the arguments that this process was started with, which is where /proc finds them.
+
+    Through /proc/self/mem, because a wrong address is an OSError there and a crash elsewhere. Python has a
+    copy of them, and so has a fork: this changes no other process.
+    """
+    stat = Path("/proc/self/stat").read_bytes()
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    start, end = int(fields[_ARG_START]), int(fields[_ARG_END])
+    shown = Path("/proc/self/cmdline").read_bytes()
+    with Path("/proc/self/mem").open("r+b", buffering=0) as memory:
+        if end - start < 2 or os.pread(memory.fileno(), end - start, start) != shown:
+            raise ValueError("the arguments are elsewhere")
+        room = end - start - 1
+        os.pwrite(memory.fileno(), title[:room].ljust(room + 1, b"\0"), start)
