@@ -14,7 +14,7 @@ import pytest
 from oarlock.records import runs
 from tests.support.clusters import Cluster
 from tests.support.commands import SCRIPT, Command
-from tests.support.kubernetes.small import SMALL_WORDS
+from tests.support.kubernetes.small import SMALL_WORDS, start_detached
 from tests.support.waiting import eventually
 
 COUNT = 1500
@@ -23,6 +23,13 @@ import time
 for number in range({COUNT}):
     print("line", number, "\\u2713 \\t end")
     time.sleep(0.015)
+"""
+BAR = """
+import time
+print("begin")
+print("\\r44%\\r45%", end="", flush=True)
+while True:
+    time.sleep(0.05)
 """
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
@@ -103,3 +110,15 @@ def test_each_line_comes_once_whatever_restarts(
         assert [line.split(" ", 1)[1] for line in kept] == [
             f"line {number} \u2713 \t end" for number in range(COUNT)
         ]
+
+
+def test_a_bar_of_a_pod_is_shown_while_it_has_no_end(
+    oarlock: Command, tmp_path: Path, ended: list[str]
+) -> None:
+    ended.append("live-bar")
+    program = tmp_path / "train.py"
+    program.write_text(BAR)
+    start_detached(oarlock, "live-bar", program, workers=1)
+    eventually(lambda: "worker-0 | 45%\n" in oarlock("status", "live-bar").stdout, "the bar in `status`")
+    assert oarlock("logs", "live-bar").stdout == "worker-0 | begin\n"
+    assert oarlock("stop", "live-bar").returncode == 0
