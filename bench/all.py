@@ -18,13 +18,14 @@ import launch_tensorflow
 import launch_torch
 import logs
 import memory
+import observe
 import steps
 from question import main
 
 QUESTIONS = [
     module.QUESTION
     for module in (
-        *(launch_torch, launch_tensorflow, steps, kills, checkpoints, gang, client, memory, logs),
+        *(launch_torch, launch_tensorflow, steps, observe, kills, checkpoints, gang, client, memory, logs),
         *(launch_kubernetes, kubernetes_scale),
     )
 ]

@@ -30,10 +30,10 @@ from oarlock.system import processes
 
 _TASKS = 2
 _PROGRAMS = {"PyTorch DDP": "torch_ddp.py", "TensorFlow MultiWorkerMirrored": "tensorflow_mirrored.py"}
-_SLICES = 80  # of each side
+SLICES = 80  # of each side
 _SLICE = 0.2  # seconds: two reports of each rank
 _SETTLING = 0.03  # seconds after a change until caches and pipes are as they would be
-_ENDLESS = ("--steps", "1000000000")
+ENDLESS = ("--steps", "1000000000")
 Span = tuple[float, float]  # on the monotonic clock, which is the same in all processes
 
 
@@ -73,20 +73,20 @@ def _rows(name: str, repeats: int) -> list[Row]:
 def _run_pair(program: str) -> Pair:
     env = shared_cores(_TASKS)
     with arena() as ours, arena() as peer:
-        oarlock_run(ours, program, _TASKS, *_ENDLESS, "--report", env=env)
-        plainly(peer, program, _TASKS, *_ENDLESS, env=env)
+        oarlock_run(ours, program, _TASKS, *ENDLESS, "--report", env=env)
+        plainly(peer, program, _TASKS, *ENDLESS, env=env)
         ours.wait(lambda: ours.marks("first"), "first step")
         peer.wait(lambda: peer.marks("first"), "first step")
         time.sleep(1)
-        _signal(ours, signal.SIGSTOP)
-        _signal(peer, signal.SIGSTOP)
+        signal_all(ours, signal.SIGSTOP)
+        signal_all(peer, signal.SIGSTOP)
         used = _used_by_launcher(ours)
-        mine, theirs = zip(*(_alternate(ours, peer, turn) for turn in range(_SLICES)))
-        share = (_used_by_launcher(ours) - used) / (_SLICES * (_SLICE + _SETTLING))
-        return Pair(_rates(ours, mine), _rates(peer, theirs), share)
+        mine, theirs = zip(*(alternate(ours, peer, turn) for turn in range(SLICES)))
+        share = (_used_by_launcher(ours) - used) / (SLICES * (_SLICE + _SETTLING))
+        return Pair(rates_in(ours, mine), rates_in(peer, theirs), share)
 
 
-def _alternate(ours: Arena, peer: Arena, turn: int) -> tuple[Span, Span]:
+def alternate(ours: Arena, peer: Arena, turn: int) -> tuple[Span, Span]:
     """A slice of each. Who begins changes, or a machine that grows slower would favour one of them."""
     if turn % 2:
         return _step(ours), _step(peer)
@@ -95,21 +95,21 @@ def _alternate(ours: Arena, peer: Arena, turn: int) -> tuple[Span, Span]:
 
 
 def _step(place: Arena) -> Span:
-    _signal(place, signal.SIGCONT)
+    signal_all(place, signal.SIGCONT)
     began = time.monotonic() + _SETTLING
     time.sleep(_SLICE + _SETTLING)
     ended = time.monotonic()
-    _signal(place, signal.SIGSTOP)
+    signal_all(place, signal.SIGSTOP)
     return began, ended
 
 
-def _signal(place: Arena, sig: int) -> None:
+def signal_all(place: Arena, sig: int) -> None:
     for process in place.processes:
         for pid in (process.pid, *processes.descendants(process.pid)):
             os.kill(pid, sig)
 
 
-def _rates(place: Arena, spans: Iterable[Span]) -> list[float]:
+def rates_in(place: Arena, spans: Iterable[Span]) -> list[float]:
     """Steps per second in each span, from the first step done in it to the last; a stalled one has none."""
     times = array("d", (place.folder / "times.0").read_bytes())
     times = times[1 : times.index(0.0, 1)]  # step 0 there is none, and behind the last one all is empty

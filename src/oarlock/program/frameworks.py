@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -76,13 +77,17 @@ def _distributes(framework: str, names: Iterable[str]) -> bool:
 def preimports(framework: str, imported: Iterable[str] = ()) -> list[str]:
     """List what the zygote imports before it forks: the framework, and what a first step imports lazily.
 
-    `imported` is `Imports.modules` of the program. Only modules known to start neither CUDA nor a JAX backend
-    are listed. The zygote skips a module that is not installed.
+    `imported` is `Imports.modules` of the program. The framework's modules are known to start neither CUDA
+    nor a JAX backend. The zygote skips a module that is not installed.
     """
     if framework not in _LAZILY:
         return []
+    imported = list(imported)
     used = {name.partition(".")[0] for name in imported}
     wanted = [framework, *_LAZILY[framework], *sorted(used & _SAFE)]
+    wanted += [_HEART.get(name, name) for name in sorted(used & _LIBRARIES[framework])]
+    if framework == "torch" and any(_TRAINER.fullmatch(name) for name in imported):
+        wanted.append("transformers.trainer")
     if framework == "tensorflow" and "tf_keras" in used:
         wanted[1:2] = ["keras", "tf_keras"] if "keras" in used else ["tf_keras"]
     return wanted
@@ -98,3 +103,12 @@ _LAZILY = {
 }
 # Small, used by most programs, and known to start no thread that a fork would lose.
 _SAFE = frozenset(("numpy",))
+# The zygote looks closely at what these do when they are imported, and does without those that are not safe.
+_LIBRARIES = {
+    "tensorflow": frozenset(("datasets",)),
+    "torch": frozenset(("accelerate", "datasets", "lightning", "pytorch_lightning", "transformers")),
+    "jax": frozenset(("datasets", "flax", "optax", "orbax")),
+}
+_HEART = {"orbax": "orbax.checkpoint"}  # the module that takes the time; `orbax` itself is empty
+# `import transformers` imports almost nothing: its names do, when they are used.
+_TRAINER = re.compile(r"transformers\.(?:\w*Trainer|\w*TrainingArguments|trainer\b.*)")

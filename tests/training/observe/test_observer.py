@@ -16,7 +16,8 @@ from oarlock.training.task.context import current
 
 @pytest.fixture(autouse=True)
 def nothing_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = {"_source": None, "_broken": set(), "_newest": None, "_told_at": float("-inf"), "_is_closed": True}
+    seen: dict[str, Any] = {"_source": None, "_broken": set(), "_newest": None, "_is_closed": True}
+    seen["_told_at"] = float("-inf")
     for name, value in seen.items():
         monkeypatch.setattr(observer, name, value)
 

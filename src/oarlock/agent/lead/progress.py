@@ -20,7 +20,9 @@ class Progress:
         self._limit = limit
         self._on_stall = on_stall
         tasks = before.tasks.values()
-        self.best_step = max((task.step or 0 for task in tasks if knows_its_step(task.observed)), default=0)
+        self.best_step: float = max(
+            (task.step or 0 for task in tasks if knows_its_step(task.observed)), default=0
+        )
         self.reports = False  # whether this program ever reported a step
 
     def add(self, report: Event, generation: Generation) -> bool:

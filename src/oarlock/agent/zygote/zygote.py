@@ -8,7 +8,6 @@ context or a JAX backend created here would be broken in every child.
 from __future__ import annotations
 
 import gc
-import importlib
 import json
 import os
 import select
@@ -17,13 +16,12 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from oarlock.agent.zygote import runner, warm_keeper
+from oarlock.agent.zygote import preimport, runner, warm_keeper
 from oarlock.agent.zygote.orders import (
     ORDERS,
     REPLIES,
@@ -60,10 +58,11 @@ def main() -> NoReturn:
     processes.adopt_orphans()
     for ignored in _IGNORED:
         signal.signal(ignored, signal.SIG_IGN)
-    data, _ = fd_frames.receive(sock)
+    again = json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}  # see `_start_again`
+    data = again.get("prepare") or fd_frames.receive(sock)[0]
     if data is None:
         os._exit(1)
-    prepare = ORDERS.from_data(data)
+    prepare, skipped = ORDERS.from_data(data), again.get("skipped", [])
     assert isinstance(prepare, Prepare)
     if prepare.network == "private":
         _enter_network(sock)
@@ -72,7 +71,11 @@ def main() -> NoReturn:
     # No garbage collection while importing, nor after it: it would visit half a million objects that all
     # stay, for 0.6 of 2.0 s with torch and 0.7 of 2.6 s with TensorFlow, and free two to seven megabytes.
     gc.disable()
-    ready = _import(prepare.modules) if prepare.warm else Ready(warm=False, why="warm: false")
+    ready: preimport.Unsafe | Ready = Ready(warm=False, why="warm: false")
+    if prepare.warm:
+        ready = preimport.import_all(prepare.modules, skipped)
+    if isinstance(ready, preimport.Unsafe):
+        _start_again(sock, prepare, ready, skipped)
     gc.freeze()  # or the first collection in every child copies all pages that it touches
     gc.enable()
     processes.die_with_parent(0)
@@ -230,30 +233,19 @@ def _enter_network(sock: socket.socket) -> None:
         os._exit(1)
 
 
-def _import(modules: Sequence[str]) -> Ready:
-    """Import what will be needed. A module that fails is left to the program, which shows the traceback."""
-    began = time.monotonic()
-    imported, skipped = [], []
-    for name in modules:
-        try:
-            importlib.import_module(name)
-            imported.append(name)
-        except Exception as error:
-            skipped.append(f"{name}: {error}")
-    why = _not_forkable()
-    seconds = round(time.monotonic() - began, 3)
-    return Ready(warm=why is None, why=why, modules=imported, skipped=skipped, seconds=seconds)
-
-
-def _not_forkable() -> str | None:
-    """Why tasks must be spawned: some imports start a device, and a child that inherits one is broken."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        return "importing the program's modules initialized CUDA"
-    bridge = sys.modules.get("jax._src.xla_bridge")
-    if bridge is not None and getattr(bridge, "_backends", None):
-        return "importing the program's modules initialized a JAX backend"
-    return None
+def _start_again(
+    sock: socket.socket, prepare: Prepare, unsafe: preimport.Unsafe, skipped: list[str]
+) -> NoReturn:
+    """Become a fresh interpreter, with the same process id, that leaves this library out."""
+    modules = tuple(name for name in prepare.modules if name != unsafe.module)
+    told = {
+        "prepare": ORDERS.to_data(replace(prepare, modules=modules, network="shared")),  # it is in it already
+        "skipped": [*skipped, f"{unsafe.module}: {unsafe.why}"],
+    }
+    os.set_inheritable(sock.fileno(), True)
+    start = processes.entry("oarlock.agent.zygote.zygote")
+    words = [sys.executable, "-c", start, *sys.argv[1:3], json.dumps(told)]
+    os.execv(sys.executable, words)
 
 
 def _spawn(launch: Launch, output: int, events: int, stdin: int | None = None) -> NoReturn:

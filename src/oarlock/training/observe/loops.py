@@ -42,7 +42,7 @@ def keras(module: ModuleType) -> None:
 
 
 def _add(given: dict[str, Any], callback: Any) -> None:
-    callbacks = given.get("callbacks")
+    callbacks: Any = given.get("callbacks")
     if hasattr(callbacks, "append") and not isinstance(callbacks, list):
         callbacks.append(callback)  # a CallbackList that the program made
     elif isinstance(callbacks, (list, tuple)):

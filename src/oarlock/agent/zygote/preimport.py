@@ -1,0 +1,114 @@
+"""What the zygote imports before it forks, and whether it can be forked after that.
+
+The frameworks themselves are known to be safe as long as they start no device. A library on top of one may
+start a thread or open a socket when it is imported, which a fork loses or shares. There is no way to take an
+import back, so the zygote then begins again without that library: each task imports it itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from oarlock.agent.zygote.orders import Ready
+
+# Imported after the rest, and looked at closely: by the first part of the name.
+_LIBRARIES = frozenset(
+    ("accelerate", "datasets", "flax", "lightning", "optax", "orbax", "pytorch_lightning", "transformers")
+)
+
+
+@dataclass(frozen=True)
+class Unsafe:
+    """A library after whose import this process must not be forked."""
+
+    module: str
+    why: str
+
+
+@dataclass(frozen=True)
+class _Traces:
+    """What an import can leave behind that a fork loses or shares."""
+
+    threads: int  # of Python
+    tasks: int  # all threads, for the kernel
+    pools: int  # OpenBLAS libraries, each with threads of its own that it renews in a fork
+    sockets: int
+
+    @classmethod
+    def now(cls) -> _Traces:
+        tasks = sum(1 for _ in Path("/proc/self/task").iterdir())
+        return cls(threading.active_count(), tasks, _pools(), _sockets())
+
+    def why_not(self, before: _Traces) -> str | None:
+        renewed = (self.pools - before.pools) * ((os.cpu_count() or 1) - 1)
+        if self.threads > before.threads or self.tasks > before.tasks + renewed:
+            return "importing it starts a thread"
+        return "importing it opens a socket" if self.sockets > before.sockets else None
+
+
+def import_all(modules: Sequence[str], skipped: Sequence[str] = ()) -> Ready | Unsafe:
+    """Import what will be needed. A module that fails is left to the program, which shows the traceback."""
+    began = time.monotonic()
+    imported, skipped = [], list(skipped)
+    for name in _sorted(_with_legacy_keras(modules)):
+        is_library = name.partition(".")[0] in _LIBRARIES
+        before = _Traces.now()
+        try:
+            importlib.import_module(name)
+            imported.append(name)
+        except Exception as error:
+            skipped.append(f"{name}: {error}")
+        unsafe = (_not_forkable() or _Traces.now().why_not(before)) if is_library else None
+        if unsafe is not None:
+            return Unsafe(name, unsafe)
+    why = _not_forkable()
+    seconds = round(time.monotonic() - began, 3)
+    return Ready(warm=why is None, why=why, modules=imported, skipped=skipped, seconds=seconds)
+
+
+def _sorted(modules: Sequence[str]) -> list[str]:
+    """Libraries last: NumPy's threads, which survive a fork, must not be taken for theirs."""
+    libraries = [name for name in modules if name.partition(".")[0] in _LIBRARIES]
+    others = [name for name in modules if name not in libraries]
+    numpy = ["numpy"] if libraries and "numpy" not in others else []
+    return [*others, *numpy, *libraries]
+
+
+def _with_legacy_keras(modules: Sequence[str]) -> list[str]:
+    """With this variable, `tf.keras` is tf_keras. Keras 3 would be imported in vain."""
+    if os.environ.get("TF_USE_LEGACY_KERAS") not in ("1", "true", "True"):
+        return list(modules)
+    return list(dict.fromkeys("tf_keras" if name == "keras" else name for name in modules))
+
+
+def _pools() -> int:
+    maps = Path("/proc/self/maps").read_text(errors="replace").splitlines()
+    return len({line.split()[-1] for line in maps if "openblas" in line})
+
+
+def _sockets() -> int:
+    count = 0
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            count += str(entry.readlink()).startswith("socket:")
+        except OSError:
+            pass  # the one that listed them
+    return count
+
+
+def _not_forkable() -> str | None:
+    """Why tasks must be spawned: some imports start a device, and a child that inherits one is broken."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return "importing the program's modules initialized CUDA"
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    if bridge is not None and getattr(bridge, "_backends", None):
+        return "importing the program's modules initialized a JAX backend"
+    return None
