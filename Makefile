@@ -44,10 +44,10 @@ soak: .venv/.all
 clean:
 	rm -rf .venv build .mypy_cache .pytest_cache .ruff_cache dist
 
-# tf_keras asks for tensorflow; tensorflow-cpu is there in its stead.
+# tf_keras asks for tensorflow; tensorflow-cpu is there in its stead. accelerate asks for torch, which stands apart.
 constraints: .venv/.all
 	$(BIN)/python -m pip install -q 'uv==0.13.*'
-	echo "tensorflow ; python_version < '3'" | $(COMPILE) --override - requirements/all.in -o requirements/all.txt
+	printf "%s ; python_version < '3'\n" tensorflow torch | $(COMPILE) --override - requirements/all.in -o requirements/all.txt
 	$(COMPILE) -c requirements/all.txt requirements/demo.in -o requirements/demo.txt
 	$(COMPILE) --resolution lowest-direct requirements/lowest.in -o requirements/lowest.txt
 
