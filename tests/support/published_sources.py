@@ -10,7 +10,8 @@ from pathlib import Path
 
 from tests.support.published_programs import Packages, Program, Repository
 
-CACHE = Path(__file__).parents[2] / "build" / "programs"
+ROOT = Path(__file__).parents[2]
+CACHE = ROOT / "build" / "programs"
 _PATIENCE = 300  # seconds for one download
 
 
@@ -29,7 +30,7 @@ def place(program: Program, folder: Path) -> tuple[Path, dict[str, str]]:
     if isinstance(source, Repository):
         shutil.copytree(_cloned(source) / source.folder, folder, ignore=shutil.ignore_patterns(".git"))
     else:
-        folder.mkdir(parents=True)
+        shutil.copytree(ROOT / "soak" / "programs", folder)
     if program.prepare:
         _run([sys.executable, *program.prepare], folder)
     return folder, variables
