@@ -117,6 +117,7 @@ def test_modules_beside_the_program_and_in_the_folder_are_found(tmp_path: Path) 
         ({"module": "package"}, "torch"),
         ({"module": "package.more"}, "jax"),
         ({"module": "elsewhere.train"}, "none"),
+        ({"module": "accelerate.commands.launch"}, "torch"),  # installed; its name says it
         ({"module": "package.alone"}, "none"),  # python -m does not look beside the module
         ({"command": ["python3", "-m", "package"]}, "torch"),
         ({"command": "/usr/bin/python train.py --x"}, "tensorflow"),

@@ -75,6 +75,17 @@ def test_jax_finds_its_coordinator() -> None:
     assert (found["JAX_NUM_PROCESSES"], found["JAX_PROCESS_ID"]) == ("2", "1")
 
 
+def test_a_program_for_kubeflows_jaxjob_finds_its_variables() -> None:
+    found = variables(gang(worker=2), "worker-1")
+    expected = {
+        "COORDINATOR_ADDRESS": "10.0.0.0",
+        "COORDINATOR_PORT": "7000",
+        "NUM_PROCESSES": "2",
+        "PROCESS_ID": "1",
+    }
+    assert {name: found.get(name) for name in expected} == expected
+
+
 def test_the_older_world_finds_its_two_variables() -> None:
     found = variables(gang(worker=1, ps=1), "ps-0")
     assert found["POD_NAME"] == "ps-0"
@@ -102,7 +113,7 @@ def test_every_task_finds_oarlocks_own_variables_and_folders() -> None:
 @pytest.mark.parametrize("name", ["ps-0", "evaluator-0"])
 def test_only_trainers_have_a_rank(name: str) -> None:
     found = variables(gang(worker=1, ps=1, evaluator=1), name)
-    assert not {"OARLOCK_RANK", "RANK", "JAX_PROCESS_ID"} & set(found)
+    assert not {"OARLOCK_RANK", "RANK", "JAX_PROCESS_ID", "PROCESS_ID"} & set(found)
     assert found["OARLOCK_WORLD"] == "1"
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 _CONTRACT = {"TF_CONFIG", "CLUSTER_CONFIG", "POD_NAME", "MASTER_ADDR", "MASTER_PORT", "ROLE_NAME"} | {
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK"),
     *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"),
+    *("COORDINATOR_ADDRESS", "COORDINATOR_PORT", "NUM_PROCESSES", "PROCESS_ID"),
 }
 # The variables with folders, and the fields of `storage` that choose them.
 FOLDERS = {"DATA_DIR": "data", "CHECKPOINT_DIR": "checkpoints", "MODEL_DIR": "model", "LOG_DIR": "logs"}

@@ -34,10 +34,13 @@ class Imports:
 
 
 def scan(folder: Path, program: str | None = None, module: str | None = None) -> Imports:
-    """Collect the imports of a program (a path in the folder) or of a module in it, if one exists."""
+    """Collect the imports of a program (a path in the folder) or of a module in it.
+
+    A module from elsewhere is the one import: `-m accelerate.commands.launch` uses accelerate.
+    """
     first = entry(folder, program, module)
     if first is None:
-        return Imports()
+        return Imports((module,), frozenset((module,))) if module else Imports()
     roots = [first.parent, folder] if program else [folder]
     waiting, seen = [first], {first: Imports()}
     beside: dict[tuple[Path, str], list[Path]] = {}  # the files of this folder that an import runs

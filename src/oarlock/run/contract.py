@@ -123,9 +123,16 @@ def _place(gang: Gang, task: Task) -> tuple[int, int, int]:
 
 def _jax(gang: Gang, task: Task) -> dict[str, str]:
     """For programs that pass these on themselves; `initialize()` without arguments needs the
-    cluster environment that the runner registers (JAX reads only the address from variables)."""
+    cluster environment that the runner registers (JAX reads only the address from variables).
+    The names without a prefix are those of Kubeflow's JAXJob, which its published programs read."""
+    address, size, rank = gang.addresses[leader(gang.tasks).name], str(world(gang.tasks)), str(task.rank)
+    host, port = address.rsplit(":", 1)
     return {
-        "JAX_COORDINATOR_ADDRESS": gang.addresses[leader(gang.tasks).name],
-        "JAX_NUM_PROCESSES": str(world(gang.tasks)),
-        "JAX_PROCESS_ID": str(task.rank),
+        "JAX_COORDINATOR_ADDRESS": address,
+        "JAX_NUM_PROCESSES": size,
+        "JAX_PROCESS_ID": rank,
+        "COORDINATOR_ADDRESS": host,
+        "COORDINATOR_PORT": port,
+        "NUM_PROCESSES": size,
+        "PROCESS_ID": rank,
     }
