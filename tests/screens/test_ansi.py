@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from oarlock.screens.ansi import is_plain, json_safe, resolve, rows, visible
+from oarlock.screens.ansi import as_it_is, json_safe, resolve, rows, visible
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,11 @@ def test_rows_of_a_line(written: str, shown: list[str]) -> None:
     assert rows(written) == shown
 
 
-@pytest.mark.parametrize(
-    ("data", "plain"),
-    [(b"a\tb\nc", True), (b"a\rb", False), (b"\x1b[1m", False), ("é".encode(), False), (b"\x7f", False)],
-)
-def test_only_printable_ascii_is_shown_as_it_is(data: bytes, plain: bool) -> None:
-    assert is_plain(data) is plain
+@pytest.mark.parametrize("text", ["", "a\tb\nc", "é ✓\n█"])
+def test_lines_that_need_no_change_stay_together(text: str) -> None:
+    assert as_it_is(text.encode()) == text
+
+
+@pytest.mark.parametrize("text", ["a\rb", "\x1b[1m", "\x7f", "a\0", "é\r", "é\n\x1b", "\u202e", "\x9b"])
+def test_lines_that_need_a_change_do_not(text: str) -> None:
+    assert as_it_is(text.encode()) is None

@@ -207,3 +207,21 @@ def test_the_display_shows_output_above_itself_and_takes_itself_away() -> None:
     assert shown.index("[bold]100%") < shown.index("120/400")
     display.close()
     assert file.getvalue().rindex("\x1b[?25h") > file.getvalue().rindex("\x1b[?25l")
+
+
+def test_the_display_shows_what_has_no_end_yet_below_the_tasks_and_harmless() -> None:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=60, height=24, highlight=False, markup=False)
+    display = Display(console)
+    bar = f"\r 1%\r[bold] 2%\x1b[2J\x1b]0;title\x07 \x1b[31mred\x1b[0m {'x' * 100}"
+    display.show(running(), [], [], {"worker-0": bar.encode(), "worker-1": b"\xff name? "})
+    shown = file.getvalue()
+    assert "| \x1b[0m[bold] 2% \x1b[31mred\x1b[0m xxx" in shown
+    assert "\ufffd name? " in shown
+    assert "\x1b[2J" not in shown
+    assert "title" not in shown
+    assert shown.index("120/400") < shown.index("[bold] 2%")
+    assert "x" * 60 not in shown, "one row"
+    display.show(running(), [], [Block("t", 1, "worker-0", b"whole")], {})
+    assert "2%" not in file.getvalue().rpartition("\x1b[2K")[2]
+    display.close()

@@ -17,6 +17,7 @@ from oarlock.system.lines import CONTINUED
 # C0 without tab, DEL and C1; what reverses or hides text (bidi controls); line separators.
 _CONTROLS = "\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 _CONTROL = re.compile(f"[{_CONTROLS}]")
+_CONTROL_IN_LINES = re.compile(_CONTROL.pattern.replace("\x0a-", "\x0b-"))
 # Half surrogates too: they stand for bytes that are no UTF-8, and may be printed as these.
 _UNSAFE = re.compile(f"[{_CONTROLS}\ud800-\udfff]")
 _UNSAFE_IN_LINES = re.compile(_UNSAFE.pattern.replace("\x0a-", "\x0b-"))
@@ -78,9 +79,12 @@ def rows(line: str, colours: bool = True) -> list[str]:
     return [resolve(line, colours)]
 
 
-def is_plain(data: bytes) -> bool:
-    """Return whether lines are shown as they are: ASCII without control characters."""
-    return data.isascii() and not data.translate(None, _SHOWN_AS_IS)
+def as_it_is(data: bytes) -> str | None:
+    """Return lines of a program's output if no character of them has to be changed; None for all others."""
+    if data.isascii():
+        return data.decode("ascii") if not data.translate(None, _SHOWN_AS_IS) else None
+    text = data.decode(errors="replace")
+    return None if _CONTROL_IN_LINES.search(text) else text
 
 
 def _spelled(found: re.Match[str]) -> str:

@@ -17,7 +17,7 @@ from oarlock.records.log_blocks import Block
 from oarlock.run.events import Event
 from oarlock.run.run_state import RunState, TaskState
 from oarlock.screens import event_text
-from oarlock.screens.ansi import is_plain, resolve, rows, visible
+from oarlock.screens.ansi import as_it_is, resolve, rows, visible
 from oarlock.screens.follow_screen import in_order
 from oarlock.screens.units import duration, plural
 
@@ -121,19 +121,18 @@ def _above(item: Event | Block, state: RunState, width: int) -> list[RenderableT
     shown: list[RenderableType] = []
     if item.skipped:
         shown.append(_own(event_text.skipped(item.task, item.skipped, state.run), width))
-    if is_plain(item.data):
-        shown.append(_plain(item, width))
-        return shown
+    text = as_it_is(item.data)
+    if text is not None:
+        return [*shown, _plain(item.task, text, width)]
     prefix = _prefix(item.task, width)
     lines = [row for line in item.lines() for row in rows(line.text)]
     return [*shown, *(Text.assemble(prefix, _coloured(row), "\n") for row in lines)]
 
 
-def _plain(block: Block, width: int) -> Segments:
+def _plain(task: str, text: str, width: int) -> Segments:
     """Lines that need no change. `Text` takes ten times as long."""
-    prefix = Segment(_prefix(block.task, width).plain, Style.parse(_colour(block.task)))
-    lines = block.data.decode("ascii").split("\n")
-    return Segments([part for line in lines for part in (prefix, Segment(f"{line}\n"))])
+    prefix = Segment(_prefix(task, width).plain, Style.parse(_colour(task)))
+    return Segments([part for line in text.split("\n") for part in (prefix, Segment(f"{line}\n"))])
 
 
 def _own(text: str, width: int) -> Text:

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from oarlock.screens.ansi import is_plain, json_safe, rows, visible
+from oarlock.screens.ansi import as_it_is, json_safe, rows, visible
 
 
 def say(text: str = "", *, err: bool = False, nl: bool = True, lines: bool = False, **style: Any) -> None:
@@ -41,9 +41,10 @@ def confirm(question: str) -> bool:
 def print_output(prefix: str, data: bytes, *, colours: bool = False) -> None:
     """Print lines of a task's output. Most need no change, so that all are written at once."""
     head = visible(prefix)
-    if is_plain(data):
-        text = data.decode("ascii").replace("\n", f"\n{head}")
-        sys.stdout.write(f"{head}{text}\n")
+    text = as_it_is(data)
+    if text is not None:
+        lines = text.replace("\n", f"\n{head}")
+        sys.stdout.write(f"{head}{lines}\n")
         return
     for line in data.split(b"\n"):
         for row in rows(line.decode(errors="replace"), colours):
