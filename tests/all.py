@@ -51,7 +51,7 @@ PARTS = [
     Part("lint", [BIN / "ruff", "check", "."]),
     Part("types", [BIN / "mypy"]),
     Part("lowest versions", [PYTHON, "tests/lowest.py"]),
-    Part("tests", [*PYTEST, "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", *TESTS]),
+    Part("tests", [*PYTEST, "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", *TESTS]),
     Part("kubernetes", [*PYTEST, "-n", "3", "--dist", "loadfile", "-m", "not alone", "tests/kubernetes"]),
     Part("kubernetes alone", [*PYTEST, "-m", "alone", "tests/kubernetes"]),
 ]
