@@ -1,4 +1,4 @@
-"""What was compiled stays compiled: the next generation finds it in the run's folder."""
+"""What was compiled stays compiled: the next generation finds it, and so does the next run."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ if oarlock.current().generation == 1:
 """
 
 
-def test_a_restart_finds_what_jax_compiled(home: Path, tmp_path: Path) -> None:
+def test_a_restart_and_the_next_run_find_what_jax_compiled(home: Path, tmp_path: Path) -> None:
     quick = {
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
     }
-    gang = Gang(tmp_path / "job", PROGRAM, roles={"worker": 1}, env=quick)
-    assert gang.end().state == "succeeded", gang.told()
-    assert gang.lines == ["worker-0| compiled", "worker-0| found"]
+    for first in ("compiled", "found"):
+        gang = Gang(tmp_path / "job", PROGRAM, roles={"worker": 1}, env=quick)
+        assert gang.end().state == "succeeded", gang.told()
+        assert gang.lines == [f"worker-0| {first}", "worker-0| found"]
+    assert list((home / "cache" / "jax").iterdir())

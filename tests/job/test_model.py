@@ -178,8 +178,8 @@ def test_a_job_cannot_be_changed() -> None:
 
 NAME = "expected lower-case letters, digits and '-', starting with a letter, at most 35 characters"
 FIELDS = (
-    "name, program, module, command, args, pip, env, framework, roles, storage, limits, warm, observe, network, "
-    "seed and kubernetes"
+    "name, program, module, command, args, pip, env, framework, roles, storage, limits, warm, observe, "
+    "network, seed and kubernetes"
 )
 ROLE = "expected replicas, processes, cpu, memory, gpu, image, node_selector, tolerations and groups"
 

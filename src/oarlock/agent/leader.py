@@ -10,6 +10,7 @@ import signal
 import time
 from pathlib import Path
 
+from oarlock.agent import compile_cache
 from oarlock.agent.host.host import Host
 from oarlock.agent.host.real_machine import RealMachine
 from oarlock.agent.host.zygote_link import ZygoteLink
@@ -60,7 +61,9 @@ def lead(
     fetched = Fetched(failed=failed)
     if failed is None and not record.state.is_final:
         fetched = children.fetch(loop, spec, record)
-    return Leader(loop, spec, record, seat, fetched, leadership, has_input).run()
+    code = Leader(loop, spec, record, seat, fetched, leadership, has_input).run()
+    compile_cache.trim(spec)
+    return code
 
 
 class Leader:

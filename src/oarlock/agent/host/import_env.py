@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
+from oarlock.agent import compile_cache
 from oarlock.agent.protocol.spec import Spec
 from oarlock.training.frameworks.loopback import is_loopback
 
@@ -23,18 +24,10 @@ _LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 def import_time(spec: Spec, tasks: int) -> dict[str, str]:
     """The variables for the zygote of that many tasks, without those that the user has set."""
     share = str(max(1, cores() // max(1, tasks)))
-    wanted = {**dict.fromkeys(_POOLS, share), **_QUIET, **_caches(spec)}
+    wanted = {**dict.fromkeys(_POOLS, share), **_QUIET, **compile_cache.variables(spec)}
     if is_loopback(spec.bind):
         wanted.update(dict.fromkeys(_INTERFACES, _LOOPBACK))
     return {name: value for name, value in wanted.items() if name not in os.environ and name not in spec.env}
-
-
-def _caches(spec: Spec) -> dict[str, str]:
-    """In the run's folder, so that a restart does not compile again what was compiled."""
-    return {
-        "TORCHINDUCTOR_CACHE_DIR": f"{spec.folder}/cache/inductor",
-        "JAX_COMPILATION_CACHE_DIR": f"{spec.folder}/cache/jax",
-    }
 
 
 def cores() -> int:

@@ -71,6 +71,7 @@ class Spec:
     secret: str = ""  # the file that holds the run's token, if it is not in the folder
     snapshots: str = ""  # where complete checkpoints and the model are copied to: a URL, or a folder
     is_new: bool = False  # its name was made up when it started: nobody has snapshots of it
+    cache: str = ""  # a folder for compiled code that outlives the run; if empty, the run's own has it
     claim: str = ""  # who mounts the volume that outlives pods: leader, shared (everybody), or nobody
     is_replaced: bool = False  # an agent that has to leave is started again elsewhere: that ends no run
 

@@ -26,6 +26,7 @@ def spec_for(job: Job, folder: Path, record: Path, machines: int = 1) -> Spec:
         cwd=str(folder),
         folders=_folders(job, folder, record),
         snapshots=_place(job.storage.snapshots, folder) if job.storage.snapshots else "",
+        cache=str(runs.home() / "cache"),
         machines=machines,
         network=job.network,
         warm=bool(job.warm) and is_linux,

@@ -80,6 +80,7 @@ def spec_for(job: Job, folder: Path, run: str, pip: tuple[str, ...] = (), id: st
         id=id or secrets.token_hex(8),
         pip=list(pip),
         secret=f"{SECRET}/token",
+        cache="" if job.kubernetes.claim is None else f"{STORE}/cache",
         claim="" if job.kubernetes.claim is None else "shared" if job.kubernetes.claim.shared else "leader",
         is_replaced=True,
     )

@@ -1,0 +1,31 @@
+"""The cache of compiled code is where the spec says, and does not grow for ever."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from oarlock.agent import compile_cache
+from oarlock.engines.shared import specs
+from oarlock.job.model import Job
+
+
+def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
+    spec = replace(specs.resolve(Job(name="mine", program="train.py"), tmp_path, "r1"), cache=str(tmp_path))
+    for number in range(5):
+        path = tmp_path / "inductor" / str(number) / "kernel.so"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(bytes(1000))
+        os.utime(path, (100 - number, 100 - number))
+    compile_cache.trim(spec, largest=5000)
+    assert len(list(tmp_path.rglob("kernel.so"))) == 5
+    compile_cache.trim(spec, largest=2500)
+    assert sorted(path.parent.name for path in tmp_path.rglob("kernel.so")) == ["0", "1"]
+
+
+def test_without_a_folder_that_outlives_it_the_run_has_its_own(tmp_path: Path) -> None:
+    spec = replace(specs.resolve(Job(name="mine", program="train.py"), tmp_path, "r1"), folder="/record")
+    assert compile_cache.variables(spec)["TORCHINDUCTOR_CACHE_DIR"] == "/record/cache/inductor"
+    shared = compile_cache.variables(replace(spec, cache="/shared"))
+    assert shared["JAX_COMPILATION_CACHE_DIR"] == "/shared/jax"
