@@ -10,7 +10,6 @@ import signal
 import time
 from pathlib import Path
 
-from oarlock.agent import compile_cache
 from oarlock.agent.host.host import Host
 from oarlock.agent.host.real_machine import RealMachine
 from oarlock.agent.host.zygote_link import ZygoteLink
@@ -34,6 +33,7 @@ from oarlock.agent.snapshots import children, transfer
 from oarlock.agent.snapshots.children import Fetched, Uploads
 from oarlock.agent.snapshots.program_files import KeptFiles
 from oarlock.agent.spec_files import publish_address, read_token
+from oarlock.agent.zygote import compile_cache
 from oarlock.run.events import Event
 
 # Deadlines

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import sys
 
-from oarlock.agent import compile_cache
 from oarlock.agent.protocol.spec import Spec
+from oarlock.agent.zygote import compile_cache
 from oarlock.training.frameworks.loopback import is_loopback
 
 _POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")

@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from oarlock.agent import compile_cache
+from oarlock.agent.zygote import compile_cache
 from oarlock.engines.shared import specs
 from oarlock.job.model import Job
 
