@@ -97,6 +97,7 @@ def _success(run: RunFolder, state: RunState) -> list[str]:
     facts = [plural(leader.step, "step")] if leader and leader.step is not None else []
     facts += [plural(state.restarts, "restart")] if state.restarts else []
     told = [f"{run.name} succeeded{_after(state, 'in')}{': ' if facts else ''}{', '.join(facts)}"]
+    told += [first_line(state.reason, 400)] if state.reason else []
     model = json_shape.folders(run).get("model", "")
     if "://" in model or (Path(model).is_dir() and any(Path(model).iterdir())):
         told.append(f"model: {model}")

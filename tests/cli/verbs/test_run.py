@@ -521,3 +521,21 @@ def _client(cwd: Path, *words: str) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
+
+
+def test_a_worker_that_fails_beside_the_first_is_named_in_the_verdict(oarlock: Any, tmp_path: Path) -> None:
+    program = """
+        import os, pathlib, time
+        first = pathlib.Path("first")
+        if os.environ["RANK"] == "0":
+            first.with_name("draft").write_text(str(os.getpid()))
+            first.with_name("draft").rename(first)
+        else:  # it fails once the other has ended
+            while not first.exists() or os.path.exists(f"/proc/{first.read_text()}"):
+                time.sleep(0.01)
+            raise ValueError("too far behind")
+        """
+    write(tmp_path / "train.py", program)
+    done = oarlock("run", "-n", "2", "train.py")
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "but worker-1 failed: ValueError: too far behind"
