@@ -15,7 +15,8 @@ From the command line and `oarlock.Job`, `oarlock.Run`:
 In a training program:
 
     Exception
-    └── FencedError             a later generation writes to the checkpoints now: this one must not
+    ├── FencedError             a later generation writes to the checkpoints now: this one must not
+    └── NoInput                 the program reads input, and this task has none, or no more
     ValueError
     ├── MismatchError           a checkpoint does not fit the state that it is restored into
     └── Refused                 Keras is called in a way that would train wrongly on several workers

@@ -186,7 +186,7 @@ def test_a_member_that_talks_nonsense_loses_its_connection_and_ends_nothing(
         assert leader.process.poll() is None, leader.log()
         assert leader.peak_memory() <= MEMORY
         assert "Traceback" not in leader.log()
-        (tmp_path / "done").touch()
+        (Path(leader.spec.cwd) / "done").touch()
         host.until_over()
         assert leader.process.wait(60) == 0, leader.log()[-3000:]
         assert leader.state().state == "succeeded"
