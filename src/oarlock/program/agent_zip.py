@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import stat
 import zipfile
+from collections.abc import Mapping
 from importlib import resources
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from oarlock.agent.protocol.pod_paths import AGENT
@@ -36,10 +38,11 @@ sys.exit(main())
 def pack() -> bytes:
     """Pack the agent; `python agent.zip` starts it with nothing installed.
 
-    The modules are stored in an inner archive, which is compressed as a whole: 143 kB instead of 185.
+    The modules are stored in an inner archive, which is compressed as a whole: to 141 kB by bzip2, to 191 by
+    deflate, and `kubectl apply` takes no more than 192. Python itself does not start what bzip2 compressed.
     """
-    modules = _zip(_travelling(), zipfile.ZIP_STORED)
-    return _zip({"__main__.py": BOOT.encode(), "modules.zip": modules}, zipfile.ZIP_DEFLATED)
+    modules = _zip(_travelling())
+    return _zip({"__main__.py": BOOT.encode(), "modules.zip": modules}, {"modules.zip": zipfile.ZIP_BZIP2})
 
 
 def _travelling() -> dict[str, bytes]:
@@ -60,11 +63,11 @@ def _modules(folder: Traversable, path: str) -> dict[str, bytes]:
     return texts
 
 
-def _zip(files: dict[str, bytes], how: int) -> bytes:
+def _zip(files: dict[str, bytes], how: Mapping[str, int] = MappingProxyType({})) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         for name in sorted(files):
             member = zipfile.ZipInfo(name)  # dated 1980, so that the same modules give the same bytes
             member.external_attr = (stat.S_IFREG | 0o644) << 16
-            archive.writestr(member, files[name], how)
+            archive.writestr(member, files[name], how.get(name, zipfile.ZIP_STORED))
     return packed.getvalue()
