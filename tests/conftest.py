@@ -16,12 +16,21 @@ from oarlock.records import runs
 from tests.support.commands import SCRIPT, Command
 from tests.support.finished_runs import finished, records, terminal  # noqa: F401
 from tests.support.gang_fixture import start  # noqa: F401
+from tests.support.soaking import IS_SOAK
 from tests.support.task_lines import agent_line, no_launcher  # noqa: F401
 
 # Processes of pytest-xdist, and what a script or nohup starts, ignore Ctrl-C or a hangup, and all that they
 # start would inherit that: clients that tests interrupt, and a cluster with all that ever runs in its pods.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave what is marked `soak` to `make soak`."""
+    if not IS_SOAK:
+        long = [item for item in items if item.get_closest_marker("soak")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
 
 
 @pytest.fixture

@@ -54,6 +54,7 @@ def objects(cluster: Cluster, label: str) -> list[str]:
 
 
 @pytest.mark.parametrize("example", soaking.cases(["mnist_keras"], ["mnist_custom_loop"]))
+@soaking.only_in_soak  # test_docs trains and pulls mnist_keras, command by command
 def test_an_example_trains_on_two_nodes_and_leaves_what_it_says(
     example: str,
     oarlock: Command,

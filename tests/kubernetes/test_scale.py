@@ -165,6 +165,7 @@ def test_scaled_up_and_down_the_losses_stay_those_of_two_workers(
     assert min(losses[-10:]) < 0.8 * losses[0], "it learns"
 
 
+@soaking.only_in_soak
 def test_a_client_that_dies_has_scaled_the_run_or_not_touched_it(
     cluster: Cluster, api: Api, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ _ASKED = os.environ.get("OARLOCK_MOMENTS")
 IS_SOAK = bool(_ASKED)
 
 
-only_in_soak = pytest.mark.skipif(not IS_SOAK, reason="it is long, and others cover it: make soak runs it")
+only_in_soak = pytest.mark.soak  # long, and others cover most of it: `conftest` deselects these elsewhere
 
 
 def moments(ordinary: int) -> int:
