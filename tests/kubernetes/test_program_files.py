@@ -9,7 +9,7 @@ from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import LEAD, selecting
 from oarlock.records import runs
 from tests.support.commands import Command
-from tests.support.kubernetes.driving import until_stepping, written
+from tests.support.kubernetes.driving import MEET, until_stepping, written
 from tests.support.kubernetes.small import start_detached
 
 # Saves as most programs do, and resumes by itself.
@@ -18,18 +18,17 @@ import pathlib, time
 import oarlock
 me = oarlock.current()
 saved = pathlib.Path("out/state.txt")
-if saved.exists():
-    print("resumed", saved.read_text())
-    me.report(step=2, loss=1.0)
-elif me.generation > 1:
-    raise SystemExit("nothing to resume from")
-else:
+if not saved.exists():
+    if me.generation > 1:
+        raise SystemExit("nothing to resume from")
     if me.rank == 0:
         saved.parent.mkdir()
         saved.write_text("half way")
     me.report(step=1, loss=1.0)
     while True:
         time.sleep(0.05)
+print("resumed", saved.read_text())
+me.report(step=2, loss=1.0)
 """
 
 
@@ -37,7 +36,7 @@ def test_files_beside_the_program_are_kept_and_handed_on(
     oarlock: Command, api: Api, tmp_path: Path, ended: list[str]
 ) -> None:
     ended.append("files-kept")
-    start_detached(oarlock, "files-kept", written(tmp_path / "program", RESUMES))
+    start_detached(oarlock, "files-kept", written(tmp_path / "program", RESUMES + MEET))
     until_stepping(runs.find("files-kept"), 1)
     [leader] = api.all("Pod", f"{selecting('files-kept')},{LEAD}=true")
     api.delete("Pod", leader["metadata"]["name"])
