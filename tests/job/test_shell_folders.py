@@ -10,7 +10,7 @@ from oarlock.errors import JobError
 from oarlock.job.model import parse
 from oarlock.job.shell_folders import adopt
 
-CWD = Path("/work")
+CWD = Path("/here")
 PLAIN = parse({"program": "train.py"})
 
 
@@ -19,12 +19,12 @@ def test_a_folder_that_the_job_does_not_name_is_the_shells() -> None:
     job, notes = adopt(PLAIN, shell, CWD, is_here=True)
     storage = job.storage
     assert (storage.data, storage.checkpoints, storage.model, storage.logs) == (
-        *("/x", "/work/saved", "s3://bucket/model"),
+        *("/x", "/here/saved", "s3://bucket/model"),
         None,
     )
     assert notes == [
         "data: /x, from the shell's DATA_DIR",
-        "checkpoints: /work/saved, from the shell's CHECKPOINT_DIR",
+        "checkpoints: /here/saved, from the shell's CHECKPOINT_DIR",
         "model: s3://bucket/model, from the shell's MODEL_DIR",
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from oarlock.agent.lead.restart_budget import DOUBLED
 from oarlock.run.accounting import PARTS
 from oarlock.run.error_text import error_text
 from oarlock.run.events import Event
@@ -143,7 +144,7 @@ def _restart(event: Event) -> str:
         return "; ".join(part for part in (reason, "restarting the gang") if part)
     who = f"{event['task']} failed" if event.get("task") else ""
     left = f"{event.get('left')} left{' for it' if event.get('alone') else ''}"
-    left += ": a failure without a new step counts as two" if event.get("doubled") else ""
+    left += f": {DOUBLED}" if event.get("doubled") else ""
     what = ": ".join(part for part in (who, reason) if part)
     how = f"restarting{' it alone' if event.get('alone') else ''} ({left})"
     return "; ".join(part for part in (what, how) if part)

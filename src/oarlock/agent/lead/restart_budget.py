@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_DOUBLED = "a failure without a new step counts as two"
+DOUBLED = "a failure without a new step counts as two"
 _QUICK = 60.0  # seconds; a program that ran longer did something before it failed
 
 
@@ -58,8 +58,8 @@ class Budget:
     def _used(self) -> str:
         """What has become of the restarts: those that the user saw may be fewer than the limit."""
         if self.left:
-            return f", {self.left} is left, and {_DOUBLED}"
+            return f", {self.left} is left, and {DOUBLED}"
         if not self.limit:
             return ""
         used = "it is" if self.limit == 1 else f"all {self.limit} are"
-        return f", and {used} used up" + (f": {_DOUBLED}" if self._had_doubles else "")
+        return f", and {used} used up" + (f": {DOUBLED}" if self._had_doubles else "")
