@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import checkpoints
 import client
+import evaluator
 import gang
 import kills
 import kubernetes_scale
@@ -19,13 +20,27 @@ import launch_torch
 import logs
 import memory
 import observe
+import shards
 import steps
 from question import main
 
 QUESTIONS = [
     module.QUESTION
     for module in (
-        *(launch_torch, launch_tensorflow, steps, observe, kills, checkpoints, gang, client, memory, logs),
+        *(
+            launch_torch,
+            launch_tensorflow,
+            steps,
+            observe,
+            evaluator,
+            kills,
+            checkpoints,
+            gang,
+            client,
+            memory,
+            logs,
+            shards,
+        ),
         *(launch_kubernetes, kubernetes_scale),
     )
 ]

@@ -28,11 +28,21 @@ templates_path = ["templates"]
 # What the sidebar shows. GitHub has no use for it, so that it is not in README.md itself.
 SIDEBAR = {
     "Start": ["docs/concepts", "docs/job-file", "docs/cli", "docs/python", "docs/troubleshooting"],
-    "Train": ["docs/fault-tolerance", "docs/snapshots", "docs/keras"],
+    "Train": [
+        "docs/data",
+        "docs/fault-tolerance",
+        "docs/evaluation",
+        "docs/snapshots",
+        "docs/keras",
+        "docs/parameter-servers",
+        "docs/gpus",
+        "docs/tensorboard",
+    ],
     "On a cluster": ["docs/kubernetes", "docs/from-the-recipes"],
     "Examples": [
         "examples/mnist_keras/README",
         "examples/mnist_custom_loop/README",
+        "examples/image_classifier/README",
         "examples/gpt_torch/README",
         "examples/gpt_jax/README",
     ],

@@ -1,6 +1,7 @@
 """All checks and tests, as `make test` runs them: every part even when one fails, then one summary.
 
-One part after another: beside the others, on two busy processors, a Kubernetes test ran into its deadline.
+The parts run one after the other: on two processors, cluster tests beside the others ran into deadlines, and
+both together took as long.
 """
 
 from __future__ import annotations
@@ -19,13 +20,28 @@ PYTHON = sys.executable
 BIN = Path(PYTHON).parent
 PYTEST = [PYTHON, "-m", "pytest"]
 # A file's tests share what they have started, so they stay together; what takes long is handed out first.
-LONGEST = ["examples", "frameworks", "training", "agent", "cli"]
-OTHERS = [
-    path.name
-    for path in sorted((ROOT / "tests").iterdir())
-    if path.name not in (*LONGEST, "kubernetes", "support", "__pycache__")
+BY_FILE = [*PYTEST, "--dist", "loadfile", "--no-loadscope-reorder"]
+LONGEST = ["training", "examples", "frameworks", "wheel", "docs", "agent", "cli"]
+# fmt: off
+LONGEST_ON_A_CLUSTER = [
+    "docs", "programs", "recovery", "scale", "ownership", "plan", "pull", "inspect",
+    "dying_clients", "stop", "checkpoints_listed", "diagnose", "settings", "checkpoints", "safety",
+    "pip", "administrators", "chaos", "tensorboard", "users", "doctor", "examples", "snapshots",
+    "render", "exec",
 ]
-TESTS = [f"tests/{name}" for name in [*LONGEST, *OTHERS] if name.startswith("test_") or "." not in name]
+# fmt: on
+
+
+def _ordered(folder: str, longest: Sequence[str]) -> list[str]:
+    """Files and folders with tests: the longest in their order, then the others by name."""
+    no_tests = ("kubernetes", "programs", "support", "__pycache__")
+    found = [path for path in (ROOT / folder).iterdir() if path.is_dir() or path.name.startswith("test_")]
+    rank = {name: number for number, name in enumerate(longest)}
+    key = {path: path.stem.removeprefix("test_") for path in found if path.name not in no_tests}
+    return [
+        f"{folder}/{path.name}"
+        for path in sorted(key, key=lambda path: (rank.get(key[path], len(rank)), path.name))
+    ]
 
 
 @dataclass(frozen=True)
@@ -51,8 +67,11 @@ PARTS = [
     Part("lint", [BIN / "ruff", "check", "."]),
     Part("types", [BIN / "mypy"]),
     Part("lowest versions", [PYTHON, "tests/lowest.py"]),
-    Part("tests", [*PYTEST, "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", *TESTS]),
-    Part("kubernetes", [*PYTEST, "-n", "3", "--dist", "loadfile", "-m", "not alone", "tests/kubernetes"]),
+    Part("tests", [*BY_FILE, "-n", "3", *_ordered("tests", LONGEST)]),
+    Part(
+        "kubernetes",
+        [*BY_FILE, "-n", "3", "-m", "not alone", *_ordered("tests/kubernetes", LONGEST_ON_A_CLUSTER)],
+    ),
     Part("kubernetes alone", [*PYTEST, "-m", "alone", "tests/kubernetes"]),
 ]
 
@@ -90,4 +109,6 @@ def _counts(report: Path) -> tuple[int, int, int]:
 
 
 if __name__ == "__main__":
+    # Thousands of processes import Oarlock: where PYTHONDONTWRITEBYTECODE is set, each would compile it.
+    subprocess.run([PYTHON, "-m", "compileall", "-q", "src", "tests"], cwd=ROOT, check=False)
     sys.exit(main())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.all import Part, main
+from tests.all import LONGEST_ON_A_CLUSTER, PARTS, Part, main
 
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
 TESTS = """
@@ -43,6 +43,15 @@ def test_every_part_runs_and_the_counts_are_those_of_all(
     assert counts["broken"] == ["0", "1", "0"]
     assert counts["last"] == ["1", "0", "0"]
     assert printed.splitlines()[-1] == "3 passed, 4 failed, 1 skipped"
+
+
+def test_every_folder_and_file_of_tests_is_in_some_part() -> None:
+    told = {str(word) for part in PARTS for word in part.words}
+    folder = Path(__file__).parent
+    for path in folder.rglob("test_*.py"):
+        names = [f"tests/{path.relative_to(folder)}", f"tests/{path.relative_to(folder).parts[0]}"]
+        assert told.intersection(names), path
+    assert {f"tests/kubernetes/test_{name}.py" for name in LONGEST_ON_A_CLUSTER} < told
 
 
 def test_all_is_well_where_every_part_is() -> None:

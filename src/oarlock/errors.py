@@ -24,9 +24,12 @@ In a training program:
 Inside Oarlock, where a caller never meets them:
 
     Exception
+    ├── BrokenError             a source of data breaks off; the next attempt may succeed
     ├── ChangedError            a file of a checkpoint is not what its manifest says
     ├── DamagedError            a checkpoint cannot be read, or is not whole
     ├── Detached                the user detaches from a run with Ctrl-C
+    ├── FetchError              a source of data cannot be fetched
+    │   └── StoppedError        it was stopped; the next attempt resumes
     ├── OvertakenError          an upload is no longer useful: the run ends and there is a newer checkpoint
     ├── UnreachableError        the leading agent, or the machine with a checkpoint, does not answer
     └── WireError               a peer sends something that is not a message

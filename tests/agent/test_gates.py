@@ -13,6 +13,7 @@ import pytest
 
 from oarlock.agent.net import control
 from oarlock.engines.local import local_engine
+from tests.support import soaking
 from tests.support.gangs import Gang
 from tests.support.gates import IN_STEP, did, until_done
 
@@ -60,7 +61,7 @@ def test_whenever_it_is_stopped_no_step_is_done_by_some_only(start: Start, folde
     moments = random.Random(1)
     gang = start(IN_STEP + f"train({FOREVER}, pause=lambda: random.random() * 0.0005)", roles={"worker": 3})
     begins = 0
-    for generation in range(1, 22):
+    for generation in range(1, 2 + soaking.moments(8)):
         until_done(gang, folder, 2 + moments.randrange(10), generation, rank=moments.randrange(3))
         time.sleep(moments.random() * 0.01)
         local_engine.stop(gang.run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,33 @@ def test_a_stopped_task_is_told_apart(home: Path, tmp_path: Path) -> None:
     assert (state.state, state.generation) == ("succeeded", 2), gang.told()
     assert any("worker-1 is stopped (SIGSTOP" in line for line in gang.lines), gang.told()
     assert any(line.startswith("worker-0|") and "in <module>" in line for line in gang.lines), gang.told()
+
+
+def test_a_run_in_which_nothing_happens_is_said_to_be_stuck_until_something_does(
+    home: Path, tmp_path: Path
+) -> None:
+    program = """
+import time
+open("door").read()  # until somebody writes
+began = time.monotonic()
+while time.monotonic() < began + 4:  # in silence, for twice as long as the limit
+    pass
+"""
+    folder = tmp_path / "job"
+    folder.mkdir()
+    os.mkfifo(folder / "door")
+    gang = Gang(folder, program, roles={"worker": 1}, limits={"stall": "2s"})
+    gang.until(lambda gang: gang.state.problem, "problem")
+    assert gang.state.problem == (
+        "nothing happens: for 2 s no task has reported, printed or computed; "
+        f"see where each task is: oarlock stacks {gang.run.name}"
+    )
+    (folder / "door").write_text("")
+    assert gang.end().state == "succeeded", gang.told()
+    assert [set(event) & {"text"} for event in gang.of("problem")] == [{"text"}, set()], (
+        "said, and taken back"
+    )
+    assert gang.state.generation == 1
 
 
 def test_stacks_on_demand_do_not_disturb_the_run(home: Path, tmp_path: Path) -> None:

@@ -68,3 +68,20 @@ def test_rules_add_up() -> None:
 def test_rules_that_make_no_sense_are_refused(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Retention(**wrong)
+
+
+def test_the_evaluator_s_values_count_as_soon_as_there_are_any() -> None:
+    checkpoints, rule = losses(9, 1, 2, 3), Retention(keep=1, best="loss")
+    scored = {"step-10-g1": {"loss": 0.5}, "step-20-g1": {"loss": 0.7}, "step-30-g1": {"accuracy": 1.0}}
+    assert {one.step for one in rule.expired(checkpoints, scored)} == {20, 30}
+    scored = {"step-10-g1": {"accuracy": 0.5}}
+    assert {one.step for one in rule.expired(checkpoints, scored)} == {10, 30}
+
+
+def test_the_oldest_five_wait_for_an_evaluator_that_is_at_work() -> None:
+    checkpoints, rule = losses(*range(9)), Retention(keep=1, best="max:accuracy")
+    scored = {"step-10-g1": {"accuracy": 0.1}, "step-20-g1": {"accuracy": 0.2}}
+    assert {one.step for one in rule.expired(checkpoints, scored, is_followed=True)} == {10, 80}
+    assert {one.step for one in rule.expired(checkpoints, scored)} == {10, 30, 40, 50, 60, 70, 80}
+    newest = Retention(keep=1)  # nothing depends on a score: nothing waits for one
+    assert len(newest.expired(checkpoints, scored, is_followed=True)) == 8

@@ -37,12 +37,18 @@ NOT_RUN = {
     "pip install .": "tests/test_wheel.py installs it into an environment of its own",
     "oarlock doctor": "imports every framework; tests/cli/verbs/test_doctor.py",
     "oarlock tensorboard": "runs until Ctrl-C; tests/cli/verbs/test_tensorboard.py",
+    "oarlock tensorboard mnist-abcd mnist-efgh": "likewise",
+    "oarlock tensorboard --deploy mnist-abcd": "needs a cluster; tests/kubernetes/test_tensorboard.py",
     "oarlock chaos": "asks on a terminal; tests/cli/verbs/test_chaos.py",
     "oarlock exec --task worker-1 -- nvidia-smi": "needs a GPU; tests/cli/verbs/test_exec.py",
     "oarlock run --on kubernetes examples/mnist_keras": "a command of docs/kubernetes.md, run there",
     "oarlock pull mnist-keras-abcd": "a command of docs/kubernetes.md, run there",
+    "oarlock evaluate mnist-abcd@1000": "needs that step; tests/cli/verbs/test_evaluate.py",
+    "oarlock ingest": "the commands after it mean a run that trained; tests/cli/verbs/test_ingest.py",
+    "oarlock ingest --on kubernetes": "needs a cluster; tests/kubernetes/test_ingest.py",
     "oarlock plan -n 8 train.py": "asks a cluster; tests/kubernetes/test_plan.py",
     "oarlock render -n 8 train.py | kubectl apply -f -": "needs a cluster; tests/kubernetes/test_render.py",
+    "oarlock evaluate image-classifier-abcd@1800": "of a real run; tests/cli/verbs/test_evaluate.py",
     # Recipes: test_from_the_recipes.py parses these and renders each job file.
     "oarlock run --on kubernetes": "needs a cluster, as in docs/kubernetes.md",
     "oarlock run -d --on kubernetes": "needs a cluster, as in docs/kubernetes.md",
@@ -67,9 +73,13 @@ TRAIN = """
 import time
 import oarlock
 state = oarlock.State(sum=0)
-for step in state.steps(STEPS, save=100, keep=10):
-    state.report(loss=1.0)
-    time.sleep(SECONDS)
+if oarlock.current().role == "evaluator":
+    for step in state.follow():
+        state.report(accuracy=1.0)
+else:
+    for step in state.steps(STEPS, save=100, keep=10):
+        state.report(loss=1.0)
+        time.sleep(SECONDS)
 """
 QUICK = TRAIN.replace("STEPS", "20").replace("SECONDS", "0")
 LONG = TRAIN.replace("STEPS", "10**6").replace("SECONDS", "0.01")
@@ -87,12 +97,19 @@ class Reader:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         (folder / "train.py").write_text(ARGUMENTS + QUICK)
-        (folder / "job.yaml").write_text("name: mnist\nprogram: train.py\nroles: {worker: 2}\n")
+        (folder / "prepare.py").touch()
+        (folder / "job.yaml").write_text(
+            "name: mnist\nprogram: train.py\nroles: {worker: 2}\ningest: prepare.py\n"
+        )
         for example in (ROOT / "examples").iterdir():
             target = folder / "examples" / example.name
             target.mkdir(parents=True)
-            shutil.copy(example / "job.yaml", target)
-            (target / "train.py").write_text(stand_in(example / "train.py"))
+            for job in example.glob("*.yaml"):
+                shutil.copy(job, target)
+            (target / "train.py").write_text(stand_in(example / "train.py", QUICK))
+            for stage in ("ingest.py", "evaluate.py"):
+                if (example / stage).exists():
+                    (target / stage).write_text(stand_in(example / stage))
 
     def do(self, line: str) -> None:
         for long, short in SHORTER.items():
@@ -115,8 +132,8 @@ class Reader:
         self.do(f"oarlock run -d -n {workers} --name {name} {name}.py")
 
 
-def stand_in(program: Path) -> str:
-    """A program with the real one's arguments that trains for a moment."""
+def stand_in(program: Path, does: str = "") -> str:
+    """A program with the real one's arguments that does nothing else, or trains for a moment."""
     source = program.read_text()
     wanted = {"arguments", "how_often"}
     kept = [
@@ -126,7 +143,7 @@ def stand_in(program: Path) -> str:
         or (isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant))
     ]
     return "\n\n".join(
-        ["import argparse\nimport oarlock", *filter(None, kept), "args = arguments()", QUICK, WEIGHTS]
+        ["import argparse\nimport oarlock", *filter(None, kept), "args = arguments()", does, WEIGHTS]
     )
 
 

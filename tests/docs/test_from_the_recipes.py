@@ -15,18 +15,15 @@ import yaml
 
 import oarlock
 from oarlock.cli.group import VERBS
+from oarlock.engines.kubernetes.manifests import groups
 from oarlock.job.model import Job, parse, to_data
 from oarlock.job.parsing.fields import fields_of
 from oarlock.job.parsing.kinds import Kind
 from oarlock.job.parsing.overrides import kind_at, path_of
 from oarlock.run.cluster import form
-from oarlock.run.contract import Gang, environment
+from oarlock.run.contract import FOLDER_VARIABLES, Gang, environment
 from tests.support.commands import Command
-
-TEXT = (Path(__file__).parents[2] / "docs" / "from-the-recipes.md").read_text()
-
-RECIPES = ("The Jinja template", "The Helm chart", "The StatefulSet", "The TFJob")
-JINJA, HELM, STATEFUL_SET, TFJOB = RECIPES
+from tests.support.recipes import HELM, JINJA, RECIPES, STATEFUL_SET, TEXT, TFJOB, job_file, place, section
 
 # What the recipes let their users set, what their programs find and what they create, from their own files.
 # In a line with a colon, all names are below the first.
@@ -70,7 +67,7 @@ NAMES = {
         replicas image imagePullPolicy nvidia.com/gpu terminationGracePeriodSeconds serviceName app
         configuration/gcp-access-key.json saved_weights
         kubernetes_namespace heartbeat_port tensorflow_port verbose execution_strategy() chief()
-        THIS_POD_NAME TF_CONFIG tensorflow-training view
+        THIS_POD_NAME TF_CONFIG tensorflow-training view test.py initial_model weights_snapshot
         """,
     TFJOB: """
         tfReplicaSpecs: Master.replicas Worker.replicas PS.replicas
@@ -82,6 +79,7 @@ NAMES = {
         name image input_data output_model sample_size num_epochs gcpSecretName gcpSecretFile
         dataUrl dataPath pvcName workers masters ps trainSteps evalSteps workerGpu psGpu sync
         replicas endpoint modelUrl githubToken serviceType --params
+        numpy_input_fn model_to_estimator train_and_evaluate
         TF_CONFIG MODEL_FILE TITLE_PP_FILE BODY_PP_FILE data models download download-data data-pvc <name>-tb
         """,
 }
@@ -98,7 +96,7 @@ class Shape(NamedTuple):
 
 SHAPES = {
     JINJA: Shape({"lead": 1, "worker": 1}, {"pvc-demo"}, set(), 0),
-    HELM: Shape({"lead": 1, "worker": 1, "ps": 1, "evaluator": 1}, {"tensorflow-fs"}, set(), 2),
+    HELM: Shape({"lead": 1, "worker": 2, "ps": 1, "evaluator": 1}, {"tensorflow-fs"}, set(), 2),
     STATEFUL_SET: Shape({"lead": 1, "worker": 2}, {"transformer"}, {"/var/secrets/google"}, 3),
     TFJOB: Shape(
         {"lead": 1, "worker": 5, "ps": 3}, {"issues", "issues-data", "issues-model"}, {"/data", "/model"}, 0
@@ -110,10 +108,6 @@ def names(recipe: str) -> Iterator[str]:
     for line in NAMES[recipe].splitlines():
         below, colon, rest = line.strip().rpartition(": ")
         yield from (f"{below}.{name}" if colon else name for name in rest.split())
-
-
-def section(recipe: str) -> str:
-    return TEXT.partition(f"\n## {recipe}\n")[2].partition("\n## ")[0]
 
 
 def rows(text: str) -> Iterator[list[str]]:
@@ -139,16 +133,11 @@ def commands() -> list[str]:
     return [*shown, *(name for name in ours() if name.startswith("oarlock "))]
 
 
-def job_file(recipe: str) -> str:
-    [written] = re.findall(r"```yaml\n(.*?)```", section(recipe), re.DOTALL)
-    return str(written)
-
-
 def variables() -> set[str]:
     """All that the contract sets."""
     tasks = form({"chief": 1})
     gang = Gang("run", 1, tasks, {task.name: "127.0.0.1:1" for task in tasks})
-    return set(environment(gang, tasks[0], dict.fromkeys(("data", "checkpoints", "model", "logs"), "/")))
+    return set(environment(gang, tasks[0], dict.fromkeys(FOLDER_VARIABLES, "/")))
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -174,14 +163,15 @@ def test_a_job_file_is_valid_and_complete(recipe: str) -> None:
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_job_file_makes_what_the_recipe_made(recipe: str, oarlock: Command, tmp_path: Path) -> None:
-    job = parse(yaml.safe_load(job_file(recipe)))
-    (tmp_path / "job.yaml").write_text(job_file(recipe))
-    program = tmp_path / (job.program or f"{job.module}/__main__.py")
-    program.parent.mkdir(exist_ok=True)
-    program.write_text("import tensorflow\n")
-    done = oarlock("render")
+    place(recipe, tmp_path / "job")
+    done = oarlock("render", cwd=tmp_path / "job")
     assert done.returncode == 0, done.stderr
     assert _shape(list(yaml.safe_load_all(done.stdout))) == SHAPES[recipe]
+
+
+@pytest.mark.parametrize("recipe", [HELM, TFJOB])
+def test_the_leader_prepares_data_that_all_pods_see(recipe: str) -> None:
+    assert groups.ingests_once(parse(yaml.safe_load(job_file(recipe))))
 
 
 def _shape(objects: list[dict[str, Any]]) -> Shape:
@@ -248,6 +238,6 @@ def test_every_command_exists(written: str) -> None:
 
 def test_what_is_missing_is_said() -> None:
     """Nothing of this is in the model; when it is, its rows are to be written anew."""
-    assert not {"serve", "ingest", "evaluate", "convert"} & VERBS.keys()
-    assert not {"serving", "ingest", "tensorboard", "stages"} & fields_of(Job).keys()
+    assert not {"serve", "convert"} & VERBS.keys()
+    assert not {"serve", "serving"} & fields_of(Job).keys()
     assert sum("not yet" in row[1] for row in rows(TEXT)) > 10

@@ -47,7 +47,8 @@ def public() -> Iterator[str]:
         if inspect.ismodule(value):
             own = getattr(value, "__all__", ["callbacks", "Callbacks"])
             yield from (f"oarlock.{name}.{inner}" for inner in own)
-            yield from _methods(f"oarlock.{name}.Batches", getattr(value, "Batches", None))
+            for inner in ("Batches", "Shards"):
+                yield from _methods(f"oarlock.{name}.{inner}", getattr(value, inner, None))
         elif inspect.isclass(value) and not issubclass(value, Exception):
             # A run is never made by its users.
             yield from [] if name == "Run" else [f"oarlock.{name}"]
@@ -74,7 +75,9 @@ def test_every_signature_is_there_and_right() -> None:
     assert signatures() == {path: _squeezed(str(inspect.signature(found(path)))) for path in public()}
 
 
-@pytest.mark.parametrize("path", ["oarlock.Context", "oarlock.State", "oarlock.Run", "oarlock.data.Batches"])
+@pytest.mark.parametrize(
+    "path", ["oarlock.Context", "oarlock.State", "oarlock.Run", "oarlock.data.Batches", "oarlock.data.Shards"]
+)
 def test_every_property_is_named(path: str) -> None:
     properties = [name for name, one in vars(found(path)).items() if isinstance(one, property)]
     assert properties

@@ -176,7 +176,7 @@ def test_both_real_engines_are_engines(kind: type[Engine]) -> None:
 
 def test_only_kubernetes_has_every_ability() -> None:
     methods = {name for name, _ in inspect.getmembers(Engine, inspect.isfunction) if not name.startswith("_")}
-    assert methods - vars(KubernetesEngine).keys() == {"stop"}, "which is the same everywhere"
+    assert methods - vars(KubernetesEngine).keys() == {"stop", "ignores"}, "the same everywhere; nothing"
 
 
 def test_nothing_above_the_engines_asks_which_one_it_is() -> None:

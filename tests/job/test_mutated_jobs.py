@@ -25,7 +25,7 @@ JOB: dict[str, Any] = {
     "framework": "torch",
     "roles": {
         "chief": 1,
-        "worker": {"replicas": "2..8", "processes": 2, "cpu": 2, "memory": "4Gi", "gpu": 1},
+        "worker": {"replicas": "2..8", "processes": 2, "cpu": 2, "memory": "4Gi", "gpu": 2},
         "ps": 1,
         "evaluator": {"replicas": 1},
     },

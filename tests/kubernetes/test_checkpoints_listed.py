@@ -16,7 +16,7 @@ import pytest
 from oarlock.checkpoints import store as folders
 from oarlock.engines.kubernetes.api import pod_exec
 from oarlock.engines.kubernetes.api.client import Api
-from oarlock.engines.kubernetes.api.names import LEAD, selecting
+from oarlock.engines.kubernetes.api.names import HELPER, LEAD, selecting
 from oarlock.engines.kubernetes.claims import claim_checkpoints, claim_pod
 from oarlock.engines.shared import checkpoint_folder as here
 from tests.support.clusters import Cluster
@@ -51,7 +51,7 @@ def steps(found: dict[str, Any]) -> list[int]:
 
 
 def helpers(api: Api) -> list[dict[str, Any]]:
-    return api.all("Pod", f"{selecting(NAME)},{claim_pod.HELPER}")
+    return api.all("Pod", f"{selecting(NAME)},{HELPER}")
 
 
 def test_they_are_listed_verified_and_deleted_while_it_runs_and_after(

@@ -66,6 +66,16 @@ def test_a_claim_that_another_node_has() -> None:
     )
 
 
+def test_a_claim_that_a_standing_tensorboard_has_on_another_node() -> None:
+    waiting = pod(0, phase="Pending", state={"waiting": {"reason": "ContainerCreating"}}, claim="data")
+    text = 'Multi-Attach error for volume "pvc-1" Volume is already used by pod(s) mnist-tensorboard-5f6-x2x'
+    (problem,) = problems_in([job(1)], [waiting], [event(waiting, "FailedAttachVolume", text)], [], now=NOW)
+    assert problem.what.startswith(
+        "worker-0: claim data is in use on another node, by mnist-tensorboard-5f6-x2x"
+    )
+    assert problem.fix == "`oarlock tensorboard --delete RUN` removes that"
+
+
 @pytest.mark.parametrize(
     ("message", "what", "fix"),
     [

@@ -77,6 +77,8 @@ def test_a_viewer_is_told_exactly_what_is_missing(
         "persistentvolumeclaims": "create, delete",
         "pods/exec": "get, create",
         "pods/eviction": "create",
+        "deployments.apps": "create, delete",
+        "ingresses.networking.k8s.io": "create, delete",
     }
     assert found["pods/exec"]["state"] == "warning"
     assert found["pods/exec"]["detail"].endswith("needed for `stacks`, `pull`")

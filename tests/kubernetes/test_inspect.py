@@ -17,9 +17,9 @@ import pytest
 
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
-from oarlock.engines.kubernetes.api.names import LEAD, ROLE, Object, selecting
+from oarlock.engines.kubernetes.api.names import HELPER, LEAD, ROLE, Object, selecting
 from oarlock.engines.kubernetes.claims import claim_pod, claim_session
-from oarlock.engines.kubernetes.claims.claim_pod import HELPER, Purpose
+from oarlock.engines.kubernetes.claims.claim_pod import Purpose
 from oarlock.engines.kubernetes.lifecycle import stop_delete, submit
 from oarlock.errors import OarlockError
 from oarlock.job import job_file

@@ -24,7 +24,7 @@ from tests.support.waiting import eventually
 
 PLANNED = sets("name=tool-plan", "roles.worker.memory=192Mi", "roles.worker.cpu=0.25")
 TOP = {
-    *("run", "objects", "groups", "total", "claims", "program", "pip", "network", "warnings"),
+    *("run", "objects", "groups", "total", "claims", "program", "pip", "ingest", "network", "warnings"),
     *("cluster", "unreachable", "ok"),
 }
 CLUSTER = {"namespace", "context", "server", "admission", "quotas", "unknown", "problems"}

@@ -20,6 +20,7 @@ import pytest
 from oarlock.engines.kubernetes.api import pod_exec
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import HELPER
 from oarlock.engines.kubernetes.claims import claim_pod
 from oarlock.engines.kubernetes.lifecycle import submit
 from oarlock.job import job_file
@@ -128,7 +129,7 @@ def _says(api: Api, run: RunFolder, text: str) -> bool:
 
 
 def _helpers(api: Api, run: RunFolder) -> list[dict[str, Any]]:
-    return api.all("Pod", f"oarlock.dev/run={run.name},{claim_pod.HELPER}")
+    return api.all("Pod", f"oarlock.dev/run={run.name},{HELPER}")
 
 
 def _check_model(model: Path) -> None:
@@ -162,7 +163,8 @@ def test_after_its_end_through_a_pod_that_is_gone_afterwards(
     assert json.loads((tmp_path / "brought" / "leader" / "result.json").read_text())["state"] == "succeeded"
     assert f"from pod {ended.name}-pull-" in done.stdout
     assert "checkpoints  nothing" in done.stdout
-    assert sorted(path.name for path in (tmp_path / "brought").iterdir()) == ["leader", "model"]
+    brought = sorted(path.name for path in (tmp_path / "brought").iterdir())
+    assert brought == ["leader", "model", "tensorboard"]
     eventually(lambda: not _helpers(api, ended), "end of the pod")
 
 

@@ -355,6 +355,27 @@ def test_user_image_leaves_the_user_to_the_image(tmp_path: Path) -> None:
     assert modes == {0o444}, "nobody knows its group"
 
 
+@pytest.mark.parametrize(("shared", "prefers"), [(False, ["lead"]), (True, [])])
+def test_a_leader_prefers_the_node_where_a_board_has_its_claim(
+    tmp_path: Path, shared: bool, prefers: list[str]
+) -> None:
+    claim = {"access": "ReadWriteMany", "shared": True} if shared else {}
+    jobs_made = [
+        made
+        for made in manifests(tmp_path, roles={"worker": 2}, kubernetes={"claim": claim})
+        if made["kind"] == "Job"
+    ]
+    found = {
+        made["metadata"]["name"].removeprefix("pure-run-"): made["spec"]["template"]["spec"].get("affinity")
+        for made in jobs_made
+    }
+    assert [name for name, affinity in found.items() if affinity] == prefers
+    for name in prefers:
+        [wish] = found[name]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+        wanted = wish["podAffinityTerm"]["labelSelector"]["matchLabels"]
+        assert wanted == {"app.kubernetes.io/name": "pure", "oarlock.dev/helper": "tensorboard"}
+
+
 def test_an_image_of_ours_has_a_version_whatever_is_installed_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

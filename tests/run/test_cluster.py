@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from oarlock.run.cluster import Task, form, leader, restarts_with, world
+from oarlock.run.cluster import Task, form, in_step, leader, restarts_with, world
 
 
 def names(tasks: tuple[Task, ...]) -> list[str]:
@@ -40,3 +40,13 @@ def test_with_parameter_servers_only_a_lost_server_restarts_everybody() -> None:
     assert names(restarts_with(worker, tasks)) == ["worker-0"]
     assert names(restarts_with(chief, tasks)) == ["chief-0"]
     assert names(restarts_with(server, tasks)) == ["chief-0", "worker-0", "worker-1", "ps-0"]
+
+
+def test_with_parameter_servers_only_the_leader_has_steps_of_its_own() -> None:
+    assert names(in_step(form({"chief": 1, "worker": 2, "evaluator": 1}))) == [
+        "chief-0",
+        "worker-0",
+        "worker-1",
+    ]
+    assert names(in_step(form({"chief": 1, "worker": 2, "ps": 1}))) == ["chief-0"]
+    assert names(in_step(form({"worker": 2, "ps": 1}))) == ["worker-0"]

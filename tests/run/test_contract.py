@@ -33,6 +33,16 @@ def test_tensorflow_finds_the_cluster_and_itself() -> None:
     }
 
 
+def test_tensorflow_finds_a_master_where_the_job_calls_the_chief_so() -> None:
+    formed = gang(chief=1, worker=1)
+    for task, called in zip(formed.tasks, ("master", "worker")):
+        found = environment(formed, task, FOLDERS, chief_name="master")
+        config = json.loads(found["TF_CONFIG"])
+        assert config["task"] == {"type": called, "index": 0}
+        assert config["cluster"] == {"master": ["10.0.0.0:7000"], "worker": ["10.0.0.1:7001"]}
+        assert found["OARLOCK_ROLE"] == task.role
+
+
 def test_an_evaluator_is_never_inside_the_cluster() -> None:
     found = json.loads(variables(gang(worker=2, evaluator=1), "evaluator-0")["TF_CONFIG"])
     assert found["task"] == {"type": "evaluator", "index": 0}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import pytest
@@ -11,12 +11,17 @@ from oarlock.agent.protocol.spec import Limits, Program, Spec
 from oarlock.engines.kubernetes.follow.pod_log import Position
 from oarlock.run import typed
 from oarlock.run.accounting import Accounts
-from oarlock.run.run_state import Failure, RunState, TaskState
+from oarlock.run.gpu_view import Gpus
+from oarlock.run.run_state import RunState
+from oarlock.run.task_state import Failure, TaskState
 
-SECTIONS = {"program", "limits", "tasks", "failure", "accounts"}  # are built themselves
+# Built themselves.
+SECTIONS = {"scores", "gpus", "program", "limits", "tasks", "failure", "accounts", "stages", "ingest"}
 
 
-@pytest.mark.parametrize("kind", [Accounts, Limits, Program, Spec, Position, Failure, RunState, TaskState])
+@pytest.mark.parametrize(
+    "kind", [Accounts, Gpus, Limits, Program, Spec, Position, Failure, RunState, TaskState]
+)
 def test_every_field_of_a_record_can_be_checked(kind: Any) -> None:
     kinds = {field.name: str(field.type).partition(" | ")[0] for field in fields(kind)}
     assert {name for name, one in kinds.items() if one not in typed._KINDS} <= SECTIONS
@@ -25,6 +30,9 @@ def test_every_field_of_a_record_can_be_checked(kind: Any) -> None:
 def test_a_spec_comes_back_as_it_went_and_unknown_fields_are_passed_over() -> None:
     program = Program("command", ["python", "train.py"], ["-v"])
     spec = Spec("a", "/f", "/c", program, {"worker": 2}, {"logs": "/l"}, Limits(stall=None), {"A": "b"})
+    spec = replace(
+        spec, gpus=Gpus({"worker-0": ["1"], "worker-1": []}, by_bus=True), members={"worker": [1, 3]}
+    )
     assert Spec.from_json(spec.to_json()) == spec
     assert typed.build(Limits, {**asdict(spec.limits), "moons": 3}) == spec.limits
 

@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 
 from oarlock.records.log_blocks import Block
-from oarlock.run.run_state import RunState, TaskState, fold
+from oarlock.run.run_state import RunState, fold
+from oarlock.run.task_state import TaskState
 from oarlock.screens import event_text
 from oarlock.screens.live import Display, draw
 from oarlock.screens.plain import Plain

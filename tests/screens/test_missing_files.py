@@ -9,7 +9,7 @@ import pytest
 
 from oarlock.agent.protocol.pod_paths import program_folder
 from oarlock.records.run_folder import RunFolder
-from oarlock.run.run_state import Failure
+from oarlock.run.task_state import Failure
 from oarlock.screens import missing_files, summary
 from tests.support.folders import ignore, write
 

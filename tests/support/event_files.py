@@ -1,46 +1,77 @@
-"""TensorBoard's files and what its server makes of them, without TensorFlow."""
+"""TensorBoard's files, and what its server makes of them, without TensorFlow."""
 
 from __future__ import annotations
 
 import json
-import struct
+import urllib.error
+import urllib.parse
 import urllib.request
+from pathlib import Path
+from typing import Any
 
-TAGS = "data/plugin/scalars/tags"
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.tensorflow_stub.errors import OutOfRangeError
+from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import PyRecordReader_New
+
+from oarlock.agent.record import tfevents
+
+_SCALARS = "data/plugin/scalars"
 
 
 def event_file(tag: str) -> bytes:
-    """A scalar as tf.summary writes it: records with length and checksums, in each an Event."""
+    """A file as a program writes it, with one scalar."""
+    return tfevents.header(1.0) + tfevents.scalars(1.0, 1, {tag: 0.5})
 
-    def field(number: int, kind: int, value: bytes) -> bytes:
-        size = bytes([len(value)]) if kind == 2 else b""
-        return bytes([number << 3 | kind]) + size + value
 
-    value = field(1, 2, tag.encode()) + field(2, 5, struct.pack("<f", 0.5))
-    events = [field(3, 2, b"brain.Event:2"), field(2, 0, b"\x01") + field(5, 2, field(1, 2, value))]
-    return b"".join(_record(field(1, 1, struct.pack("<d", 1.0)) + event) for event in events)
+def events_in(path: Path) -> list[Event]:
+    """The events in a file, as TensorBoard reads them: it compares the checksums."""
+    reader, found = PyRecordReader_New(str(path)), list[Event]()
+    while True:
+        try:
+            reader.GetNext()
+        except OutOfRangeError:
+            return found
+        found.append(Event.FromString(reader.record()))
+
+
+def points_in(folder: Path) -> list[tuple[str, int, float]]:
+    """Tag, step and value of all scalars in a folder; a restart is ("restart", step, 0)."""
+    found = []
+    for path in sorted(folder.glob("*tfevents*")):
+        header, *events = events_in(path)
+        assert header.file_version == "brain.Event:2"
+        for event in events:
+            if event.session_log.status == SessionLog.START:
+                found.append(("restart", event.step, 0.0))
+            found += [(value.tag, event.step, value.simple_value) for value in event.summary.value]
+    return found
+
+
+def runs_at(url: str) -> dict[str, set[str]]:
+    """The tags of each run that a TensorBoard at this address shows."""
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        assert answer.status == 200
+        answer.read()
+    return {run: set(tags) for run, tags in _asked(f"{url}{_SCALARS}/tags").items()}
 
 
 def tags_at(url: str) -> set[str]:
     """The scalars that a TensorBoard at this address shows."""
+    return {tag for tags in runs_at(url).values() for tag in tags}
+
+
+def curve_at(url: str, run: str, tag: str) -> list[tuple[int, float]]:
+    """The steps and values of a curve."""
+    asked = urllib.parse.urlencode({"run": run, "tag": tag})
+    try:
+        found = _asked(f"{url}{_SCALARS}/scalars?{asked}")
+    except urllib.error.HTTPError as error:
+        if error.code == 404:
+            return []  # it has not read that yet
+        raise
+    return [(step, value) for _, step, value in found]
+
+
+def _asked(url: str) -> Any:
     with urllib.request.urlopen(url, timeout=60) as answer:
-        assert answer.status == 200
-        answer.read()
-    with urllib.request.urlopen(url + TAGS, timeout=60) as answer:
-        return {tag for tags in json.loads(answer.read()).values() for tag in tags}
-
-
-def _record(data: bytes) -> bytes:
-    length = struct.pack("<Q", len(data))
-    return length + struct.pack("<I", _masked(length)) + data + struct.pack("<I", _masked(data))
-
-
-def _masked(data: bytes) -> int:
-    """CRC-32C, rotated as TFRecord has it."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+        return json.loads(answer.read())

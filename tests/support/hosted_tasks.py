@@ -47,6 +47,7 @@ class Line:
     """One task's line: what the host writes there, and what it finds there at the end."""
 
     ends = (3, 4)
+    written = 0
 
     def __init__(self, name: str, said: list[str], on_lines: Callable[[list[bytes]], None]) -> None:
         self.name = name
@@ -112,6 +113,7 @@ class Supply:
 
     def __init__(self) -> None:
         self.names: list[str] = []
+        self.is_complete = True
         self.then: Callable[[str | None], None] = lambda trouble: None
 
     def has(self, gang: Gang) -> bool:
@@ -119,6 +121,9 @@ class Supply:
 
     def get(self, gang: Gang, then: Callable[[str | None], None]) -> None:
         self.then = then
+
+    def has_unscored(self) -> bool:
+        return self.is_complete
 
 
 class HostedTasks:
@@ -132,6 +137,7 @@ class HostedTasks:
         self.events: list[Event] = []
         self.statuses = 0
         self.kills = 0
+        self.is_computing = False
         self.ports = 20000
         self.lines: dict[str, Line] = {}
         self.zygote = Zygote(self.said)
@@ -164,6 +170,9 @@ class HostedTasks:
     def open_line(self, task: Task, generation: int, on_lines: Callable[[list[bytes]], None]) -> Line:
         self.lines[task.name] = Line(task.name, self.said, on_lines)
         return self.lines[task.name]
+
+    def is_active(self, process: TaskProcess) -> bool:
+        return self.is_computing
 
     def show_stacks(self, process: TaskProcess) -> None:
         self.said.append(f"stacks:{process.name}")

@@ -13,13 +13,15 @@ from dataclasses import dataclass, replace
 from oarlock.agent.host.host import Host
 from oarlock.agent.host.real_machine import RealMachine
 from oarlock.agent.host.zygote_link import ZygoteLink
+from oarlock.agent.ingest.stage import IngestStage
 from oarlock.agent.net.link import Link
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.orphans import Reaping
 from oarlock.agent.protocol.messages import Hello
 from oarlock.agent.protocol.spec import Seat, Spec
-from oarlock.agent.protocol.wishes import Halt, Order, Over, Part, Wish
+from oarlock.agent.protocol.wishes import Halt, Order, Over, Part, Run, Wish
 from oarlock.agent.record.run_record import Record
+from oarlock.agent.snapshots.evaluator_feed import EvaluatorFeed
 from oarlock.agent.snapshots.program_files import ProgramFolder
 from oarlock.agent.snapshots.transfer import Getting
 from oarlock.agent.spec_files import read_token
@@ -60,13 +62,19 @@ class Follower:
         self.loop = loop = Loop()
         self.departure: Departure | None = None
         token = read_token(spec)
-        supply = None
+        supply: Getting | None = None
+        self.feed: EvaluatorFeed | None = None  # of an evaluator that does not see the leader's folder
         if spec.is_replaced:  # a pod: only the leader's has the volume
             program = None if spec.claim == "shared" else ProgramFolder.of(spec)
             folder, patience = spec.folders["checkpoints"], spec.limits.rendezvous
             supply = Getting(loop, leader, token, folder, patience, program)
+            if "evaluator" in seat.slots and spec.claim != "shared":
+                self.feed = EvaluatorFeed(supply, folder)
+                supply.has_unscored = self.feed.is_complete
         machine_here, zygote = RealMachine(loop, spec, record), ZygoteLink(loop, spec)
         self.host = Host(loop, spec, seat, machine_here, zygote, self, supply)
+        self.ingest = IngestStage(loop, spec, record, seat, False, self, self._on_ingested)
+        self.host.is_preparing = self.ingest.is_due
         uid = secrets.token_hex(8)
         self.link = Link(
             loop,
@@ -74,7 +82,7 @@ class Follower:
             token,
             Hello(seat.name, uid, machine or uid, bind),
             on_wish=self._on_wish,
-            on_joined=self.on_status,
+            on_joined=self._on_joined,
             on_fence=self._on_fence,
             on_refused=self._on_refused,
             complain=record.complain,
@@ -85,6 +93,8 @@ class Follower:
         Reaping(self.loop)
         self.loop.on_signals([signal.SIGINT, signal.SIGTERM], self._on_signal)
         self.host.start()
+        if self.feed is not None:
+            self.feed.start()
         self.link.start()
         self.link.wait_for_leader(self.spec.limits.rendezvous, self._on_no_leader)
         while self.departure is None:
@@ -94,6 +104,9 @@ class Follower:
         if self.host.is_leaving:
             self.link.send({"bye": "it was asked to leave"})
         self.link.close()
+        if self.feed is not None:
+            self.feed.close()
+        self.ingest.close()
         self.host.close()
         return self.departure
 
@@ -109,7 +122,19 @@ class Follower:
 
     def on_status(self) -> None:
         """Send the host's status to the leading agent, also on every new connection."""
-        self.link.send({"status": self.host.status().to_data()})
+        status = self.host.status()
+        if self.feed is not None:
+            self.feed.is_followed = any(task.follows for task in status.tasks)
+        self.link.send({"status": status.to_data()})
+
+    def _on_joined(self) -> None:
+        """Prepare the data now that somebody hears of it, or say again how that ended: that may be lost."""
+        self.on_status()
+        self.ingest.start_or_repeat()
+
+    def _on_ingested(self) -> None:
+        self.host.is_preparing = False
+        self.on_status()
 
     def _on_wish(self, wish: Wish | Order) -> None:
         if isinstance(wish, Over):
@@ -120,6 +145,8 @@ class Follower:
         else:
             if isinstance(wish, Halt):
                 self.loop.cancel(ANSWER)
+            elif isinstance(wish, Run) and not wish.is_done and self.feed is not None:
+                self.feed.resume()
             self.host.obey(wish)
 
     def _on_refused(self, why: str) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from oarlock.agent.host.host import Host
 from oarlock.agent.host.real_machine import RealMachine
 from oarlock.agent.host.zygote_link import ZygoteLink
+from oarlock.agent.ingest.stage import IngestStage
 from oarlock.agent.lead import client_questions
 from oarlock.agent.lead.agents.local_agents import LocalAgents
 from oarlock.agent.lead.agents.machine_order import MachineOrder
@@ -27,9 +28,11 @@ from oarlock.agent.protocol.messages import Question
 from oarlock.agent.protocol.spec import Seat, Spec
 from oarlock.agent.protocol.wire import Message
 from oarlock.agent.protocol.wishes import Order, Wish
+from oarlock.agent.record.board_files import BoardFiles
 from oarlock.agent.record.leadership import LOOK, Leadership
 from oarlock.agent.record.run_record import Record
 from oarlock.agent.snapshots import children, transfer
+from oarlock.agent.snapshots.checkpoint_scores import CheckpointScores
 from oarlock.agent.snapshots.children import Fetched, Uploads
 from oarlock.agent.snapshots.program_files import KeptFiles
 from oarlock.agent.spec_files import publish_address, read_token
@@ -82,10 +85,15 @@ class Leader:
         self.loop = loop
         self.spec = spec
         self.record = record
+        if "logs" in spec.folders:
+            record.board = BoardFiles(spec.folders["logs"], spec.folder, spec.run)
         self.fetched = fetched
         self.leadership = leadership
         self.uploads = Uploads(loop, spec, record)
         self.files = KeptFiles(spec, lambda text: record.emit("note", text=text))
+        self.checkpoints = CheckpointScores(
+            spec.folders.get("checkpoints", ""), lambda text: record.emit("note", text=text)
+        )
         seats = MachineOrder(Path(spec.folder) / "seats")
         self.machine = PhaseMachine(loop, spec, record, seats, self, after=fetched.generation)
         self.conductor = Conductor(self.machine)
@@ -94,6 +102,8 @@ class Leader:
         )
         machine, zygote = RealMachine(loop, spec, record, has_input), ZygoteLink(loop, spec)
         self.host = Host(loop, spec, seat, machine, zygote, self)
+        self.ingest = IngestStage(loop, spec, record, seat, True, self, self._on_ingested)
+        self.host.is_preparing = self.ingest.is_due
         uid = secrets.token_hex(8)
         self.agent = Agent(seat.name, uid, uid, spec.bind, self._send_to_host, is_leading=True)
         self.local_agents = LocalAgents(loop, spec, self._on_agent_death)
@@ -109,6 +119,7 @@ class Leader:
         if self.machine.is_moving:
             self.uploads.leave()
         self.local_agents.dismiss()
+        self.ingest.close()
         self.host.close()
         self._say_farewell()
         self.coordinator.close()
@@ -127,6 +138,7 @@ class Leader:
             self.host.start()
             self.machine.start()
             self.conductor.join(self.agent)
+            self.ingest.start()
         if self.spec.brings_crew:
             self.local_agents.start()
 
@@ -152,6 +164,10 @@ class Leader:
     def on_status(self) -> None:
         """Pass the status of this machine's host to the conductor."""
         self.conductor.hear(self.agent, self.host.status())
+
+    def _on_ingested(self) -> None:
+        self.host.is_preparing = False
+        self.on_status()
 
     def _send_to_host(self, wish: Wish | Order) -> None:
         self.loop.soon(lambda: self.host.obey(wish))

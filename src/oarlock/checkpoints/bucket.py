@@ -1,4 +1,4 @@
-"""A run's snapshots in object storage, or in a folder. No other module imports obstore.
+"""A run's snapshots in object storage, or in a folder. How a store is opened, for all who use one.
 
 <url>/<run>/step-0000000120-g3/     a checkpoint, as it is in the checkpoints folder
     claim                           its owner, before it has a manifest: no other run writes there
@@ -42,7 +42,7 @@ class Bucket:
     def __init__(self, url: str, run: str, patience: float) -> None:
         import obstore
         from obstore.exceptions import AlreadyExistsError
-        from obstore.store import LocalStore, from_url
+        from obstore.store import LocalStore
 
         self._api = obstore
         self._taken = AlreadyExistsError
@@ -50,16 +50,7 @@ class Bucket:
         if "://" not in url:
             self._store: Any = LocalStore(prefix=url, mkdir=True)
             return
-        self._store = from_url(
-            url,
-            client_options={
-                "connect_timeout": timedelta(seconds=_CONNECT),
-                "timeout": timedelta(seconds=patience),
-                # Options given here replace those of the environment, this one among them.
-                "allow_http": _allows_http(url),
-            },
-            retry_config={"max_retries": 1, "retry_timeout": timedelta(seconds=patience)},
-        )
+        self._store = opened(url, patience)
 
     def names(self) -> list[str]:
         """The names of the run's snapshots, complete or not."""
@@ -121,6 +112,22 @@ class Bucket:
 
     def _path(self, name: str, file: str) -> str:
         return f"{self._run}/{name}/{file}"
+
+
+def opened(url: str, patience: float) -> Any:
+    """obstore's store for a URL. `patience`: seconds for one request."""
+    from obstore.store import from_url
+
+    return from_url(
+        url,
+        client_options={
+            "connect_timeout": timedelta(seconds=_CONNECT),
+            "timeout": timedelta(seconds=patience),
+            # Options given here replace those of the environment, this one among them.
+            "allow_http": _allows_http(url),
+        },
+        retry_config={"max_retries": 1, "retry_timeout": timedelta(seconds=patience)},
+    )
 
 
 def is_here() -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from oarlock.checkpoints.store import Checkpoint
+
+_UNSCORED = 5  # checkpoints that wait for the evaluator, however few are to be kept: it may be slow, or stuck
 
 
 @dataclass(frozen=True)
@@ -25,19 +27,36 @@ class Retention:
         if self.every is not None and self.every < 1:
             raise ValueError(f"keep_every={self.every}: a number of steps, at least 1")
 
-    def expired(self, checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
-        """Those of all checkpoints, given oldest first, that may be deleted."""
+    def expired(
+        self,
+        checkpoints: Sequence[Checkpoint],
+        scored: Mapping[str, Mapping[str, Any]] | None = None,
+        is_followed: bool = False,
+    ) -> list[Checkpoint]:
+        """Those of all checkpoints, given oldest first, that may be deleted. `scored`: what an evaluator
+        found out about some of them, by name; `is_followed`: it is at work on the others."""
+        scored = scored or {}
         kept = {checkpoint.name for checkpoint in checkpoints[-self.keep :]}
         if self.every is not None:
             kept |= {checkpoint.name for checkpoint in checkpoints if checkpoint.step % self.every == 0}
         if self.best is not None and checkpoints:
-            kept.add(min(checkpoints, key=self._badness).name)
+            kept.add(self._best(checkpoints, scored).name)
+            unscored = [checkpoint.name for checkpoint in checkpoints if checkpoint.name not in scored]
+            kept.update(unscored[:_UNSCORED] if is_followed else [])
         return [checkpoint for checkpoint in checkpoints if checkpoint.name not in kept]
 
-    def _badness(self, checkpoint: Checkpoint) -> tuple[float, int]:
-        """Of two equally good checkpoints the newer is kept; one without the metric is the worst."""
+    def _best(self, checkpoints: Sequence[Checkpoint], scored: Mapping[str, Mapping[str, Any]]) -> Checkpoint:
+        """By the evaluator's values as soon as it knows the metric: the training's own are of other examples,
+        and not to be compared. Of two equally good checkpoints the newer is kept; one without the metric is
+        the worst."""
         order, _, metric = str(self.best).rpartition(":")
-        value = checkpoint.manifest["metrics"].get(metric)
-        if not isinstance(value, (int, float)) or math.isnan(value):
-            return math.inf, -checkpoint.step
-        return (-value if order == "max" else value), -checkpoint.step
+        is_evaluators = any(metric in metrics for metrics in scored.values())
+
+        def badness(checkpoint: Checkpoint) -> tuple[float, int]:
+            metrics = scored.get(checkpoint.name, {}) if is_evaluators else checkpoint.manifest["metrics"]
+            value = metrics.get(metric)
+            if not isinstance(value, (int, float)) or math.isnan(value):
+                return math.inf, -checkpoint.step
+            return (-value if order == "max" else value), -checkpoint.step
+
+        return min(checkpoints, key=badness)

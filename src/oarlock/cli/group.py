@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # only the shell's completion needs it
 # In the order of --help. A test holds these against the first line of each verb's docstring.
 VERBS = {
     "run": "Train: run a program, a job file or a folder.",
+    "ingest": "Prepare the data of a job, without training.",
     "ps": "List runs, newest first.",
     "status": "Show everything that is known about a run.",
     "logs": "Print the output of a run's tasks.",
@@ -27,8 +28,9 @@ VERBS = {
     "stacks": "Show the Python stack of every task of a run.",
     "inspect": "Open a shell, or run a command, beside the files of a run.",
     "exec": "Run a command beside a task of a run.",
-    "tensorboard": "Show a run in TensorBoard until Ctrl-C.",
+    "tensorboard": "Show runs in TensorBoard, side by side, until Ctrl-C.",
     "scale": "Change the number of workers of a running run.",
+    "evaluate": "Score a checkpoint of a run with its evaluator, here.",
     "checkpoints": "List the checkpoints of a run; verify or delete them.",
     "chaos": "Kill, pause and preempt tasks; report how the run recovers.",
     "stop": "Stop a run: ask its tasks to end, then kill them.",

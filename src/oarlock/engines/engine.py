@@ -17,6 +17,8 @@ from oarlock.engines.known_engines import Listed, Traits, listed, listed_for
 from oarlock.engines.shared.checkpoint_folder import Entry
 from oarlock.engines.shared.command_streams import Streams
 from oarlock.engines.shared.pull_result import Pulled, Show
+from oarlock.engines.shared.standing_board import StandingBoard
+from oarlock.engines.shared.tensorboard_process import Board
 from oarlock.errors import OarlockError
 from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import Found, Watch
@@ -77,13 +79,6 @@ class CheckpointFolder(CheckpointPlace, Protocol):
         """Return the run, and its generation, that may add checkpoints now."""
 
 
-class Board(NamedTuple):
-    """A TensorBoard that is being started."""
-
-    port: int  # on this machine
-    check: Callable[[], None]  # raises OarlockError once it is gone
-
-
 def _ignore(sending: Sending) -> None:
     pass
 
@@ -120,6 +115,10 @@ class Engine(Protocol):
         `traits.options` has it; else no task has any input. Raises JobError if the job cannot run or the name
         is taken.
         """
+
+    def ignores(self, jobfile: JobFile) -> list[str]:
+        """List the fields of a job that have no effect with this engine."""
+        return []
 
     @abstractmethod
     def resume(self, run: RunFolder, *, stdin: int | None = None) -> None:
@@ -228,6 +227,21 @@ class Engine(Protocol):
         Raises JobError if the engine does not use images, and OarlockError if TensorBoard is not installed.
         """
         raise self._unable(run, "show TensorBoard")
+
+    def deploy_board(self, run: RunFolder, image: str | None, host: str | None) -> StandingBoard:
+        """Have a TensorBoard stand beside the run's LOG_DIR until it is deleted; return it once it answers.
+
+        `host` is the name by which others reach it from outside. One that stands is returned as it is.
+        """
+        raise self._unable(run, "keep a TensorBoard")
+
+    def find_board(self, run: RunFolder) -> StandingBoard | None:
+        """Return the TensorBoard that stands beside the run, if there is one."""
+        return None
+
+    def delete_board(self, run: RunFolder) -> bool:
+        """Delete the TensorBoard that stands beside the run. Returns whether there was one."""
+        return False
 
     def checkpoints(self, run: RunFolder, *, writes: bool) -> AbstractContextManager[CheckpointFolder]:
         """Open the run's folder of checkpoints inside a `with` block; `writes` allows deleting."""

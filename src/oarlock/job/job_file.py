@@ -33,6 +33,7 @@ FLAGS = {
     "roles.ps.replicas": "--ps",
     "roles.evaluator.replicas": "--evaluator",
     "warm": "--warm",
+    "ingest.when": "--skip-ingest, --force-ingest",
     "args": "arguments",
     "kubernetes.namespace": "--namespace",
     "kubernetes.context": "--context",

@@ -14,11 +14,24 @@ from typing import Annotated, Any
 import msgspec
 
 from oarlock.job.kubernetes_section import Kubernetes
-from oarlock.job.parsing import compound_kinds, kinds
+from oarlock.job.parsing import kinds
 from oarlock.job.parsing.fields import FieldError, Section, fields_of, read_section
 from oarlock.job.parsing.json_schema import schema_of
 from oarlock.job.reserved_variables import refused_variable
 from oarlock.job.roles import Role, Roles
+from oarlock.job.stages import (
+    ARGS,
+    COMMAND,
+    MODULE,
+    PIP,
+    PROGRAM,
+    VARIABLES,
+    WAYS,
+    Evaluate,
+    Ingest,
+    Source,
+    check_ways,
+)
 from oarlock.job.volumes import Claim, SecretUse, Volume
 from oarlock.quantities import Duration, Replicas, Size
 from oarlock.run import placeholders
@@ -28,7 +41,9 @@ __all__ = [
     "WAYS",
     "Claim",
     "Duration",
+    "Evaluate",
     "FieldError",
+    "Ingest",
     "Job",
     "Kubernetes",
     "Limits",
@@ -37,6 +52,7 @@ __all__ = [
     "Roles",
     "SecretUse",
     "Size",
+    "Source",
     "Storage",
     "Volume",
     "parse",
@@ -47,8 +63,6 @@ __all__ = [
 
 # A run is called `<job>-<4 letters>` and has at most 40 characters, so that Kubernetes takes `<run>-<role>`.
 LONGEST_NAME = 35
-# The fields that say what runs; a job has exactly one of them.
-WAYS = ("program", "module", "command")
 
 
 def parse(written: Mapping[str, Any]) -> Job:
@@ -112,20 +126,6 @@ _NAME = kinds.text(
     f"[a-z](?:[a-z0-9-]{{0,{LONGEST_NAME - 2}}}[a-z0-9])?",
     hint=lambda written: f"try {slug(written)}",
 )
-_MODULE = kinds.text(
-    "the name of a module such as package.train",
-    r"(?!.*\.py$)[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*",
-    hint=lambda written: "for a file use program" if "/" in written or written.endswith(".py") else "",
-)
-_COMMAND = compound_kinds.words("a command as a list of words or one line", least=1)
-_PIP = compound_kinds.words(
-    "packages as a list or one line",
-    word=kinds.text(
-        "a package as pip takes it, such as numpy>=2",
-        r"[A-Za-z0-9./-](?:.*[^;\s])?",
-        hint=lambda written: "one with spaces is an item of a list",
-    ),
-)
 _FRAMEWORK = kinds.choice("auto", "tensorflow", "torch", "jax", "none")
 _LIMIT = kinds.duration("1s", or_none=True)
 
@@ -135,6 +135,7 @@ class Storage(Section, frozen=True, kw_only=True):
 
     data: Annotated[str | None, _PLACE, "Training data; the program finds it in DATA_DIR."] = None
     checkpoints: Annotated[str | None, _PLACE, "Checkpoints; CHECKPOINT_DIR in the program."] = None
+    eval: Annotated[str | None, _PLACE, "What the evaluation writes; EVAL_DIR in the program."] = None
     model: Annotated[str | None, _PLACE, "The exported model; MODEL_DIR in the program."] = None
     logs: Annotated[str | None, _PLACE, "TensorBoard and other logs; LOG_DIR in the program."] = None
     snapshots: Annotated[
@@ -161,6 +162,9 @@ class Limits(Section, frozen=True, kw_only=True):
     grace: Annotated[Duration, kinds.duration(), "The time that a task has to stop before it is killed."] = (
         Duration(30)
     )
+    evaluate: Annotated[
+        Duration, kinds.duration(), "How long to wait for the evaluator's last score after the training."
+    ] = Duration(600)
     logs: Annotated[
         Size | None,
         kinds.size("64Ki", or_none=True),
@@ -174,28 +178,28 @@ class Job(Section, frozen=True, kw_only=True):
     name: Annotated[str, _NAME, "Runs are called <name>-<4 letters>. Default: the folder or program."] = (
         _UNNAMED
     )
-    program: Annotated[
-        str | None, kinds.text("the path of a Python program"), "The Python program to run: train.py."
-    ] = None
-    module: Annotated[str | None, _MODULE, "The Python module to run, as in python -m."] = None
+    program: Annotated[str | None, PROGRAM, "The Python program to run: train.py."] = None
+    module: Annotated[str | None, MODULE, "The Python module to run, as in python -m."] = None
     command: Annotated[
         tuple[str, ...] | None,
-        _COMMAND,
+        COMMAND,
         "The command to run if it is not Python: a list of words, or one line.",
     ] = None
     args: Annotated[
         tuple[str, ...],
-        compound_kinds.words("a list of arguments or one line"),
+        ARGS,
         "Its arguments; {rank}, {world} and {coordinator} (host:port) are replaced for each task.",
     ] = ()
-    pip: Annotated[tuple[str, ...], _PIP, "Packages that each pod installs first, as pip takes them."] = ()
-    env: Annotated[
-        dict[str, str], compound_kinds.variables(refused_variable), "Environment variables for every task."
-    ] = msgspec.field(default_factory=dict)
+    pip: Annotated[tuple[str, ...], PIP, "Packages that each pod installs first, as pip takes them."] = ()
+    env: Annotated[dict[str, str], VARIABLES, "Environment variables for every task."] = msgspec.field(
+        default_factory=dict
+    )
     framework: Annotated[str, _FRAMEWORK, "The framework; auto detects it from the program's imports."] = (
         "auto"
     )
     roles: Annotated[Roles, "The roles of the gang. Default: one worker."] = Roles(worker=Role())
+    ingest: Annotated[Ingest | None, "Prepares the training data, once; it runs before the training."] = None
+    evaluate: Annotated[Evaluate | None, "Scores checkpoints while the training runs."] = None
     storage: Annotated[Storage, "Where data, checkpoints, the model and logs are kept."] = Storage()
     limits: Annotated[Limits, "When Oarlock restarts a run, gives it up or stops it."] = Limits()
     warm: Annotated[
@@ -208,6 +212,9 @@ class Job(Section, frozen=True, kw_only=True):
         kinds.flag(),
         "Show progress as Keras, Lightning, transformers, accelerate and tqdm know it.",
     ] = True
+    chief_name: Annotated[
+        str, kinds.choice("chief", "master"), "What TF_CONFIG calls the chief; older programs ask for master."
+    ] = "chief"
     network: Annotated[
         str,
         kinds.choice("shared", "private"),
@@ -220,14 +227,17 @@ class Job(Section, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Refuse a job with nothing to run, or with more than one thing to run."""
-        given = [name for name in WAYS if getattr(self, name) is not None]
-        if not given:
-            raise FieldError((), "there is nothing to run; give one of program, module and command")
-        if len(given) > 1:
-            raise FieldError((given[1],), f"{given[0]} is given too; give exactly one of them")
+        check_ways(self, required=True)
+        if self.evaluate and self.evaluate.role != Role() and self.roles.evaluator not in (None, Role()):
+            raise FieldError(
+                ("evaluate",), "roles.evaluator says what its machine needs; say it in one of them"
+            )
+        if self.ingest and "://" in (self.storage.data or ""):
+            raise FieldError(("storage", "data"), "an ingest writes to a folder; remove it, or name a folder")
+        if self.chief_name != "chief" and not self.roles.chief:
+            raise FieldError(("chief_name",), "there is no chief to call so; add roles.chief: 1")
         try:
-            roles = [name for name in fields_of(Roles) if getattr(self.roles, name)]
-            self.kubernetes.check_in_job(roles, self.env, refused_variable)
+            self.kubernetes.check_in_job(list(self.gang), self.env, refused_variable)
         except FieldError as problem:
             raise problem.inside("kubernetes") from None
         self._check_placeholders()
@@ -235,7 +245,8 @@ class Job(Section, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "name", slug(self.subject))
 
     def _check_placeholders(self) -> None:
-        unranked = [role for role in fields_of(Roles) if role not in TRAINERS and getattr(self.roles, role)]
+        own = ["evaluator"] if self.evaluate else []
+        unranked = [role for role in self.gang if role not in TRAINERS and role not in own]
         for name in placeholders.RANKED if unranked else ():
             if name in placeholders.used(self.args):
                 raise FieldError(
@@ -243,6 +254,14 @@ class Job(Section, frozen=True, kw_only=True):
                     f"{{{name}}} has no value in {unranked[0]}, which has no rank; "
                     f"let the program read {placeholders.VARIABLES[name]} from its environment",
                 )
+
+    @property
+    def gang(self) -> dict[str, Role]:
+        """The roles that the job uses; a job with `evaluate` has an evaluator."""
+        given = {name: getattr(self.roles, name) for name in fields_of(Roles)}
+        if self.evaluate and given["evaluator"] in (None, Role()):
+            given["evaluator"] = self.evaluate.role
+        return {name: role for name, role in given.items() if role is not None}
 
     @property
     def subject(self) -> str:

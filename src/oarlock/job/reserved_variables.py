@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from oarlock.run.contract import FOLDER_VARIABLES
+
 # The contract of every task: a user's value would give all tasks the same rank.
 _CONTRACT = {"TF_CONFIG", "CLUSTER_CONFIG", "POD_NAME", "MASTER_ADDR", "MASTER_PORT", "ROLE_NAME"} | {
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK"),
@@ -9,13 +11,13 @@ _CONTRACT = {"TF_CONFIG", "CLUSTER_CONFIG", "POD_NAME", "MASTER_ADDR", "MASTER_P
     *("COORDINATOR_ADDRESS", "COORDINATOR_PORT", "NUM_PROCESSES", "PROCESS_ID"),
 }
 # The variables with folders, and the fields of `storage` that choose them.
-FOLDERS = {"DATA_DIR": "data", "CHECKPOINT_DIR": "checkpoints", "MODEL_DIR": "model", "LOG_DIR": "logs"}
+FOLDERS = {variable: kind for kind, variable in FOLDER_VARIABLES.items() if kind != "sources"}
 
 
 def refused_variable(name: str) -> str | None:
     """Say why a user may not set a variable; None if they may."""
     if name in FOLDERS:
         return f"Oarlock sets it; use storage.{FOLDERS[name]}"
-    if name in _CONTRACT or name.startswith(("OARLOCK_", "TORCHELASTIC_")):
+    if name in (*_CONTRACT, FOLDER_VARIABLES["sources"]) or name.startswith(("OARLOCK_", "TORCHELASTIC_")):
         return "Oarlock sets it for each task; leave it out"
     return None

@@ -26,7 +26,11 @@ class Role(Section, frozen=True):
     processes: Annotated[int, kinds.whole(1), "Processes on each machine; one per GPU is usual."] = 1
     cpu: Annotated[float, kinds.cores(), "CPU cores for each machine, such as 2, 0.5 or 500m."] = 1.0
     memory: Annotated[Size, kinds.size(), "Memory for each machine, such as 4Gi."] = Size(2 * 1024**3)
-    gpu: Annotated[int, kinds.whole(0), "GPUs for each machine."] = 0
+    gpu: Annotated[
+        int | None,
+        kinds.whole(0),
+        "GPUs for each machine, shared among its processes. Default: none; locally, trainers see all.",
+    ] = None
     image: Annotated[str | None, IMAGE, "Its own image, on Kubernetes."] = None
     node_selector: Annotated[
         dict[str, str], NODE_SELECTOR, "Labels that its nodes must have, on Kubernetes."
@@ -45,21 +49,47 @@ class Role(Section, frozen=True):
         """Its groups, or itself alone."""
         return self.groups or (self,)
 
+    @property
+    def is_equal(self) -> bool:
+        """Whether all its machines have the same number of processes."""
+        return len({part.processes for part in self.parts}) == 1
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The processes of each member, in order."""
+        return tuple(part.processes for part in self.parts for _ in range(part.replicas.max))
+
+    def tasks(self, least: bool = False) -> int:
+        """Return how many tasks its members are together; `least`: the smallest number."""
+        return sum(
+            (part.replicas.min if least else part.replicas.max) * part.processes for part in self.parts
+        )
+
+    @property
+    def gpus_each(self) -> int | None:
+        """GPUs of each process; None if the job does not say."""
+        return None if self.gpu is None else self.gpu // self.processes
+
     def check(self) -> None:
-        """Refuse groups that do not go together."""
+        """Refuse GPUs that cannot be shared out, and groups that do not go together."""
+        if self.gpu and self.gpu % self.processes:
+            raise FieldError(
+                ("gpu",), f"expected 0 or a multiple of processes ({self.processes}), found {self.gpu}"
+            )
         if not self.groups:
             return
         for number, group in enumerate(self.groups):
             if group.groups:
                 raise FieldError(("groups", str(number)), "a group has no groups of its own")
-            if group.processes != self.groups[0].processes:
+            if group.replicas.elastic and not self.is_equal:
                 raise FieldError(
-                    ("groups", str(number), "processes"),
-                    f"expected {self.groups[0].processes} as in the first group, found {group.processes}",
+                    ("groups", str(number), "replicas"),
+                    "groups with different numbers of processes have a fixed number of members, "
+                    f"found {group.replicas}",
                 )
         # The outer role has what the groups have in common, for code that does not care about machines.
         self._adopt("replicas", _total(self.groups))
-        self._adopt("processes", self.groups[0].processes)
+        self._adopt("processes", self.groups[0].processes if self.is_equal else 1)
         for name, field in fields_of(Role).items():
             if name not in ("replicas", "processes", "groups"):
                 self._adopt(name, field.default)
@@ -96,5 +126,7 @@ class Roles(Section, frozen=True, kw_only=True):
             raise FieldError(("ps", "replicas"), f"expected a fixed number, found {self.ps.replicas}")
         if self.ps and not self.worker:
             raise FieldError(("ps",), "parameter servers need at least one worker; add worker")
+        if self.evaluator and not self.chief and not self.worker:  # `oarlock run --evaluator train.py`
+            msgspec.structs.force_setattr(self, "worker", Role())
         if not self.chief and not self.worker:
             raise FieldError((), "there is neither a chief nor a worker; add worker")

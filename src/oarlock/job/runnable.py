@@ -9,11 +9,13 @@ import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from oarlock.errors import JobError
 from oarlock.job.model import WAYS, FieldError, Job
+from oarlock.job.stages import Stage
 from oarlock.wording import nearest, show
 
 
@@ -22,21 +24,33 @@ def check(job: Job, folder: Path, is_here: bool = True) -> Job:
 
     The command of a job that does not run here may be in an image, so it is not checked.
     """
-    try:
-        return _check(job, folder, is_here)
-    except OSError as problem:  # a name too long, a loop of links
-        way = next(name for name in WAYS if getattr(job, name) is not None)
-        raise FieldError((way,), f"cannot be read: {problem.strerror or problem}") from None
-
-
-def _check(job: Job, folder: Path, is_here: bool) -> Job:
-    if job.program is not None:
-        return msgspec.structs.replace(job, program=_inside(job.program, folder))
-    if job.module is not None:
-        _check_module(job.module, folder)
-    if job.command is not None and (is_here or job.command[0].startswith("./")):
-        _check_command(job.command[0], folder, job.env.get("PATH"))
+    job = _checked(job, folder, is_here)
+    for name in ("ingest", "evaluate"):
+        stage = getattr(job, name)
+        if stage is not None:
+            try:
+                stage = _checked(stage, folder, is_here)
+            except FieldError as problem:
+                raise problem.inside(name) from None
+            job = msgspec.structs.replace(job, **{name: stage})
     return job
+
+
+S = TypeVar("S", Job, Stage)
+
+
+def _checked(what: S, folder: Path, is_here: bool) -> S:
+    try:
+        if what.program is not None:
+            return msgspec.structs.replace(what, program=_inside(what.program, folder))
+        if what.module is not None:
+            _check_module(what.module, folder)
+        if what.command is not None and (is_here or what.command[0].startswith("./")):
+            _check_command(what.command[0], folder, what.env.get("PATH"))
+        return what
+    except OSError as problem:  # a name too long, a loop of links
+        way = next(name for name in WAYS if getattr(what, name) is not None)
+        raise FieldError((way,), f"cannot be read: {problem.strerror or problem}") from None
 
 
 def read_program(program: Path, shown: str) -> str:

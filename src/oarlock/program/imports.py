@@ -31,6 +31,8 @@ class Imports:
     keras_backend: str | None = None  # what the program sets KERAS_BACKEND to
     # Of `modules`, those that it cannot do without: not in `try: ... except ImportError`, not for types only.
     needed: tuple[str, ...] = ()
+    # The program, and the files of its folder that it imports.
+    files: tuple[Path, ...] = ()
 
 
 def scan(folder: Path, program: str | None = None, module: str | None = None) -> Imports:
@@ -62,7 +64,11 @@ def scan(folder: Path, program: str | None = None, module: str | None = None) ->
                     waiting.append(path)
     needed = _needed(first, seen, beside)
     return Imports(
-        tuple(modules), frozenset(names), backend, tuple(name for name in modules if name in needed)
+        tuple(modules),
+        frozenset(names),
+        backend,
+        tuple(name for name in modules if name in needed),
+        tuple(sorted(file for file in seen if file.is_file())),
     )
 
 

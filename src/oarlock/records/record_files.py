@@ -4,6 +4,7 @@
         job.yaml            the job as it ran
         agent.json          the spec that its agents were started with
         events.jsonl        everything that happened, one JSON object per line
+        folded.json         the state after most of these, if they are many
         result.json         the final state, once the run has ended
         cluster.json        the cluster, if the run was sent to one
         logs/<generation>/<task>.log,  agent.log      (long ones in segments)
@@ -48,9 +49,19 @@ class RecordFiles:
         return self.path / "events.jsonl"
 
     @property
+    def folded_file(self) -> Path:
+        """The state after most events of a long run (`folded.py`); may be missing, and be deleted."""
+        return self.path / "folded.json"
+
+    @property
     def result_file(self) -> Path:
         """The final state; absent until the run has ended."""
         return self.path / "result.json"
+
+    @property
+    def scores_file(self) -> Path:
+        """The scores that `oarlock evaluate` added, as events; absent if it was never used."""
+        return self.path / "scores.jsonl"
 
     @property
     def cluster_file(self) -> Path:

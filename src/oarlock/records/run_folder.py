@@ -24,9 +24,10 @@ from typing import Any
 
 from oarlock.agent.protocol.spec import Spec
 from oarlock.errors import LaterRun, OarlockError, UnknownRun
+from oarlock.records import folded, late_scores
 from oarlock.records.record_files import RecordFiles
 from oarlock.run.events import Event, decode
-from oarlock.run.run_state import RunState, fold
+from oarlock.run.run_state import RunState
 from oarlock.run.typed import VERSION, LaterVersion, check_version
 from oarlock.system import machine_id
 from oarlock.system.polling import wait_for
@@ -106,10 +107,10 @@ class RunFolder(RecordFiles):
         """Return what is known now; a run without an agent that has not ended is `lost`."""
         is_held = self.is_held()  # checked first: an agent that ends in between has written its verdict
         result = self._result()
-        if isinstance(result, RunState) and not is_held:
-            return result
-        state = fold(self.name, self.events())
-        if is_held or state.is_final or self.is_remote:
+        state = result if isinstance(result, RunState) and not is_held else self._folded()
+        for score in late_scores.read(self.scores_file):
+            state.add_score(score, is_late=True)
+        if state is result or is_held or state.is_final or self.is_remote:
             return state
         if isinstance(result, dict) and isinstance(result.get("state"), str):  # a later version's
             state.state, state.version = result["state"], max(state.version, VERSION + 1)
@@ -170,7 +171,7 @@ class RunFolder(RecordFiles):
         """
         if self.is_remote or not machine_id.is_shared(self.path):
             return None
-        state = fold(self.name, self.events())
+        state = self._folded()
         is_ours = state.is_final or state.host in (None, machine_id.name())
         return None if is_ours else state.host
 
@@ -236,7 +237,7 @@ class RunFolder(RecordFiles):
 
     def _seems_held(self) -> bool:
         """Without locks: return whether the agent that the record names runs, or is about to."""
-        state = fold(self.name, self.events())
+        state = self._folded()
         if state.is_final:
             return False
         if state.host not in (None, machine_id.name()):
@@ -268,6 +269,14 @@ class RunFolder(RecordFiles):
             room.write(os.urandom(_ROOM))
             room.flush()
             os.fsync(room.fileno())
+
+    def _folded(self) -> RunState:
+        try:
+            return folded.state_of(self.name, self.events_file, self.folded_file)
+        except FileNotFoundError:
+            if not self.path.exists():
+                raise
+            return RunState(self.name)
 
     def _result(self) -> RunState | dict[str, Any] | None:
         """Return the final state; as plain data if a later version wrote it."""

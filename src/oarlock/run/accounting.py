@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from oarlock.run.cluster import TRAINERS
+from oarlock.run.cluster import TRAINERS, is_ingest
 from oarlock.run.observed import knows_its_step, source_of
 from oarlock.run.typed import build, is_number
 
@@ -127,9 +127,9 @@ class Accounts:
         self._form()
 
     def _on_task(self, event: Mapping[str, Any]) -> None:
-        if self.is_settled:
-            return
         name = event["task"]
+        if self.is_settled or is_ingest(name):
+            return
         self.alive = [other for other in self.alive if other != name]
         if event["state"] == "started":
             self.alive.append(name)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 ROLES = ("chief", "worker", "ps", "evaluator")
 TRAINERS = ("chief", "worker")
+INGEST = "ingest"  # not a role of the gang: it runs before
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,16 @@ def form(sizes: Mapping[str, int]) -> tuple[Task, ...]:
     )
 
 
+def ingest_name(agent: str, leads: bool, where: str) -> str:
+    """The name of the task that prepares the data on an agent's machine: one for all, or one on each."""
+    return f"{INGEST}-0" if leads and where == "leader" else f"{INGEST}-{agent}"
+
+
+def is_ingest(task: str) -> bool:
+    """Whether a task of that name prepares data, and is no part of the gang."""
+    return task.startswith(f"{INGEST}-")
+
+
 def leader(tasks: Iterable[Task]) -> Task:
     """Return the chief, or worker-0."""
     return next(task for task in tasks if task.is_leader)
@@ -55,6 +66,17 @@ def leader(tasks: Iterable[Task]) -> Task:
 def world(tasks: Iterable[Task]) -> int:
     """Return the number of tasks that have a rank."""
     return sum(task.is_trainer for task in tasks)
+
+
+def in_step(tasks: Iterable[Task]) -> tuple[Task, ...]:
+    """Return the tasks that save, or stop, before the same step.
+
+    All trainers of a collective. With parameter servers the leader alone: the others only serve it, or train
+    at their own pace, and the state is on the servers.
+    """
+    gang = tuple(tasks)
+    has_servers = any(task.role == "ps" for task in gang)
+    return tuple(task for task in gang if task.is_leader or (task.is_trainer and not has_servers))
 
 
 def restarts_with(lost: Task, tasks: Iterable[Task]) -> tuple[Task, ...]:

@@ -10,9 +10,17 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from oarlock.run.cluster import Task, leader, world
+from oarlock.run.cluster import Task, is_ingest, leader, world
 
 NO_INPUT = "NoInput"  # the type of a task's error if its program reads input and there is none
+FOLDER_VARIABLES = {
+    "data": "DATA_DIR",
+    "checkpoints": "CHECKPOINT_DIR",
+    "eval": "EVAL_DIR",
+    "model": "MODEL_DIR",
+    "logs": "LOG_DIR",
+    "sources": "SOURCES_DIR",  # of an ingest alone
+}
 PREEMPTED = 143  # the exit code of whoever was asked to leave, and has: not a failure
 
 
@@ -29,17 +37,23 @@ class Gang:
     seed: int | None = None
     machines: Sequence[Sequence[str]] = field(default_factory=list)  # task names, machine by machine
     checkpoints: Sequence[str] = ()  # those that it may go on from, newest first
+    scored: Sequence[str] = ()  # checkpoints that an evaluator has scored already
     files: str = ""  # the version of what the program has written beside itself, on the leader's machine
 
 
-def environment(gang: Gang, task: Task, folders: Mapping[str, str], observe: bool = True) -> dict[str, str]:
+def environment(
+    gang: Gang, task: Task, folders: Mapping[str, str], observe: bool = True, chief_name: str = "chief"
+) -> dict[str, str]:
     """Every variable that `task` needs. `folders`: data, checkpoints, model, logs as this task sees them;
-    `observe`: whether hooks report the progress of a program that does not."""
+    `observe`: whether hooks report the progress of a program that does not; `chief_name`: what TF_CONFIG
+    calls the chief."""
+    if is_ingest(task.name):
+        return {**_oarlock(gang, task), "OARLOCK_WORLD": "1", **_folders(folders)}
     return {
         **_oarlock(gang, task),
         "OARLOCK_OBSERVE": "1" if observe else "0",
         **_folders(folders),
-        **_tensorflow(gang, task),
+        **_tensorflow(gang, task, chief_name),
         **_older_world(gang, task),
         **(_torch(gang, task) if task.is_trainer else {}),
         **(_jax(gang, task) if task.is_trainer else {}),
@@ -57,14 +71,15 @@ def _oarlock(gang: Gang, task: Task) -> dict[str, str]:
         "OARLOCK_LEADER": gang.addresses[leader(gang.tasks).name],
         "OARLOCK_CHECKPOINTS": " ".join(gang.checkpoints),
     }
+    if task.role == "evaluator":
+        variables["OARLOCK_SCORED"] = " ".join(gang.scored)
     if task.rank is not None:
         variables["OARLOCK_RANK"] = str(task.rank)
     return variables
 
 
 def _folders(folders: Mapping[str, str]) -> dict[str, str]:
-    names = {"data": "DATA_DIR", "checkpoints": "CHECKPOINT_DIR", "model": "MODEL_DIR", "logs": "LOG_DIR"}
-    return {names[kind]: folder for kind, folder in folders.items()}
+    return {FOLDER_VARIABLES[kind]: folder for kind, folder in folders.items()}
 
 
 def _cluster(gang: Gang) -> dict[str, list[str]]:
@@ -76,8 +91,10 @@ def _cluster(gang: Gang) -> dict[str, list[str]]:
     return found
 
 
-def _tensorflow(gang: Gang, task: Task) -> dict[str, str]:
-    config = {"cluster": _cluster(gang), "task": {"type": task.role, "index": task.index}}
+def _tensorflow(gang: Gang, task: Task, chief_name: str) -> dict[str, str]:
+    names = {"chief": chief_name}
+    cluster = {names.get(role, role): addresses for role, addresses in _cluster(gang).items()}
+    config = {"cluster": cluster, "task": {"type": names.get(task.role, task.role), "index": task.index}}
     return {"TF_CONFIG": json.dumps(config)}
 
 
@@ -112,13 +129,18 @@ def _torch(gang: Gang, task: Task) -> dict[str, str]:
 
 def _place(gang: Gang, task: Task) -> tuple[int, int, int]:
     """(machine, rank on it, trainers on it). One machine holds everybody unless told otherwise."""
-    names = {other.name for other in gang.tasks if other.is_trainer}
-    for number, members in enumerate(gang.machines):
+    here = trainers_beside(gang, task)
+    machine = next((number for number, members in enumerate(gang.machines) if task.name in members), 0)
+    return machine, here.index(task.name), len(here)
+
+
+def trainers_beside(gang: Gang, task: Task) -> list[str]:
+    """The trainers on a task's machine, itself included, in the order of their LOCAL_RANK."""
+    names = {other.name: None for other in gang.tasks if other.is_trainer}
+    for members in gang.machines:
         if task.name in members:
-            here = [name for name in members if name in names]
-            return number, here.index(task.name), len(here)
-    rank: int | None = task.rank
-    return 0, rank or 0, len(names)
+            return [name for name in members if name in names]
+    return list(names)
 
 
 def _jax(gang: Gang, task: Task) -> dict[str, str]:

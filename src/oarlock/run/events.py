@@ -7,7 +7,8 @@ An event is one flat JSON object: `t` (seconds since the epoch), `kind`, and the
     agent       pid, host, version          an agent took the run up (again, after --resume)
     ready       seconds, warm, modules      the zygote has imported what the tasks will need (`keeper`: the
                                             process that keeps the imports, for `keep` seconds after the run)
-    never_ready text                        a machine cannot run tasks
+    never_ready text, task?, code?, ...     a machine cannot run tasks
+    alive                                   a task reports, prints or computes; never recorded
     generation  generation, tasks           a gang forms
     task        task, state, pid | code     a task started or ended (`code`: its own, or 128+n for signal n)
     report      task, step, total?, busy?, ...  progress as the program reports it; `busy`: the share of its
@@ -20,9 +21,10 @@ An event is one flat JSON object: `t` (seconds since the epoch), `kind`, and the
     scale       workers                     the number of workers that the run should have from now on
     checkpoint  seconds, task?, step?       a checkpoint was taken; training paused for that many seconds
     snapshot    name, bytes                 a checkpoint, or the model, was uploaded to the snapshots
+    logs        text                        the program itself writes files for TensorBoard to LOG_DIR
     note        text                        one line for the reader
     warning     task, text, fix?            what is wrong with the program though it runs, once
-    problem     text?, fix?                 what keeps a cluster run from progressing; neither: it is resolved
+    problem     text?, fix?                 what keeps a run from progressing; neither: it is resolved
     image       image, digest               the exact image of a pod, once per digest
     stop        reason                      the run was asked to end
     end         state, code, reason, task?  the verdict
@@ -54,7 +56,8 @@ _CHECKS: dict[str, dict[str, Check]] = {
         "keep": _SECONDS,
         "on": text,
     },
-    "never_ready": {"text": text},
+    "never_ready": {**_WHY, "text": text, "code": _CODE},
+    "alive": {},
     "image": {"image": text, "digest": text},
     "generation": {"tasks": several(word)},
     "task": {"state": word, "pid": _COUNT, "code": _CODE, "ours": flag},
@@ -64,6 +67,7 @@ _CHECKS: dict[str, dict[str, Check]] = {
     "scale": {"workers": _COUNT},
     "checkpoint": {"seconds": _SECONDS, "step": whole()},
     "snapshot": {"name": text, "bytes": _COUNT},
+    "logs": {"text": text},
     "note": {"text": text},
     "warning": {"text": text, "fix": text},
     "problem": {"text": text, "fix": text},

@@ -9,55 +9,20 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from oarlock.run import best_scores
 from oarlock.run.accounting import Accounts, step_of
+from oarlock.run.best_scores import Score
+from oarlock.run.cluster import is_ingest
 from oarlock.run.events import Event
 from oarlock.run.observed import source_of
+from oarlock.run.task_state import Failure, TaskState
 from oarlock.run.typed import VERSION, build, check_version
 
+NOTHING_HAPPENS = "nothing happens"  # how the problem of a run begins that is stuck
 FINAL = frozenset({"succeeded", "failed", "stopped"})
 _RESERVED = frozenset({"t", "kind", "task", "step", "total", "generation", "busy", "observed", "more"})
 _HOLDS_BACK = 1.2  # times as busy as the others
-_SMOOTHED_OVER = 20.0  # seconds, or three reports where these take longer
-_SHORTEST = 1e-6  # seconds: nothing is divided by less
 _MOST_METRICS = 256  # of a task: a program that names a new one at each step must not fill the record
-
-
-@dataclass
-class TaskState:
-    """What the events say about one task."""
-
-    name: str
-    state: str = "pending"  # pending, running, finished, failed, killed
-    pid: int | None = None
-    code: int | None = None
-    starts: int = 0
-    step: int | None = None
-    total: int | None = None
-    rate: float | None = None  # steps per second
-    measured: float = 0.0  # over so many seconds
-    reported: float | None = None  # when
-    busy: float | None = None  # the share of its time that it does not wait for others
-    observed: str | None = None  # which hook saw its progress; None: it reports itself
-    metrics: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def eta(self) -> float | None:
-        """Seconds to the last step, at the current rate."""
-        if not self.rate or self.total is None or self.step is None:
-            return None
-        return max(0, self.total - self.step) / self.rate
-
-
-@dataclass
-class Failure:
-    """What a task died of. `where` is file:line in the user's own code."""
-
-    task: str
-    reason: str
-    type: str | None = None
-    message: str | None = None
-    where: str | None = None
-    refusal: str | None = None  # why no restart followed
 
 
 @dataclass
@@ -79,10 +44,11 @@ class RunState:
     reason: str | None = None
     failure: Failure | None = None
     workers: int | None = None  # as wanted by `scale`
-    problem: str | None = None  # of the cluster's, now, with what to do about it
+    problem: str | None = None  # what keeps it from progressing now, with what to do about it
     tasks: dict[str, TaskState] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)  # about the program, with what to do about it
+    scores: dict[str, Score] = field(default_factory=dict)  # of checkpoints, by metric
     images: dict[str, list[str]] = field(default_factory=dict)  # digests of each; one, if all went well
     accounts: Accounts = field(default_factory=Accounts)  # where the time went
     host: str | None = None  # the machine its agent is on
@@ -99,9 +65,20 @@ class RunState:
         return self.is_final or self.state == "lost"
 
     @property
+    def is_stuck(self) -> bool:
+        """Whether its problem is that nothing happens, which its leading agent says and takes back."""
+        return (self.problem or "").startswith(NOTHING_HAPPENS)
+
+    @property
     def leader(self) -> TaskState | None:
         """The first task is the chief or worker-0: the order of `run` is rank order."""
         return next(iter(self.tasks.values()), None)
+
+    @property
+    def foremost(self) -> TaskState | None:
+        """The task whose progress is the run's: the leader or, before the training, an ingest."""
+        ingests = [task for name, task in self.tasks.items() if is_ingest(name)]
+        return ingests[0] if self.state == "ingesting" and ingests else self.leader
 
     @property
     def straggler(self) -> TaskState | None:
@@ -137,6 +114,9 @@ class RunState:
         if not isinstance(data, dict) or not isinstance(data.get("tasks"), list):
             raise ValueError("no state of a run")
         check_version(data)
+        scores = data.get("scores") or {}
+        if not isinstance(scores, dict):
+            raise ValueError("no scores of a run")
         tasks = [build(TaskState, task) for task in data["tasks"]]
         return build(
             cls,
@@ -144,6 +124,7 @@ class RunState:
             tasks={task.name: task for task in tasks},
             failure=build(Failure, data["failure"]) if data.get("failure") else None,
             accounts=Accounts.from_data(data.get("accounts")),
+            scores={str(name): build(Score, one) for name, one in scores.items()},
         )
 
     def _on_run(self, event: Event) -> None:
@@ -171,8 +152,10 @@ class RunState:
     def _on_generation(self, event: Event) -> None:
         self.generation = event["generation"]
         names = event.get("tasks") or list(self.tasks)
-        self.tasks = {name: self.tasks.get(name) or TaskState(name) for name in names}
-        for task in self.tasks.values():
+        ingest = {name: task for name, task in self.tasks.items() if is_ingest(name)}
+        gang = {name: self.tasks.get(name) or TaskState(name) for name in names}
+        self.tasks = {**gang, **ingest}
+        for task in gang.values():
             task.state, task.pid, task.code, task.rate, task.busy = "pending", None, None, None, None
             task.measured = 0.0
 
@@ -181,8 +164,11 @@ class RunState:
         if event["state"] == "started":
             task.state, task.pid, task.code = "running", event.get("pid"), None
             task.starts += 1
+            if is_ingest(task.name):
+                self.state = "ingesting" if self.state in ("pending", "starting") else self.state
+                return
             self.started = self.started or event["t"]
-            if self.state in ("pending", "starting", "restarting"):
+            if self.state in ("pending", "starting", "ingesting", "restarting"):
                 self.state = "running"
         else:
             task.pid, task.code = None, event.get("code")
@@ -191,9 +177,12 @@ class RunState:
     def _on_report(self, event: Event) -> None:
         task = self._task(event)
         step = step_of(event)
-        self._note_source(task, source_of(event), step)
-        if step is not None:
-            self._measure(task, step, event["t"])
+        task.note_source(source_of(event), step)
+        if best_scores.is_score(event):
+            task.step = step  # of a checkpoint: an evaluator has no pace of its own
+            self.add_score(event)
+        elif step is not None:
+            task.measure(step, event["t"])
         task.total = event.get("total", task.total)
         task.reported = event["t"]
         task.busy = event.get("busy", task.busy)
@@ -201,28 +190,16 @@ class RunState:
             if key not in _RESERVED and (key in task.metrics or len(task.metrics) < _MOST_METRICS):
                 task.metrics[key] = value
 
-    @staticmethod
-    def _note_source(task: TaskState, source: str | None, step: int | None) -> None:
-        """Forget what another source told: it counted other steps. So does the next progress bar."""
-        is_next = source is not None and step is not None and task.step is not None and step < task.step
-        if source != task.observed or is_next:
-            task.observed, task.step, task.total, task.rate = source, None, None, None
-            task.measured, task.reported, task.metrics = 0.0, None, {}
-
-    @staticmethod
-    def _measure(task: TaskState, step: int, now: float) -> None:
-        """Smooth the rate: one slow step (a checkpoint, an epoch's end) must not swing the ETA. Nor must a
-        burst (JAX runs ahead, then tells of 30 steps in a tenth of a second): a short time counts little."""
-        seconds = 0.0 if task.reported is None else now - task.reported
-        if task.step is not None and step > task.step and seconds > _SHORTEST:
-            task.measured = min(task.measured + seconds, max(_SMOOTHED_OVER, 3 * seconds))
-            share = seconds / task.measured
-            task.rate = (1 - share) * (task.rate or 0) + share * (step - task.step) / seconds
-        task.step = step
+    def add_score(self, event: Event, is_late: bool = False) -> None:
+        """Take the score of a checkpoint into account. `is_late`: it came after the run, in any order."""
+        step = step_of(event)
+        for key, value in event.items() if step is not None else ():
+            if key not in _RESERVED and (key in self.scores or len(self.scores) < _MOST_METRICS):
+                best_scores.add(self.scores, key, value, step or 0, is_late)
 
     def _on_restart(self, event: Event) -> None:
         self.restarts += not event.get("forgiven")
-        self.failure = _failure(event)
+        self.failure = Failure.of(event)
         self.state = "restarting"
 
     def _on_note(self, event: Event) -> None:
@@ -249,23 +226,10 @@ class RunState:
         self.code = event.get("code")
         self.reason = event.get("reason")
         self.ended, self.problem = event["t"], None
-        self.failure = _failure(event) if self.state == "failed" else None
+        self.failure = Failure.of(event) if self.state == "failed" else None
 
     def _task(self, event: Event) -> TaskState:
         return self.tasks.setdefault(event["task"], TaskState(event["task"]))
-
-
-def _failure(event: Event) -> Failure | None:
-    if not event.get("task"):
-        return None
-    return Failure(
-        task=event["task"],
-        reason=event.get("reason", ""),
-        type=event.get("type"),
-        message=event.get("message"),
-        where=event.get("where"),
-        refusal=event.get("refusal"),
-    )
 
 
 def fold(run: str, events: Iterable[Event]) -> RunState:

@@ -175,6 +175,7 @@ _KINDS: dict[str, Check] = {
     "dict[str, str]": _mapping(_any_text),
     "dict[str, int]": _mapping(whole()),
     "dict[str, list[str]]": _mapping(several(_any_text)),
+    "dict[str, list[int]]": _mapping(several(whole(1))),
     "dict[str, Any]": _any_mapping,
     "Any": lambda value: value,
 }

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from oarlock.agent.lead.restart_budget import DOUBLED
+from oarlock.agent.lead.phases.restart_budget import DOUBLED
 from oarlock.run.accounting import PARTS
+from oarlock.run.best_scores import of_checkpoint
 from oarlock.run.error_text import error_text
 from oarlock.run.events import Event
-from oarlock.run.run_state import RunState, TaskState
+from oarlock.run.run_state import RunState
+from oarlock.run.task_state import TaskState
 from oarlock.screens.ansi import resolve
 from oarlock.screens.units import duration, number, plural, size
 
 _METRICS = 3  # that fit on a line: the loss and two more
+_NO_METRICS = ("t", "kind", "task", "step", "generation")
 _PARTS = {"lost": "lost work"}
 
 
@@ -23,6 +26,8 @@ def notable(event: Event, state: RunState) -> str | None:
         kind == "ready" and event.get("modules")
     ):
         return describe(event)
+    if of_checkpoint(event):
+        return _score(event)
     if kind == "run":
         return f"run {state.run}"
     return None
@@ -71,6 +76,13 @@ def metrics(task: TaskState, most: int = _METRICS) -> list[str]:
     """Return the first metrics: the loss, then in the order in which the program reported them."""
     names = sorted(task.metrics, key=lambda name: name != "loss")
     return [f"{name} {number(task.metrics[name])}" for name in names[:most]]
+
+
+def best_score(state: RunState) -> str:
+    """Return the best value of the metric that the evaluator reports first: `accuracy 0.951 at step 300`."""
+    for name, score in state.scores.items():
+        return f"{name} {number(score.best)} at step {score.best_step}"
+    return ""
 
 
 def time_spent(spent: Mapping[str, float | None]) -> str:
@@ -127,9 +139,17 @@ def _task(event: Event) -> str:
 
 
 def _report(event: Event) -> str:
+    if of_checkpoint(event):
+        return _score(event)
     known = {key: value for key, value in event.items() if key not in ("t", "kind", "task", "step", "total")}
     task = TaskState(event["task"], step=event.get("step"), total=event.get("total"), metrics=known)
     return f"{event['task']} {progress(task)}"
+
+
+def _score(event: Event) -> str:
+    known = {key: value for key, value in event.items() if key not in _NO_METRICS}
+    found = "  ".join(metrics(TaskState(event["task"], metrics=known), most=len(known)))
+    return f"{event['task']} scored step {event['step']}{': ' if found else ''}{found}"
 
 
 def _error(event: Event) -> str:

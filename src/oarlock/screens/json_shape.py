@@ -14,7 +14,7 @@ def of_run(run: RunFolder, state: RunState) -> dict[str, Any]:
     """Return the JSON of a run."""
     data = state.to_data()
     del data["accounts"]  # only the raw counters; `time` has the result
-    return {**data, "time": spent(state), "folders": folders(run)}
+    return {**data, "time": spent(state), "folders": folders(run), "gpus": gpus(run)}
 
 
 def spent(state: RunState) -> dict[str, float | None]:
@@ -30,3 +30,11 @@ def folders(run: RunFolder) -> dict[str, str]:
         return {"record": str(run.path), "program": spec.cwd, **spec.folders}
     except (OSError, OarlockError):
         return {"record": str(run.path)}
+
+
+def gpus(run: RunFolder) -> dict[str, list[str]]:
+    """Return the GPUs of each task; a task that is not there sees all that its machine has."""
+    try:
+        return run.spec().gpus.tasks
+    except (OSError, OarlockError):
+        return {}

@@ -15,7 +15,8 @@ from rich.text import Text
 
 from oarlock.records.log_blocks import Block
 from oarlock.run.events import Event
-from oarlock.run.run_state import RunState, TaskState
+from oarlock.run.run_state import RunState
+from oarlock.run.task_state import TaskState
 from oarlock.screens import event_text
 from oarlock.screens.ansi import as_it_is, resolve, rows, visible
 from oarlock.screens.follow_screen import in_order
@@ -85,6 +86,8 @@ def _heading(state: RunState) -> Text:
     facts = [state.state, f"generation {state.generation}", plural(state.restarts, "restart")]
     if state.created is not None:
         facts.append(duration(time.time() - state.created))
+    if best := event_text.best_score(state):
+        facts.append(f"best {best}")
     return Text.assemble(
         _text(state.run, "bold"), "  ", _text("  ".join(facts), "dim"), overflow="ellipsis", no_wrap=True
     )

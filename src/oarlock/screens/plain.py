@@ -57,7 +57,7 @@ class Plain:
         self._last.clear()
 
     def _progress(self, state: RunState) -> None:
-        leader, now = state.leader, self._clock()
+        leader, now = state.foremost, self._clock()
         if leader is not None and leader.step is not None and now - self._told_at >= _INTERVAL:
             self._told_at = now
             self.say(event_text.progress(leader))

@@ -12,14 +12,16 @@ from oarlock.records import watch
 from oarlock.records.log_files import culprit
 from oarlock.records.run_folder import RunFolder
 from oarlock.run.error_text import error_text
-from oarlock.run.run_state import Failure, RunState
+from oarlock.run.run_state import RunState
+from oarlock.run.task_state import Failure
 from oarlock.screens import json_shape
 from oarlock.screens.ansi import rows
 from oarlock.screens.event_text import exit_code, first_line
-from oarlock.screens.units import duration, plural
+from oarlock.screens.units import duration, number, plural
 
 _MESSAGE_LINES = 3
 _LAST_WORDS = 3
+_SCORES = 3  # metrics
 _TAIL = 200  # lines; a dump of many threads is long
 
 
@@ -85,9 +87,9 @@ def _last_words(run: RunFolder, task: str) -> list[str]:
 
 def _crash(texts: Sequence[str]) -> list[str]:
     """The error and the innermost frame of faulthandler's dump: its last lines are only Oarlock's frames."""
-    for number, text in enumerate(texts):
+    for at, text in enumerate(texts):
         if text.startswith("Fatal Python error"):
-            frames = (frame for frame in texts[number:] if frame.startswith("  File "))
+            frames = (frame for frame in texts[at:] if frame.startswith("  File "))
             return [text, *islice(frames, 1)]
     return []
 
@@ -98,10 +100,20 @@ def _success(run: RunFolder, state: RunState) -> list[str]:
     facts += [plural(state.restarts, "restart")] if state.restarts else []
     told = [f"{run.name} succeeded{_after(state, 'in')}{': ' if facts else ''}{', '.join(facts)}"]
     told += [first_line(state.reason, 400)] if state.reason else []
+    told += [f"scored: {text}" for text in scores(state)]
     model = json_shape.folders(run).get("model", "")
     if "://" in model or (Path(model).is_dir() and any(Path(model).iterdir())):
         told.append(f"model: {model}")
     return told
+
+
+def scores(state: RunState) -> list[str]:
+    """Return the evaluator's last score and its best one, a line for each of the first metrics."""
+    return [
+        f"{name} {number(score.latest)} at step {score.latest_step}, "
+        f"best {number(score.best)} at step {score.best_step}"
+        for name, score in islice(state.scores.items(), _SCORES)
+    ]
 
 
 def _failure(run: RunFolder, state: RunState) -> list[str]:

@@ -79,27 +79,37 @@ def ended_children() -> set[int]:
     """Children of this process that have ended and were not waited for."""
     found, me = set(), str(os.getpid()).encode()
     for entry in Path("/proc").glob("[0-9]*"):
-        fields = _stat(entry)
+        fields = stat_fields(entry)
         if fields is not None and fields[0] == b"Z" and fields[1] == me:
             found.add(int(entry.name))
     return found
 
 
-def end_orphans(limit: float = 5.0, spare: Collection[int] = ()) -> None:
-    """Kill and reap everything below this process but `spare`; a fork bomb gets `limit` seconds."""
+_spared: set[int] = set()  # children that have an owner here, who ends them
+
+
+def spare(pid: int) -> None:
+    """Have `end_orphans` leave this child alone, with all that is below it."""
+    _spared.add(pid)
+
+
+def release(pid: int) -> None:
+    """Nobody here looks after this child any more."""
+    _spared.discard(pid)
+
+
+def end_orphans(limit: float = 5.0, spare: Collection[int] | None = None) -> None:
+    """Kill and reap everything below this process but what is spared; a fork bomb gets `limit` seconds."""
     deadline = time.monotonic() + limit
-    while time.monotonic() < deadline:
-        try:
-            reaped, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return  # nobody is left
-        if not reaped:
-            strays = descendants(os.getpid(), spare)
-            if spare and not strays:
-                return
-            for pid in strays:
-                send(pid, signal.SIGKILL)
-            time.sleep(0.002)
+    spared = _spared if spare is None else spare
+    while time.monotonic() < deadline and (strays := descendants(os.getpid(), spared)):
+        for pid in strays:
+            send(pid, signal.SIGKILL)
+            try:
+                os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                pass  # its parent reaps it, or has ended and it is ours at the next look
+        time.sleep(0.002)
 
 
 def send(pid: int, sig: int) -> None:
@@ -154,16 +164,16 @@ def shell_code(returncode: int) -> int:
 def is_dying(pid: int) -> bool:
     """Whether it is killed but not dead yet: its sockets close first, and a large process takes
     milliseconds."""
-    fields = _stat(Path(f"/proc/{pid}"))
+    fields = stat_fields(Path(f"/proc/{pid}"))
     return fields is not None and bool(int(fields[6]) & _PF_EXITING)
 
 
 def _parent(entry: Path) -> int | None:
-    fields = _stat(entry)
+    fields = stat_fields(entry)
     return None if fields is None else int(fields[1])
 
 
-def _stat(entry: Path) -> list[bytes] | None:
+def stat_fields(entry: Path) -> list[bytes] | None:
     """The fields from the state on: state, parent, group, session, terminal, its group, flags, ..."""
     try:
         stat = (entry / "stat").read_bytes()

@@ -17,7 +17,8 @@ from typing import Any
 
 from oarlock.checkpoints.retention import Retention
 from oarlock.training.data import Batches
-from oarlock.training.frameworks import randomness
+from oarlock.training.frameworks import coordinators, randomness
+from oarlock.training.saving.new_checkpoints import NewCheckpoints
 from oarlock.training.saving.session import CheckpointSession
 from oarlock.training.steps import schedule
 from oarlock.training.steps.boundary import Boundary
@@ -40,6 +41,7 @@ class State:
                 raise ValueError(f"State cannot save {name} under that name: State.{name} is taken")
         self._objects = objects
         self._metrics: dict[str, Any] = {}
+        self._remote = coordinators.RemoteMetrics()
         self._session = CheckpointSession()
         self._session.restore(self._objects)
         self._next = self._session.step
@@ -65,7 +67,7 @@ class State:
 
     def report(self, **metrics: Any) -> None:
         """Report metrics of the current step: its loss, its accuracy."""
-        self._metrics.update(metrics)
+        self._metrics.update(self._remote.take(metrics))
 
     def steps(
         self,
@@ -93,6 +95,38 @@ class State:
         self._session.know_batches(None if batches is None else dataclasses.asdict(batches))
         return self._steps(int(total), when, epoch, reseed)
 
+    def follow(self) -> Iterator[int]:
+        """Yield the step of every checkpoint, once all objects are restored from it, until training has
+        ended and the last one is scored. What `report` gets inside the loop is the score of that step.
+
+        For an evaluator, and for a program without a launcher, which gets the checkpoints that are there.
+        """
+        task = self._session.task
+        if task.is_launched and not task.is_evaluator:
+            raise RuntimeError(
+                f"state.follow() is for an evaluator, and this is {task.role}-{task.index}: "
+                "a trainer calls state.steps()"
+            )
+        return self._follow(NewCheckpoints(task, self._session.folder))
+
+    def _follow(self, found: NewCheckpoints) -> Iterator[int]:
+        for checkpoint in found:
+            if isinstance(checkpoint, str):
+                self._session.say(checkpoint)
+                continue
+            try:
+                self._session.restore_from(checkpoint, self._objects)
+            except FileNotFoundError:
+                continue  # retention has deleted it meanwhile; the next one restores everything
+            self._next, self._metrics = checkpoint.step, {}
+            try:
+                yield checkpoint.step
+            except GeneratorExit:
+                if self._metrics:  # the program left the loop after it had scored this one
+                    found.score(checkpoint, self._metrics)
+                raise
+            found.score(checkpoint, self._metrics)
+
     def _steps(self, total: int, when: Schedule, epoch: int | None, reseed: bool) -> Iterator[int]:
         task = self._session.task
         boundary = Boundary(self._session, when, lambda: self._objects, self._next)
@@ -110,6 +144,8 @@ class State:
         except GeneratorExit:
             boundary.abandon()
             raise
+        coordinators.join()
+        self.report()  # what workers computed meanwhile
         boundary.end(self._next, self._metrics, _epoch(self._next, epoch))
 
 

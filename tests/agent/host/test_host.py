@@ -12,19 +12,24 @@ from typing import Any
 
 import pytest
 
+from oarlock.agent.host.ending import OTHERS, SUPPLY
 from oarlock.agent.protocol.gates import CarryOn, MeetAt, WhereAreYou
+from oarlock.agent.protocol.status import Status
 from oarlock.agent.protocol.wishes import (
     Clear,
     Fault,
     Finish,
     Halt,
+    Made,
     Over,
     Part,
+    Run,
     ShowStacks,
     Stop,
     ToGates,
 )
 from oarlock.agent.zygote.orders import NotLaunched, Ready, Refused
+from oarlock.run.cluster import form
 from tests.support.hosted_tasks import PREEMPTED, SPEC, HostedTasks, Supply, wish_to_run
 
 STATES = [
@@ -514,6 +519,22 @@ def test_a_wish_that_was_overtaken_is_not_followed() -> None:
     assert (host.said, host.host.wish.generation) == ([], 3)
 
 
+def test_signs_of_life_are_told_and_their_absence_is_not() -> None:
+    host = HostedTasks().into("running")
+    host.host.start()
+    told = [event["kind"] for event in host.events].count("alive")
+    host.loop.passes("signs of life")
+    assert [event["kind"] for event in host.events].count("alive") == told
+    host.is_computing = True
+    host.loop.passes("signs of life")
+    host.is_computing = False
+    assert [event["kind"] for event in host.events].count("alive") == told + 1
+    host.lines["worker-0"].on_lines([b'{"kind": "note", "text": "here"}'])
+    host.loop.passes("signs of life")
+    host.loop.passes("signs of life")
+    assert [event["kind"] for event in host.events].count("alive") == told + 2
+
+
 def test_a_task_that_ended_starts_again_with_a_higher_launch_number() -> None:
     host = HostedTasks().into("running")
     host.exits(11)
@@ -686,7 +707,6 @@ def test_a_fork_that_was_refused_is_tried_again_and_said_once() -> None:
     host = HostedTasks().into("forking")
     host.not_launched()
     host.host.on_reply(NotLaunched("worker-1", 11))
-    assert [event["kind"] for event in host.events] == ["note"]
     host.loop.passes("start of worker-0")
     assert host.said == ["worker-0<closed", "launch:worker-0"]
     host.loop.passes("start of worker-0")  # an older one
@@ -725,6 +745,15 @@ def test_a_zygote_that_dies_while_it_imports_is_followed_by_one_that_does_not() 
     assert not host.zygote.warm
     host.host.on_zygote_lost()
     assert host.events[-1]["text"] == "the parent of the tasks died (exit code 1)"
+
+
+def test_zygotes_that_die_as_they_start_are_not_replaced_forever() -> None:
+    host = HostedTasks().into("importing")
+    for _ in range(4):
+        host.host.on_zygote_lost()
+    text = f"{host.host.name}: the parent of the tasks dies as it starts (exit code 1)"
+    assert host.events[-1] == {"kind": "never_ready", "text": text}
+    assert not host.loop.expects("zygote")
 
 
 def test_what_the_zygote_imported_is_told() -> None:
@@ -799,3 +828,112 @@ def test_nonsense_of_a_task_costs_the_line_and_is_noted() -> None:
     host.host.dropped.flush()
     texts = [event["text"] for event in host.events]
     assert texts == ["worker-1: sense", "dropped 1 message of worker-1: text that is not JSON"]
+
+
+ONE, TWO = "1" * 16, "2" * 16
+
+
+def test_a_task_that_waits_for_a_folder_learns_that_it_is_made() -> None:
+    host = HostedTasks().into("running")
+    host.writes("worker-1", kind="await", folder=ONE)
+    assert host.said == []
+    host.obey(Made(1, frozenset({ONE})))
+    host.writes("worker-1", kind="await", folder=ONE)  # again: the line was lost
+    host.writes("worker-0", kind="await", folder=TWO)
+    host.obey(Made(1, frozenset({ONE, TWO})))
+    assert host.said == [f"worker-1<made:{ONE}", f"worker-1<made:{ONE}", f"worker-0<made:{TWO}"]
+
+
+def test_a_folder_is_made_in_one_generation_which_may_be_to_come() -> None:
+    host = HostedTasks().into("ready")
+    host.obey(Made(1, frozenset({ONE})))
+    host.obey(wish_to_run(1))
+    host.launched()
+    host.writes("worker-1", kind="await", folder=ONE)
+    assert f"worker-1<made:{ONE}" in host.said
+    later = HostedTasks().into("running")
+    later.obey(Made(2, frozenset({ONE})))
+    later.writes("worker-1", kind="await", folder=ONE)
+    assert later.said == []
+
+
+def test_what_the_leader_task_makes_is_part_of_the_status() -> None:
+    host = HostedTasks().into("running")
+    host.writes("worker-1", kind="made", folder=TWO)  # which is not for it to say
+    host.writes("worker-0", kind="made", folder=ONE)
+    host.writes("worker-0", kind="made", folder="../x")
+    assert host.host.status().made == {ONE}
+    assert Status.from_data(host.host.status().to_data()).made == {ONE}
+
+
+EVALUATED = {"worker": 1, "evaluator": 1}
+
+
+def evaluated(supply: Supply | None = None) -> HostedTasks:
+    """worker-0 has the pid 10, evaluator-0 the pid 11."""
+    host = HostedTasks(replace(SPEC, sizes=EVALUATED), EVALUATED, supply)
+    host.ready()
+    host.obey(training())
+    host.launched()
+    host.said.clear()
+    host.events.clear()
+    return host
+
+
+def training(**more: Any) -> Run:
+    tasks = form(EVALUATED)
+    gang = replace(wish_to_run(1).gang, tasks=tasks, addresses={task.name: "h:1" for task in tasks})
+    return Run(gang, {"machine-0": [task.name for task in tasks]}, **more)
+
+
+def test_once_the_leader_task_is_done_the_evaluator_is_asked_to_end_by_itself_and_others_are_ended() -> None:
+    host = evaluated()
+    host.obey(training(is_done=True))
+    assert host.said == ["evaluator-0<stop", "worker-0<stop"]
+    host.loop.passes(OTHERS)
+    host.loop.passes(OTHERS)
+    assert host.said[2:] == ["SIGTERM:10", "SIGKILL:10"]  # the evaluator has as long as it takes
+
+
+def test_an_evaluator_that_dies_then_starts_again_and_knows_that_training_has_ended() -> None:
+    host = evaluated()
+    host.obey(training(is_done=True))
+    host.exits(10, status=0)
+    host.exits(11)
+    host.said.clear()
+    host.obey(training(is_done=True, launches={"evaluator-0": 2}))
+    assert [word for word in host.said if "<stop" in word] == ["evaluator-0<stop"]
+    assert [process.name for process in host.host.hosted.alive()] == ["evaluator-0"]
+
+
+def test_a_host_that_joins_then_runs_the_evaluator_alone() -> None:
+    host = HostedTasks(replace(SPEC, sizes=EVALUATED), EVALUATED)
+    host.ready()
+    host.obey(training(is_done=True))
+    assert list(host.host.hosted.tasks) == ["evaluator-0"]
+
+
+def test_the_evaluator_is_asked_to_end_only_when_the_last_checkpoints_are_here() -> None:
+    supply = Supply()
+    host = evaluated(supply)
+    supply.is_complete = False
+    host.obey(training(is_done=True))
+    host.loop.passes(SUPPLY)
+    assert "evaluator-0<stop" not in host.said
+    supply.is_complete = True
+    host.loop.passes(SUPPLY)
+    assert host.said[-1] == "evaluator-0<stop"
+
+
+def test_scores_are_part_of_the_status_and_no_other_report_is() -> None:
+    host = evaluated()
+    host.writes("evaluator-0", kind="follow")
+    for step in (10, 20):  # at the same moment: none replaces the other
+        host.writes("evaluator-0", kind="report", step=step, generation=1, accuracy=step / 100)
+    host.writes("evaluator-0", kind="report", step=30, loss=1.0)
+    host.writes("worker-0", kind="follow")
+    host.writes("worker-0", kind="report", step=3, generation=1, loss=1.0)
+    worker, evaluator = Status.from_data(host.host.status().to_data()).tasks
+    assert (worker.follows, worker.scores, evaluator.follows) == (False, (), True)
+    assert [(score["step"], score["accuracy"]) for score in evaluator.scores] == [(10, 0.1), (20, 0.2)]
+    assert [event["step"] for event in host.events] == [30, 3]

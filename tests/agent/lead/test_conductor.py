@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from oarlock.agent.lead.aftermath import Verdict
-from oarlock.agent.lead.phase_machine import TRANSITIONS
+from oarlock.agent.lead.phases.aftermath import Verdict
+from oarlock.agent.lead.phases.phase_table import TRANSITIONS
 from oarlock.agent.protocol.gates import Whereabouts
 from oarlock.agent.protocol.outcome import Outcome
 from tests.support.conducted import SPEC, Conducted
@@ -353,7 +353,8 @@ def test_every_transition_is_in_the_table_but_those_that_are_passed_through_or_r
     legal = {(phase, following) for phase in TRANSITIONS for following in TRANSITIONS[phase]}
     passed_through = {("clearing", "gathering"), ("gathering", "stopping")}
     races = {("running", "over"), ("halting", "over")}
-    assert legal - seen == passed_through | races
+    scored = {("running", "scoring"), ("scoring", "finishing"), ("scoring", "stopping")}  # test_scoring.py
+    assert legal - seen == passed_through | races | scored
 
 
 @pytest.mark.parametrize("phase", ["running", "running with gates"])
@@ -514,7 +515,7 @@ def test_a_generation_is_later_than_any_that_an_agent_remembers() -> None:
 
 def test_checkpoints_that_could_not_be_fenced_are_noted() -> None:
     run = Conducted().into("gathering")
-    run.leader.checkpoints, run.leader.trouble = ["step-1"], "/checkpoints: read-only"
+    run.leader.checkpoints.held, run.leader.trouble = ["step-1"], "/checkpoints: read-only"
     run.status("machine-1", ready=True)
     assert fields(run, "note")["text"] == "older generations could not be shut out of /checkpoints: read-only"
 
@@ -582,7 +583,7 @@ def served() -> Conducted:
 
 def test_a_worker_beside_parameter_servers_restarts_alone() -> None:
     run = served()
-    run.leader.checkpoints = ["step-1"]
+    run.leader.checkpoints.held = ["step-1"]
     run.outcome("machine-0", "worker-0", 1, signal=9)
     assert run.summary() == "running | 0:run,1,launches={'worker-0': 2} | restart:0:True"
     run.outcome("machine-0", "worker-0", 1, signal=9)  # the same one, told again
@@ -593,6 +594,15 @@ def test_a_worker_beside_parameter_servers_restarts_alone() -> None:
     assert fields(run, "end")["refusal"] == (
         "worker-0 restarts alone, with a budget of its own: limits.restarts is 1, and it is used up"
     )
+
+
+def test_progress_before_its_last_restart_does_not_fill_the_budget_of_a_task() -> None:
+    run = served()
+    run.event("machine-0", "report", task="chief-0", step=3)
+    run.outcome("machine-0", "chief-0", 1, error={"type": "ValueError", "message": "no"})
+    assert run.phase == "running"
+    run.outcome("machine-0", "chief-0", 1, error={"type": "ValueError", "message": "no"}, launch=2)
+    assert run.phase == "clearing", "it failed twice in the same way without a step in between"
 
 
 def test_training_continues_without_an_evaluator_that_keeps_failing() -> None:
@@ -612,15 +622,34 @@ def test_a_lost_parameter_server_restarts_the_gang() -> None:
     assert run.phase == "clearing"
 
 
-def test_a_server_that_fails_does_not_end_a_halt() -> None:
+def test_beside_parameter_servers_the_leader_halts_and_nobody_waits_for_the_others() -> None:
     run = served()
-    run.gates = {"chief-0": Whereabouts(1), "worker-0": Whereabouts(1)}
-    gates = dict(run.gates)
+    gates = {"chief-0": Whereabouts(1)}
     run.status("machine-0", gates=gates)
     run.conductor.on_user_stop()
     assert run.phase == "halting"
-    run.status("machine-0", tasks=(Outcome("ps-0", code=1, failed_at=1.0),), gates=gates)
+    for task in ("ps-0", "worker-0"):
+        run.status("machine-0", tasks=(Outcome(task, code=1, failed_at=1.0),), gates=gates)
+        assert run.phase == "halting"
+    run.status("machine-0", tasks=(Outcome("chief-0", code=143, ours=True),), gates={})
+    assert run.phase == "stopping"
+
+
+def test_beside_parameter_servers_a_lost_machine_of_workers_costs_no_step() -> None:
+    run = Conducted(replace(SERVED, sizes={"chief": 1, "worker": 2, "ps": 1}, machines=2))
+    run.join("machine-0")
+    run.join("machine-1")
+    run.status("machine-0", ports=(1, 2, 3), slots={"chief": 1, "worker": 1, "ps": 1})
+    run.status("machine-1", ports=(4,), slots={"worker": 1})
+    assert run.machine.generation.tasks_on("machine-1") == ["worker-1"]
+    gates = {"chief-0": Whereabouts(1)}
+    run.status("machine-0", generation=1, gates=gates, tasks=(Outcome("chief-0"), Outcome("ps-0")))
+    run.conductor.leave(run.agents["machine-1"], "closed")
+    run.loop.passes("loss of machine-1")
     assert run.phase == "halting"
+    run.status("machine-0", gates={}, tasks=(Outcome("chief-0", code=143, ours=True),))
+    assert run.phase == "clearing"
+    assert (run.machine.generation.blame or "").startswith("lost contact with machine-1")
 
 
 # Reports, and what a member may say
@@ -734,10 +763,12 @@ def test_what_is_told_while_clearing_may_name_the_culprit() -> None:
     assert fields(run, "restart")["task"] == "worker-0"
 
 
-@pytest.mark.parametrize(("task", "phase"), [("worker-0", "stopping"), ("evaluator-0", "halting")])
-def test_a_trainer_that_restarted_alone_has_no_gate_until_it_says_so(task: str, phase: str) -> None:
+@pytest.mark.parametrize(
+    ("task", "phase"), [("chief-0", "stopping"), ("worker-0", "halting"), ("evaluator-0", "halting")]
+)
+def test_a_leader_that_restarted_alone_has_no_gate_until_it_says_so(task: str, phase: str) -> None:
     run = served()
-    gates = {"chief-0": Whereabouts(1), "worker-0": Whereabouts(1)}
+    gates = {"chief-0": Whereabouts(1)}
     run.status("machine-0", gates=gates)
     gates.pop(task, None)
     run.status("machine-0", tasks=(Outcome(task, code=137, signal=9, failed_at=1.0),), gates=gates)
@@ -757,3 +788,18 @@ def test_no_agent_is_waited_for_once_the_run_is_over() -> None:
     run = Conducted().into("over")
     run.conductor.leave(run.agents["machine-1"], "closed")
     assert not run.loop.expects("loss of machine-1")
+
+
+def test_folders_that_the_leader_task_has_made_are_told_to_all_and_again_after_a_cut() -> None:
+    run = Conducted().into("running")
+    run.status("machine-1", made=frozenset({"2" * 16}))  # which does not host the leader task
+    assert run.sent == []
+    run.status("machine-0", made=frozenset({"1" * 16}))
+    run.status("machine-0", made=frozenset({"1" * 16}))
+    run.join("machine-1")
+    assert run.summary() == "running | *:made,1 1:run,1 1:made,1 | "
+    run.outcome("machine-1", "worker-1", 1)
+    clear(run)
+    run.sent.clear()
+    run.join("machine-1")
+    assert run.sent == ["1:run,2"]

@@ -18,7 +18,7 @@ from oarlock.cli.arguments.other_launchers import command_here, option_here
         ),
         (
             ["--gpus", "2"],
-            "--gpus: here it is -n 2, one worker for each GPU; on a cluster with --set roles.worker.gpu=1",
+            "--gpus: here it is -n 2 --set roles.worker.gpu=1: one worker for each GPU",
         ),
         (
             ["--node_rank=0"],

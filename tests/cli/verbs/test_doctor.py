@@ -45,7 +45,7 @@ def test_it_tells_what_works_and_why_not(oarlock: Any, home: Path, fakes: None) 
     assert set(told) == {"oarlock", "python", "ok", "checks", "frameworks"}
     assert told["ok"] is True
     assert {check["name"] for check in told["checks"]} == {
-        *("system", "cores", "memory", "OARLOCK_HOME", "ports", "network", "/dev/shm"),
+        *("system", "cores", "memory", "GPUs", "OARLOCK_HOME", "ports", "network", "/dev/shm"),
     }
     assert all(set(check) == {"name", "state", "detail", "fix"} for check in told["checks"])
     found = {one["name"]: one for one in told["frameworks"]}

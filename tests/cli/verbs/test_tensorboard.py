@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,8 +15,10 @@ from typing import Any
 import pytest
 
 from oarlock.engines.shared import tensorboard_process
+from oarlock.records import late_scores, runs
+from oarlock.records.run_folder import RunFolder
 from tests.support.commands import SCRIPT, started
-from tests.support.event_files import event_file, tags_at
+from tests.support.event_files import curve_at, event_file, runs_at
 from tests.support.ports import free_ports
 from tests.support.small_programs import write
 from tests.support.waiting import eventually
@@ -29,30 +32,81 @@ main()
 """
 
 
-@pytest.fixture
-def run(oarlock: Any, tmp_path: Path) -> Path:
-    """A finished run that has written a scalar; its LOG_DIR."""
-    (tmp_path / "written").write_bytes(event_file("scalar-loss"))
-    program = """
-        import os, shutil
-        shutil.copy("written", os.path.join(os.environ["LOG_DIR"], "events.out.tfevents.1.host"))
-    """
-    write(tmp_path / "train.py", program)
-    done = oarlock("run", "--name", "logged", "train.py")
+PROGRAM = """
+    import os, shutil
+    import numpy
+    import oarlock
+
+    context = oarlock.current()
+    shutil.copy("written", os.path.join(os.environ["LOG_DIR"], "events.out.tfevents.1.host"))
+    if context.role == "evaluator":
+        context.report(step=2, accuracy=0.5)
+    else:
+        state = oarlock.State(weights=numpy.zeros(3))
+        for step in state.steps(4, save=2):
+            state.report(loss=8.0 / (step + 1), examples_per_second=64.0)
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of one finished run, which has reported and written a scalar itself."""
+    folder = tmp_path_factory.mktemp("board")
+    (folder / "written").write_bytes(event_file("scalar-loss"))
+    write(folder / "train.py", PROGRAM)
+    words = [str(SCRIPT), "run", "--name", "logged", "-n", "1", "--evaluator", "train.py"]
+    env = {**os.environ, "OARLOCK_HOME": str(folder / "home")}
+    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    return tmp_path / "home" / "runs" / "logged" / "tensorboard"
+    return folder
 
 
-@pytest.mark.usefixtures("run")
-def test_it_answers_until_it_is_interrupted() -> None:
-    with started(SCRIPT, "tensorboard", "--json") as client:
+@pytest.fixture
+def home(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """All tests look at that run."""
+    monkeypatch.setenv("OARLOCK_HOME", str(place / "home"))
+    return place / "home"
+
+
+@pytest.fixture
+def run(home: Path) -> RunFolder:
+    return runs.find("logged")
+
+
+def _copied(run: RunFolder, name: str) -> None:
+    """Make the record of a run of an earlier version: with events, and no files for TensorBoard."""
+    shutil.copytree(run.path, run.path.with_name(name))
+    copy = runs.find(name)
+    copy.spec_file.write_text(copy.spec_file.read_text().replace(f"/{run.name}/", f"/{name}/"))
+    shutil.rmtree(copy.path / "tensorboard")
+
+
+def test_several_runs_are_shown_until_it_is_interrupted(run: RunFolder) -> None:
+    _copied(run, "earlier")
+    scores = [{"task": "evaluator-0", "step": step, "accuracy": step / 8} for step in (4, 2)]
+    late_scores.add(run.scores_file, [{"t": 1.0, "kind": "report", **score} for score in scores])
+    with started(SCRIPT, "tensorboard", "--json", run.name, "earlier") as client:
         assert client.stdout is not None
         url = json.loads(client.stdout.readline())["url"]
         assert url.startswith("http://127.0.0.1:")
+
         # It answers before it has read the logs.
-        assert eventually(lambda: tags_at(url), "tags") == {"scalar-loss"}
+        def has_all() -> bool:
+            return curve_at(url, "earlier/evaluation", "accuracy") != [] and len(runs_at(url)) == 6
+
+        eventually(has_all, "curves of both runs", 60)
+        shown = runs_at(url)
+        assert shown["logged"] == {"scalar-loss"}
+        assert curve_at(url, "logged.evaluate", "accuracy") == [(2, 0.25), (4, 0.5)]
+        for name in ("logged", "earlier"):
+            rates = {"oarlock/goodput", "oarlock/steps_per_second"}
+            assert shown[f"{name}/training"] - rates == {"loss", "examples_per_second"}
+            assert "oarlock/goodput" in shown[f"{name}/training"]
+            assert curve_at(url, f"{name}/training", "loss")[-1] == (4, 2.0)
+            assert curve_at(url, f"{name}/evaluation", "accuracy") == [(2, 0.5)]
         client.send_signal(signal.SIGINT)
         assert client.wait(60) == 0
+    runs.find("earlier").remove()
     assert not tensorboard_process.answers(int(url.rpartition(":")[2].rstrip("/")))
 
 
@@ -89,6 +143,22 @@ def test_where_it_is_missing_one_line_says_what_to_do() -> None:
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
     assert done.stderr.endswith("pip install tensorboard\n")
+
+
+@pytest.mark.usefixtures("run")
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--deploy"], "logged ran on this machine; --deploy is for a run on a cluster"),
+        (["--deploy", "--delete"], "give one of them"),
+        (["--ingress", "b.example"], "--ingress is for --deploy"),
+        (["--deploy", "--port", "6006"], "--port is for a TensorBoard on this machine"),
+    ],
+)
+def test_one_that_stands_is_for_a_cluster(oarlock: Any, words: list[str], why: str) -> None:
+    done = oarlock("tensorboard", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert why in done.stderr
 
 
 @pytest.mark.usefixtures("run")

@@ -9,6 +9,7 @@ the cases after it use two replicas in one process.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import sys
@@ -360,6 +361,35 @@ def optimizer_from_outside_the_scope() -> Numbers:
 def metric_from_outside_the_scope() -> Numbers:
     made_here = keras.metrics.SparseCategoricalAccuracy(name="mine")
     return trained(compiled(metrics=lambda: [made_here]))
+
+
+def backed_up_and_interrupted() -> Numbers:
+    """With a folder of its own for each worker's backup, as on machines that share none, and one file for all
+    of them to keep the model in."""
+    rank = strategy.cluster_resolver.task_id if "TF_CONFIG" in os.environ else 0
+    folder = Path(sys.argv[1]).parent
+    began: list[int] = []
+
+    def interrupt(epoch: int, logs: Any) -> None:
+        if len(began) == 2:
+            raise KeyboardInterrupt
+
+    for epochs in (4, 4):
+        model = compiled(optimizer=lambda: keras.optimizers.Adam(0.1))
+        callbacks = [
+            keras.callbacks.BackupAndRestore(folder / f"backup-{rank}", delete_checkpoint=False),
+            keras.callbacks.ModelCheckpoint(str(folder / "kept-{epoch}.keras")),
+            keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: began.append(epoch)),
+            keras.callbacks.LambdaCallback(on_epoch_end=interrupt),
+        ]
+        with contextlib.suppress(KeyboardInterrupt):
+            history = model.fit(dataset(), epochs=epochs, callbacks=callbacks, verbose=0)
+    assert began == [0, 1, 2, 3], began
+    assert rank == 0 or not (folder / f"backup-{rank}").exists()
+    if rank == 0:
+        kept = keras.models.load_model(folder / "kept-4.keras")
+        assert np.array_equal(kept.get_weights()[0], model.get_weights()[0])
+    return numbers(model, history)
 
 
 def legacy_keras() -> Numbers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
-from oarlock.agent.host.host_effects import Upstream, Zygote
+from oarlock.agent.host.host_effects import Supply, Upstream, Zygote
 from oarlock.agent.host.hosted import Hosted
 from oarlock.agent.host.task_process import TaskProcess
 from oarlock.agent.net.deadlines import Action, Deadlines
@@ -14,9 +14,11 @@ from oarlock.agent.protocol.wishes import Finish, Run, Stop
 from oarlock.agent.zygote.orders import Signal, Sweep
 
 # Deadlines
-GRACE, STACKS = "grace", "stacks"
+GRACE, STACKS, OTHERS = "grace", "stacks", "grace of all but evaluators"
+SUPPLY = "last checkpoints"
 
 _SERVING = 3.0  # seconds for workers that may only serve to end by themselves
+_LOOK = 0.5  # seconds until the next look at what has arrived
 _DUMP = 2.0  # seconds for stacks to arrive in the log before the tasks are killed
 
 
@@ -30,6 +32,7 @@ class EndingTasks:
         hosted: Hosted,
         zygote: Zygote,
         upstream: Upstream,
+        supply: Supply | None,
         show_stacks: Action,
         on_room: Action,
     ) -> None:
@@ -38,6 +41,7 @@ class EndingTasks:
         self._hosted = hosted
         self._zygote = zygote
         self._upstream = upstream
+        self._supply = supply
         self._show_stacks = show_stacks
         self._on_room = on_room
 
@@ -70,12 +74,44 @@ class EndingTasks:
         else:
             hosted.ending = "finish"
             self._ask([process for process in hosted.alive() if process.task.role == "ps"])
-            # Beside parameter servers, workers may be servers as well, and wait for a chief that is done.
-            grace = self._spec.limits.grace
-            self._loop.after(
-                GRACE, min(grace, _SERVING) if "ps" in self._spec.sizes else grace, self._terminate
-            )
+            self._loop.after(GRACE, self._patience(), self._terminate)
         self.sweep_if_ended()
+
+    def end_all_but_evaluators(self, wish: Run) -> None:
+        """Where the leader task is done: an evaluator scores what is left, the others end as in a finish.
+        Called whenever the wish comes, for tasks too that have started since."""
+        if not wish.is_done:
+            return
+        self._end_evaluators()
+        others = self._others()
+        if others and not self._loop.expects(OTHERS):
+            for process in others:
+                process.send("stop")
+            self._ask([process for process in others if process.task.role == "ps"])
+            self._loop.after(OTHERS, self._patience(), self._terminate_others)
+
+    def _end_evaluators(self) -> None:
+        """Let them end after what is left to score, once all of that is on this machine."""
+        evaluators = [process for process in self._hosted.alive() if process.task.role == "evaluator"]
+        if self._supply is None or self._supply.has_unscored():
+            for process in evaluators:
+                process.send("stop")
+        elif evaluators:
+            self._loop.after(SUPPLY, _LOOK, self._end_evaluators)
+
+    def _others(self) -> list[TaskProcess]:
+        return [process for process in self._hosted.alive() if process.task.role != "evaluator"]
+
+    def _terminate_others(self) -> None:
+        self._ask(self._others())
+        grace = self._spec.limits.grace
+        self._loop.after(OTHERS, grace, lambda: self.signal(self._others(), signal.SIGKILL))
+
+    def _patience(self) -> float:
+        """Seconds for tasks to end by themselves. Beside parameter servers, workers may be servers as well,
+        and wait for a chief that is done."""
+        grace = self._spec.limits.grace
+        return min(grace, _SERVING) if "ps" in self._spec.sizes else grace
 
     def signal(self, processes: Sequence[TaskProcess], number: int, ours: bool = True) -> None:
         """Have the zygote signal these tasks, but not those without a pid yet. `ours`: it is no failure."""
@@ -139,3 +175,5 @@ class EndingTasks:
     def _cancel_deadlines(self) -> None:
         self._loop.cancel(GRACE)
         self._loop.cancel(STACKS)
+        self._loop.cancel(OTHERS)
+        self._loop.cancel(SUPPLY)

@@ -25,6 +25,7 @@ from oarlock.agent.protocol.wishes import (
     Fault,
     Finish,
     Halt,
+    Made,
     Order,
     Part,
     Run,
@@ -36,6 +37,7 @@ from oarlock.agent.protocol.wishes import (
 from oarlock.agent.zygote.orders import Exited, Launched, NotLaunched, Ready, Refused, Reply, Swept
 
 ZYGOTE = "zygote"  # a deadline: until then it has to be ready
+_MOST_DEATHS = 3
 
 
 class Host:
@@ -58,12 +60,14 @@ class Host:
         self.machine = machine
         self.zygote = zygote
         self.upstream = upstream
+        self._deaths = 0  # of zygotes in a row that never became ready
+        self.is_preparing = False  # tasks have to wait for something else on this machine: its data
         self.supply = supply  # where this machine does not see the leader's folders
         self.hosted = Hosted()
         self.ports = machine.free_ports(sum(self.slots.values()))
         self.dropped = DroppedMessages(loop, self._note)
         shared = (loop, spec, self.hosted)
-        self.ending = EndingTasks(*shared, zygote, upstream, self._show_stacks, self._converge)
+        self.ending = EndingTasks(*shared, zygote, upstream, supply, self._show_stacks, self._converge)
         self.events = TaskEvents(loop, self.hosted, machine, upstream, self.ending, self.dropped)
         self.launching = Launching(*shared, machine, zygote, upstream, self.events, self.ending)
         self.faults = Faults(loop, lambda one, sig: self.ending.signal([one], sig, ours=False), upstream)
@@ -72,9 +76,11 @@ class Host:
         """Start the zygote. It has limits.rendezvous to become ready."""
         self.zygote.start(sum(self.slots.values()), self.on_reply, self.on_zygote_lost)
         self.loop.after(ZYGOTE, self.spec.limits.rendezvous, self._on_never_ready)
+        self.events.look_for_life(self.spec.limits.stall)
 
     def close(self) -> None:
         """End the zygote with all tasks, or let it stay for the next run."""
+        self.loop.cancel(ZYGOTE)
         self.zygote.close()
         for process in self.hosted.tasks.values():
             process.close()
@@ -105,11 +111,13 @@ class Host:
         return Status(
             generation=hosted.generation,
             cleared=hosted.cleared,
-            ready=hosted.is_ready and not hosted.is_leaving,
+            ready=hosted.is_ready and not hosted.is_leaving and not self.is_preparing,
+            preparing=self.is_preparing,
             leaving=hosted.is_leaving,
             ports=tuple(self.ports),
             slots=self.slots,
             tasks=tuple(process.outcome() for process in hosted.tasks.values()),
+            made=frozenset().union(*(process.made for process in hosted.tasks.values())),
             gates={process.name: process.gate for process in hosted.alive() if process.gate},
         )
 
@@ -125,6 +133,9 @@ class Host:
             self._inflict(wish)
         elif isinstance(wish, Part):
             self.end_tasks()
+        elif isinstance(wish, Made):
+            self.hosted.made = wish
+            self.hosted.tell_made()
         elif wish.generation >= self.wish.generation:  # else a later one has overtaken it on its way here
             self.hosted.wish = wish
             self._make_room(wish)
@@ -167,6 +178,7 @@ class Host:
         hosted = self.hosted
         if wish.generation == hosted.generation:
             self.launching.relaunch(wish)
+            self.ending.end_all_but_evaluators(wish)
         elif not self.is_cleared or hosted.alive() or hosted.is_sweeping:
             self.ending.clear()
         elif hosted.is_ready and self._is_supplied(wish):
@@ -177,10 +189,11 @@ class Host:
         hosted.generation, hosted.ending, hosted.tasks = wish.generation, None, {}
         mine = set(wish.places.get(self.name, []))
         for task in wish.gang.tasks:
-            if task.name in mine:
+            if task.name in mine and (not wish.is_done or task.role == "evaluator"):
                 self.launching.launch(wish, task, wish.launches.get(task.name, 1))
         self.ports = self.machine.free_ports(sum(self.slots.values()))
-        if not mine:
+        self.ending.end_all_but_evaluators(wish)
+        if not hosted.tasks:
             hosted.cleared = wish.generation
         self.upstream.on_status()
 
@@ -237,6 +250,11 @@ class Host:
     def on_zygote_lost(self) -> None:
         """Its tasks died with it; what they left behind is killed, and another zygote starts."""
         how = self.zygote.bury()
+        self._deaths = 0 if self.hosted.is_ready else self._deaths + 1
+        if self._deaths > _MOST_DEATHS:
+            self.loop.cancel(ZYGOTE)
+            self._give_notice(f"{self.name}: the parent of the tasks dies as it starts{how}")
+            return
         if not self.hosted.is_ready and self.zygote.warm and not self.zygote.is_adopted:
             self._note(f"importing {', '.join(self.spec.modules)} ended the process{how}")
             self.zygote.warm = False  # let the program's own import say why

@@ -45,6 +45,9 @@ class Machine(Protocol):
     def open_line(self, task: Task, generation: int, on_lines: Callable[[list[bytes]], None]) -> TaskLine:
         """Make a task's pipes; `on_lines` gets what it writes on its line for events."""
 
+    def is_active(self, process: TaskProcess) -> bool:
+        """Whether it has printed or computed since this was last true."""
+
     def show_stacks(self, process: TaskProcess) -> None:
         """Have a task show its Python stacks in its log."""
 
@@ -94,3 +97,6 @@ class Supply(Protocol):
 
     def get(self, gang: Gang, then: Callable[[str | None], None]) -> None:
         """Call `then` with None, or with why it is not here."""
+
+    def has_unscored(self) -> bool:
+        """Whether every checkpoint that is left to score is here, once training has ended."""

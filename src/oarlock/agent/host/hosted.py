@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Optional
 
 from oarlock.agent.host.task_process import TaskProcess
-from oarlock.agent.protocol.wishes import Clear, Wish
+from oarlock.agent.protocol.wishes import Clear, Made, Wish
 
 # Which end the tasks were asked for. None: they run. Their stacks, and then SIGKILL; by themselves; SIGTERM;
 # SIGKILL.
@@ -25,7 +25,16 @@ class Hosted:
     is_leaving: bool = False  # this machine was asked to leave: it takes no more tasks
     ending: Ending = None
     tasks: dict[str, TaskProcess] = field(default_factory=dict)
+    made: Made = field(default_factory=lambda: Made(0, frozenset()))  # of a generation that may be to come
 
     def alive(self) -> list[TaskProcess]:
         """The tasks that have not ended, those included that are being forked."""
         return [process for process in self.tasks.values() if process.is_alive]
+
+    def tell_made(self) -> None:
+        """Tell each task which of the folders that it waits for are made."""
+        if self.made.generation == self.generation:
+            for process in self.alive():
+                for folder in sorted(process.awaits & self.made.folders):
+                    process.awaits.discard(folder)
+                    process.send(f"made:{folder}")

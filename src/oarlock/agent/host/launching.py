@@ -53,7 +53,7 @@ class Launching:
         process = TaskProcess(task, launch, self._loop.time() if began is None else began)
         process.line = self._machine.open_line(task, generation, partial(self._events.hear, process))
         self._hosted.tasks[task.name] = process
-        program = self._spec.program
+        program = self._spec.program_of(task.role)
         stdin = self._machine.stdin_for(task)
         order = Launch(
             task=task.name,
@@ -63,8 +63,15 @@ class Launching:
             seed=wish.gang.seed,
             identity=f"{task.name} rank {task.rank} generation {generation} launch {launch}",
             env={
-                **self._spec.env,
-                **environment(wish.gang, task, self._machine.folders(task), self._spec.observe),
+                **self._spec.env_of(task.role),
+                **environment(
+                    wish.gang,
+                    task,
+                    self._machine.folders(task),
+                    self._spec.observe,
+                    self._spec.chief_name,
+                ),
+                **self._spec.gpus.variables(wish.gang, task),
             },
             has_input=bool(stdin),
         )

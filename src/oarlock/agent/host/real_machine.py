@@ -12,6 +12,7 @@ from oarlock.agent.protocol.spec import Spec
 from oarlock.agent.record.run_record import Record
 from oarlock.run.cluster import Task
 from oarlock.system import free_ports, oom_kills
+from oarlock.system.processor_time import ProcessorTime
 
 
 class RealMachine:
@@ -26,6 +27,8 @@ class RealMachine:
         self._record = record
         self._has_input = has_input
         self._stacks = StackRequests(loop)
+        self._processor_time = ProcessorTime()
+        self._written: dict[str, int] = {}  # bytes of output, by task
 
     def free_ports(self, count: int) -> list[int]:
         """Find ports on the address at which this machine's tasks are reached."""
@@ -50,6 +53,12 @@ class RealMachine:
     def open_line(self, task: Task, generation: int, on_lines: Callable[[list[bytes]], None]) -> TaskPipes:
         """Make a task's pipes. Its output goes to its log in the record."""
         return TaskPipes(self._loop, self._record.log(generation, task.name), on_lines)
+
+    def is_active(self, process: TaskProcess) -> bool:
+        """By its output, or by its processor time."""
+        written = 0 if process.line is None else process.line.written
+        before, self._written[process.name] = self._written.get(process.name, 0), written
+        return written != before or process.pid is None or self._processor_time.is_used(process.pid)
 
     def show_stacks(self, process: TaskProcess) -> None:
         """Signal the task, and mark in its log where its answer ends."""

@@ -15,14 +15,18 @@ from oarlock.agent.net.dropped_messages import DroppedMessages
 from oarlock.agent.protocol import messages
 from oarlock.agent.protocol.gates import GATE_EVENTS, Whereabouts
 from oarlock.agent.zygote.orders import Exit
+from oarlock.run.best_scores import of_checkpoint
 from oarlock.run.contract import PREEMPTED
 from oarlock.run.events import Event
 from oarlock.run.observed import expects_more
 
+LIFE = "signs of life"  # a deadline
+_LOOKS = 8  # for signs of life, in limits.stall
 _LAST_WORDS = 5.0  # seconds for a task that reported its error to end by itself
 # Seconds between two reports of a task to the leading agent, which records still fewer. A task sends no more
 # often than that itself, but a program may write on the line without `oarlock.current()`.
 _REPORT_INTERVAL = 0.1
+_MOST_FOLDERS = 1000  # of one task
 
 
 class TaskEvents:
@@ -44,9 +48,22 @@ class TaskEvents:
         self._ending = ending
         self._dropped = dropped
         self._oom_kills = machine.oom_kills()
+        self._has_heard = False  # from any task, since the last look for signs of life
+
+    def look_for_life(self, limit: float | None) -> None:
+        """Tell the leading agent, a few times in `limit` seconds, that a task here reports, prints or
+        computes."""
+        if limit is None:
+            return
+        alive = self._hosted.alive()
+        if alive and (self._has_heard or any(self._machine.is_active(process) for process in alive)):
+            self._has_heard = False
+            self._upstream.on_event({"kind": "alive"})
+        self._loop.after(LIFE, limit / _LOOKS, lambda: self.look_for_life(limit))
 
     def hear(self, process: TaskProcess, lines: Sequence[bytes]) -> None:
         """Take in the lines that a task wrote. It may write anything: that costs the line."""
+        self._has_heard = True
         for line in lines:
             try:
                 self._on_event(process, messages.task_event(line, process.name, self._loop.time()))
@@ -54,12 +71,20 @@ class TaskEvents:
                 self._dropped.add(process.name, error)
 
     def _on_event(self, process: TaskProcess, event: Event) -> None:
-        if event["kind"] == "report":
+        if of_checkpoint(event):
+            process.scores.append(event)  # part of the status, which is repeated after a cut
+            self._upstream.on_status()
+        elif event["kind"] == "report":
             self._on_report(process, event)
+        elif event["kind"] == messages.FOLLOW:
+            process.follows = process.task.role == "evaluator"
+            self._upstream.on_status()
         elif event["kind"] == "error":
             self._on_error(process, event)
         elif event["kind"] in GATE_EVENTS:
             self._on_gate(process, event)
+        elif event["kind"] in messages.FOLDER_EVENTS:
+            self._on_folder(process, event)
         elif event["kind"] == "note":
             self._upstream.on_event({"kind": "note", "text": f"{process.name}: {event['text']}"})
         else:
@@ -88,6 +113,18 @@ class TaskEvents:
         """Part of the status, which is repeated after a cut; it does not belong into the record."""
         if process.gate is not None or event["kind"] == "gate":
             process.gate = (process.gate or Whereabouts(loop=0)).after(event)
+            self._upstream.on_status()
+
+    def _on_folder(self, process: TaskProcess, event: Event) -> None:
+        """The leader task has made a folder, or another task waits for that."""
+        known = process.awaits if event["kind"] == "await" else process.made
+        if len(known) >= _MOST_FOLDERS:
+            self._dropped.add(process.name, f"more than {_MOST_FOLDERS} folders that are made once")
+        elif event["kind"] == "await":
+            process.awaits.add(event["folder"])
+            self._hosted.tell_made()
+        elif process.task.is_leader:
+            process.made.add(event["folder"])
             self._upstream.on_status()
 
     def on_exits(self, exits: Sequence[Exit]) -> None:

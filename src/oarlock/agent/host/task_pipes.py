@@ -30,6 +30,7 @@ class TaskPipes:
         os.set_blocking(self._output, False)
         self._events.setblocking(False)
         self._lines = Lines()
+        self.written = 0  # bytes of output that have come
 
     @property
     def ends(self) -> tuple[int, ...]:
@@ -67,6 +68,7 @@ class TaskPipes:
                 return True
             if not data:
                 return False
+            self.written += len(data)
             self._log.feed(data)
         return True
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from typing import Any, Protocol
 
 from oarlock.agent.host.metrics import Metrics
 from oarlock.agent.protocol.gates import Whereabouts
-from oarlock.agent.protocol.outcome import Outcome
+from oarlock.agent.protocol.outcome import MOST_SCORES, Outcome
 from oarlock.run.cluster import Task
+from oarlock.run.events import Event
 from oarlock.system import processes
 
 
@@ -18,6 +20,10 @@ class TaskLine(Protocol):
     @property
     def ends(self) -> tuple[int, ...]:
         """The descriptors that the task's process gets."""
+
+    @property
+    def written(self) -> int:
+        """The bytes of output that have come so far."""
 
     def handed_over(self) -> None:
         """The process has its ends: close them here."""
@@ -57,7 +63,11 @@ class TaskProcess:
         self.metrics = Metrics()
         self.reported_at = float("-inf")  # when the leading agent last got a report of it
         self.gate: Whereabouts | None = None  # once it has announced one
+        self.made: set[str] = set()  # folders, for all tasks
+        self.awaits: set[str] = set()  # folders that the leader task makes
         self.is_halting = False  # it knows the step at which it is to leave
+        self.follows = False  # it waits for checkpoints, to score them
+        self.scores: deque[Event] = deque(maxlen=MOST_SCORES)
 
     @property
     def is_alive(self) -> bool:
@@ -89,6 +99,8 @@ class TaskProcess:
             error=self.error,
             failed_at=self.failed_at,
             starved=self.starved,
+            follows=self.follows,
+            scores=tuple(self.scores),
         )
 
     def send(self, text: str) -> None:

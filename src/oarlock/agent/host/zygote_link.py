@@ -24,6 +24,7 @@ class ZygoteLink:
         self._process = ZygoteProcess(spec)
         self._on_reply: Callable[[Reply], None] = lambda reply: None
         self._on_lost: Action = lambda: None
+        self._is_started = False
         self._is_hurried = False
         self._is_silent = False
 
@@ -60,6 +61,7 @@ class ZygoteLink:
         """Start or adopt a zygote for that many tasks: they share the cores."""
         self._on_reply, self._on_lost = on_reply, on_lost
         self._is_hurried = self._is_silent = False
+        self._is_started = True
         self._process.start(import_env.import_time(self._spec, tasks))
         self._watch()
 
@@ -87,6 +89,9 @@ class ZygoteLink:
 
     def close(self) -> None:
         """End it with all tasks, or let it stay for the next run."""
+        self._loop.cancel(SILENCE)
+        if self._is_started:
+            self._loop.forget(self._process.sock)
         self._process.close()
 
     def _watch(self) -> None:

@@ -28,7 +28,7 @@ def answer(question: Question, conductor: Conductor) -> Message:
 
 def _scale(machine: PhaseMachine, workers: int) -> str | None:
     """Give a live run another number of workers. None, or why not."""
-    if machine.phase in ("finishing", "stopping", "over") or machine.stopped is not None:
+    if machine.phase in ("scoring", "finishing", "stopping", "over") or machine.stopped is not None:
         return "the run is ending"
     refusal = machine.spec.refuses_workers(workers)
     if refusal is not None:

@@ -7,19 +7,25 @@ network loses nothing: both sides compare.
 
 from __future__ import annotations
 
-from oarlock.agent.lead import culprit
-from oarlock.agent.lead.aftermath import Verdict
+from dataclasses import replace
+
 from oarlock.agent.lead.agents.placement import Agent
 from oarlock.agent.lead.phase_machine import PhaseMachine
-from oarlock.agent.lead.restart_budget import Budget
+from oarlock.agent.lead.phases import culprit
+from oarlock.agent.lead.phases.aftermath import Verdict
+from oarlock.agent.lead.phases.progress import STALL
+from oarlock.agent.lead.phases.report_sampling import ReportSampling
+from oarlock.agent.lead.phases.restart_budget import Budget
 from oarlock.agent.protocol.outcome import Outcome
 from oarlock.agent.protocol.status import Status
 from oarlock.agent.protocol.timing import LOST
-from oarlock.agent.protocol.wishes import Part, ToGates
-from oarlock.run.cluster import Task, restarts_with
+from oarlock.agent.protocol.wishes import Made, Part, ToGates
+from oarlock.run.best_scores import is_score
+from oarlock.run.cluster import Task, ingest_name, restarts_with
 from oarlock.run.contract import PREEMPTED
 from oarlock.run.events import Event
 
+STUCK = "stuck"  # a deadline
 _STOPPED_BY_USER = 130
 
 
@@ -32,7 +38,10 @@ class Conductor:
         self.spec = machine.spec
         self.record = machine.record
         self.roster = machine.roster
+        self._ingest_sampling = ReportSampling(self.loop.now())
         self.alone: dict[str, Budget] = {}  # of tasks that restart alone
+        self.is_stuck = False  # and the record says so
+        self.reached: dict[str, float] = {}  # the run's best step when they last did
 
     # Agents
 
@@ -43,17 +52,19 @@ class Conductor:
         if refusal is not None:
             return refusal
         self.loop.cancel(_loss_of(agent))
-        hosted = ", ".join(machine.generation.tasks_on(agent.name))
+        hosted = ", ".join(machine.generation.trained_on(agent.name))
         if hosted and machine.phase == "running" and not agent.status:
             machine.generation.blame = (
                 f"{agent.name} was lost, which hosted {hosted}; another has taken its place"
             )
-            machine.end_generation()
+            self._end_without(agent)
         elif hosted and machine.phase == "halting" and not agent.status:
             machine.end_halt()
         self.roster.repeat_to(agent)
         if machine.agreement.current is not None and machine.phase in ("running", "halting"):
             agent.send(ToGates(machine.number, machine.agreement.current.message()))
+        if machine.generation.made and machine.phase == "running":
+            agent.send(Made(machine.number, machine.generation.made))
         return None
 
     def hear(self, agent: Agent, status: Status) -> None:
@@ -62,10 +73,12 @@ class Conductor:
             return
         agent.status = status
         machine = self.machine
-        if status.generation == machine.number and machine.phase in ("running", "halting"):
-            outcomes = self.roster.outcomes_of(agent, machine.generation)
+        outcomes = self.roster.outcomes_of(agent, machine.generation)
+        machine.scoring.hear(outcomes)
+        if status.generation == machine.number and machine.phase in ("running", "halting", "scoring"):
             ended = [outcome.name for outcome in outcomes if not outcome.is_alive]
             machine.agreement.hear(machine.generation.tasks_on(agent.name), status.gates, ended)
+            self._on_made(agent, status)
             for outcome in outcomes:
                 self._on_outcome(outcome)
         if status.leaving:
@@ -76,16 +89,22 @@ class Conductor:
         """Take in an event of an agent or one of its tasks, for the record."""
         if agent not in self.roster:
             return  # another has taken its place
-        if "task" in event and event["task"] not in self.machine.generation.tasks_on(agent.name):
+        is_ingest = event.get("task") == self._ingest_task(agent)
+        placed = self.machine.generation.tasks_on(agent.name)
+        if "task" in event and not is_ingest and event["task"] not in placed:
             return  # of an earlier generation, or of another agent's task
         event = {**event, "t": min(event["t"], self.loop.time())}  # another machine's clock may be ahead
         kind = event.pop("kind")
         if kind == "ready" and not self.spec.is_alone:
             event["on"] = agent.name
-        if kind == "report":
+        if kind == "report" and is_ingest:
+            self._on_ingest_report(event)
+        elif kind == "report":
             self._on_report(event)
+        elif kind == "alive":
+            self._on_alive()
         elif kind == "never_ready":
-            self._on_never_ready(agent, event["text"])
+            self._on_never_ready(agent, event)
         else:
             self.record.emit(kind, **event)
 
@@ -102,46 +121,98 @@ class Conductor:
     def _on_lost(self, agent: Agent, why: str, for_good: bool = False) -> None:
         machine, generation = self.machine, self.machine.generation
         self.roster.remove(agent)
-        hosted = ", ".join(generation.tasks_on(agent.name))
+        hosted = ", ".join(generation.trained_on(agent.name))
+        if generation.tasks_on(agent.name) and not hosted and machine.phase in ("running", "scoring"):
+            # An evaluator alone: it starts again where its place is taken, and training continues.
+            self.record.emit("note", text=f"{agent.name} is gone ({why}); training continues without it")
         if hosted and machine.phase == "running":
             if for_good:
                 generation.end_without_failure(f"{agent.name} left: {why}")
             else:
                 generation.blame = f"lost contact with {agent.name} ({why}), which hosted {hosted}"
-            machine.end_generation()
+            self._end_without(agent)
         elif hosted and for_good and machine.phase == "clearing" and generation.blame is None:
             generation.end_without_failure(f"{agent.name} left: {why}")
         elif hosted and machine.phase == "halting":
             machine.end_halt()
         machine.advance()
 
+    def _end_without(self, agent: Agent) -> None:
+        """End the generation of a lost agent: its tasks come back at other addresses. Where the others can do
+        without them for a while, as with parameter servers without a worker, they save first."""
+        machine, tasks = self.machine, self.machine.generation.tasks
+        lost = [machine.generation.task(name) for name in machine.generation.tasks_on(agent.name)]
+        if any(task.is_leader or restarts_with(task, tasks) != (task,) for task in lost):
+            machine.end_generation()
+        else:
+            machine.halt(machine.end_generation)
+
     def _on_leaving(self, agent: Agent) -> None:
         """Its machine was asked to leave. Where the gang cannot halt, the agent ends its tasks at once."""
         machine = self.machine
-        hosted = machine.generation.tasks_on(agent.name)
+        hosted = machine.generation.trained_on(agent.name)
         if machine.phase == "running" and hosted and machine.agreement.is_possible:
             machine.generation.end_without_failure(f"{agent.name} left: it was asked to leave")
             machine.halt(machine.end_generation)
         elif machine.phase != "halting":
             agent.send(Part(machine.number))
 
-    def _on_never_ready(self, agent: Agent, why: str) -> None:
+    def _ingest_task(self, agent: Agent) -> str | None:
+        if self.spec.ingest is None:
+            return None
+        return ingest_name(agent.name, agent.is_leading, self.spec.ingest.where)
+
+    def _on_never_ready(self, agent: Agent, event: Event) -> None:
         """That ends the run if the run waits for this machine: not if tasks run there, or it is a spare."""
         machine = self.machine
         is_at_work = any(outcome.is_alive for outcome in self.roster.outcomes_of(agent, machine.generation))
-        is_spare = machine.phase != "gathering" and not machine.generation.tasks_on(agent.name)
-        if is_at_work or is_spare:
+        why = event["text"]
+        is_spare = machine.phase != "gathering" and not machine.generation.trained_on(agent.name)
+        if is_at_work or is_spare or machine.phase == "scoring":
             self.record.emit("note", text=f"{agent.name} can run no tasks: {why}")
         else:
-            machine.end(Verdict("failed", 1, why))
+            told = {name: event[name] for name in ("task", "type", "message", "where") if event.get(name)}
+            machine.end(Verdict("failed", event.get("code") or 1, why), **told)
 
     # Their tasks
 
+    def _on_ingest_report(self, report: Event) -> None:
+        """The progress of an ingest is not the training's: no deadline moves."""
+        is_last = bool(report.pop("last", False))
+        if self._ingest_sampling.admits(report, is_last, self.loop.now()):
+            self.record.emit("report", **report)
+
+    def _on_made(self, agent: Agent, status: Status) -> None:
+        """The leader task has made folders: say so to all tasks that wait for them."""
+        generation = self.machine.generation
+        leads = any(generation.task(name).is_leader for name in generation.tasks_on(agent.name))
+        if leads and not status.made <= generation.made:
+            generation.made |= status.made
+            self.roster.order(Made(generation.number, generation.made))
+
     def _on_report(self, report: Event) -> None:
-        if self.machine.phase == "running":
+        if self.machine.phase == "running" and not is_score(report):
             self.machine.progress.expect_after(report)
         if self.machine.progress.add(report, self.machine.generation):
             self.record.emit("report", **report)
+
+    def _on_alive(self) -> None:
+        """A task somewhere reports, prints or computes. Where none does for limits.stall, say so."""
+        limit = self.spec.limits.stall
+        if self.is_stuck:
+            self.is_stuck = False
+            self.record.emit("problem")
+        if limit is not None:
+            self.loop.after(STUCK, limit, self._on_stuck)
+
+    def _on_stuck(self) -> None:
+        if self.machine.phase != "running" or self.loop.expects(STALL):
+            return  # a program that reports is restarted instead
+        self.is_stuck = True
+        limit = self.spec.limits.stall
+        text = f"nothing happens: for {limit:g} s no task has reported, printed or computed"
+        fix = f"see where each task is: oarlock stacks {self.spec.run}"
+        self.record.emit("problem", text=text, fix=fix)
 
     def _on_outcome(self, outcome: Outcome) -> None:
         """A task runs, or has ended: with the work done, or with a failure that restarts it or the gang."""
@@ -149,14 +220,18 @@ class Conductor:
         before = generation.outcomes.get(outcome.name)
         generation.take([outcome])
         is_news = before is None or before.is_alive or outcome.launch > before.launch
-        if outcome.is_alive or not is_news or machine.phase not in ("running", "halting"):
+        if outcome.is_alive or not is_news or machine.phase not in ("running", "halting", "scoring"):
             return
         task = generation.task(outcome.name)
         if outcome.code == 0:
+            machine.scoring.give_up(task.name)
             if task.is_leader:
                 machine.finish()
+        elif machine.phase == "scoring":
+            if task.role == "evaluator":
+                self._restart_alone(task, outcome)
         elif machine.phase == "halting":
-            if task.is_trainer and not outcome.ours:
+            if task.name in machine.agreement.members and not outcome.ours:
                 machine.end_halt()  # the others wait for it in vain
         elif restarts_with(task, generation.tasks) == (task,) and len(generation.tasks) > 1:
             self._restart_alone(task, outcome)
@@ -167,14 +242,20 @@ class Conductor:
         machine = self.machine
         budget = self.alone.setdefault(task.name, Budget(self.spec.limits.restarts))
         loss = machine.generation.loss(outcome, machine.progress.reports, self.loop.now(), self.loop.time())
+        best = machine.progress.best_step  # the generation's progress may be from before its last restart
+        progressed = loss.progressed and best > self.reached.get(task.name, -1)
+        self.reached[task.name] = best
+        if task.role == "evaluator":
+            progressed = bool(outcome.scores)  # the training's steps are not its own
+        loss = replace(loss, progressed=progressed)
         refusal = culprit.refusal(outcome) or budget.refuses(loss)
         if refusal is None:
             fields = {**culprit.describe(outcome), **budget.event_fields}
             self.record.emit("restart", left=budget.left, alone=True, **fields)
-            if task.is_trainer:
-                machine.agreement.start_again(task.name)
+            machine.agreement.start_again(task.name)
             machine.relaunch(task.name, outcome.launch + 1)
         elif task.role == "evaluator":
+            machine.scoring.give_up(task.name)
             text = f"{task.name} is not started again: {refusal}; training goes on without it"
             self.record.emit("note", text=text)
         else:

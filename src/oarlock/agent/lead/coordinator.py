@@ -19,7 +19,7 @@ from oarlock.agent.protocol.messages import Hello, Question
 from oarlock.agent.protocol.wire import VERSION, Message
 from oarlock.agent.protocol.wishes import Order, Wish
 from oarlock.agent.snapshots.program_files import ProgramFolder
-from oarlock.agent.snapshots.transfer import CHECKPOINT, FILE, LIST, Giving
+from oarlock.agent.snapshots.transfer import CHECKPOINT, FILE, LIST, UNSCORED, Giving
 
 HANDSHAKE = 5.0
 STRANGERS = 1024
@@ -122,7 +122,7 @@ class Coordinator:
         connection.on_message = lambda message: self._answer(connection, messages.question(message))
 
     def _answer(self, connection: Connection, question: Question) -> None:
-        if question.ask in (CHECKPOINT, LIST, FILE):
+        if question.ask in (CHECKPOINT, LIST, FILE, UNSCORED):
             self.giving.give(connection.detach(), question)
         else:
             connection.send(self.answer(question))

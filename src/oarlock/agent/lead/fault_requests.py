@@ -47,7 +47,7 @@ def _refusal(question: Question, machine: PhaseMachine) -> str | None:
         return None if question.pod is not None else f"which pod is it that you {do}?"
     if do == "pause" and not (seconds is not None and 0 <= seconds <= LONGEST):
         return f"a pause takes 0 to {LONGEST:g} s"
-    is_going = machine.phase == "running" or do == "continue"
+    is_going = machine.phase == "running" or do == "continue" or (machine.phase, do) == ("scoring", "kill")
     if not is_going or question.generation != machine.number:
         return "that generation is not running"
     if do == "preempt":

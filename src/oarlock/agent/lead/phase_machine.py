@@ -1,11 +1,4 @@
-"""The phases of a run, and what leads from one to the next.
-
-    gathering -> running -> clearing    a task failed, an agent was lost or joined: the gang restarts
-                         -> finishing   the leader task ended with 0
-                         -> stopping    the user asked, the machine has to leave, or a limit was reached
-                         -> halting     before an end that is no failure, where all trainers have gates: they
-                                        save and leave before the same step, and that end follows
-    ... -> over
+"""What leads from one phase of a run to the next; `phases/phase_table.py` has the phases.
 
 The machine reaches hosts only through wishes and does no I/O: `collaborators` says what it needs. `conductor`
 feeds it what agents, users and signals say.
@@ -13,45 +6,36 @@ feeds it what agents, users and signals say.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
-from oarlock.agent.lead.aftermath import Fail, Verdict, after_generation, failed_beside
 from oarlock.agent.lead.agents.placement import Placement
 from oarlock.agent.lead.agents.target_size import TargetSize
-from oarlock.agent.lead.collaborators import Journal, SeatOrder, Surroundings
-from oarlock.agent.lead.generation import Generation
-from oarlock.agent.lead.progress import Progress
-from oarlock.agent.lead.restart_budget import Budget
+from oarlock.agent.lead.phases import aftermath
+from oarlock.agent.lead.phases.aftermath import Fail, Verdict
+from oarlock.agent.lead.phases.collaborators import Journal, SeatOrder, Surroundings
+from oarlock.agent.lead.phases.generation import Generation
+from oarlock.agent.lead.phases.phase_table import TRANSITIONS, Phase
+from oarlock.agent.lead.phases.progress import Progress
+from oarlock.agent.lead.phases.restart_budget import Budget
+from oarlock.agent.lead.phases.scoring import Scoring
 from oarlock.agent.lead.roster import Roster
 from oarlock.agent.lead.step_agreement import StepAgreement
 from oarlock.agent.net.deadlines import Action, Deadlines
 from oarlock.agent.net.dropped_messages import DroppedMessages
 from oarlock.agent.protocol.spec import Spec
 from oarlock.agent.protocol.wishes import Clear, Finish, Halt, Over, Run, Stop, ToGates
+from oarlock.run.cluster import in_step
 from oarlock.run.contract import PREEMPTED
 
-Phase = Literal["gathering", "running", "halting", "clearing", "finishing", "stopping", "over"]
-TRANSITIONS: Mapping[Phase, frozenset[Phase]] = {
-    "gathering": frozenset({"running", "stopping", "over"}),
-    "running": frozenset({"halting", "clearing", "finishing", "stopping", "over"}),
-    "halting": frozenset({"clearing", "finishing", "stopping", "over"}),
-    "clearing": frozenset({"gathering", "stopping", "over"}),
-    "finishing": frozenset({"stopping", "over"}),
-    "stopping": frozenset({"stopping", "over"}),  # again, without grace
-    "over": frozenset(),
-}
 # Deadlines
 RUNTIME, RENDEZVOUS, MORE_AGENTS, HALT = "runtime", "rendezvous", "more agents", "halt"
 
 _PATIENCE = 5.0  # seconds that an elastic gang waits for more than its least members
-_OUT_OF_TIME = 124
 
 
 class PhaseMachine:
-    """`after`: the newest generation in the snapshot store. The first one here gets a higher number, because
-    that is how the newer of two checkpoints of the same step is known."""
+    """`after`: the newest generation in the snapshot store. The first one here gets a higher number."""
 
     def __init__(
         self,
@@ -75,6 +59,8 @@ class PhaseMachine:
         self.budget = Budget(spec.limits.restarts)
         self.progress = Progress(loop, spec.limits.stall, record.state, self._on_stall)
         self.agreement = StepAgreement(loop, lambda message: self.roster.order(ToGates(self.number, message)))
+        held = surroundings.checkpoints
+        self.scoring = Scoring(loop, spec, record, held, lambda: self._finish(Stop(self.number)))
         self.stopped: Verdict | None = None  # asked for, and given once no task runs
         self.is_moving = False  # this machine leaves, the run continues elsewhere: there is no verdict
         self.code: int | None = None  # the exit code, once there is nothing left to do
@@ -88,8 +74,8 @@ class PhaseMachine:
 
     def start(self) -> None:
         """Set the limits of the runtime and of the first rendezvous."""
-        if self.spec.limits.runtime is not None:
-            self.loop.after(RUNTIME, self.spec.limits.runtime, self._on_runtime)
+        if (limit := self.spec.limits.runtime) is not None:
+            self.loop.after(RUNTIME, limit, lambda: self.stop(aftermath.out_of_time(limit)))
         self.loop.after(RENDEZVOUS, self.spec.limits.rendezvous, self._on_rendezvous)
 
     def advance(self) -> None:
@@ -101,6 +87,8 @@ class PhaseMachine:
                 self._after_clearing()
         elif self.phase == "halting" and self.agreement.is_settled:
             self.end_halt()
+        elif self.phase == "scoring" and not self.scoring.awaited:
+            self._finish(Finish(self.number))
         elif self.phase == "running" and self.target.could_grow(len(self.generation.tasks), self.roster):
             self.reform("more machines have joined")
 
@@ -117,7 +105,9 @@ class PhaseMachine:
         if not self.target.has_room(self.roster):
             return
         placement = self.target.place(self.roster)
-        if self.target.is_complete(placement):
+        if self.spec.is_ingest_alone and self.target.suffices(placement):
+            self.end(Verdict("succeeded", 0))
+        elif self.target.is_complete(placement):
             self._form(placement)
         elif self.target.suffices(placement) and not self.loop.expects(MORE_AGENTS):
             self.loop.after(MORE_AGENTS, _PATIENCE, self._form_smaller)
@@ -131,23 +121,27 @@ class PhaseMachine:
     def _form(self, placement: Placement) -> None:
         if not self.surroundings.is_leading():
             return  # nor are the checkpoints ours any more
-        for deadline in (MORE_AGENTS, RENDEZVOUS):
-            self.loop.cancel(deadline)
+        self.loop.cancel(MORE_AGENTS)
+        self.loop.cancel(RENDEZVOUS)
         self._enter("running")
-        number = self.roster.newest_generation(self.number) + 1
+        number = self.roster.newest_generation(self.number) + 1  # of two equal steps the higher is newer
         self.generation = Generation(number, self.loop.now(), placement.tasks, placement.places)
-        self.agreement.form(task.name for task in placement.tasks if task.is_trainer)
+        self.scoring.form()
+        self.agreement.form(task.name for task in in_step(placement.tasks))
         self.record.emit("generation", generation=number, tasks=[task.name for task in placement.tasks])
         checkpoints, files = self._take_over_checkpoints(), self.surroundings.written_files()
         gang = placement.gang(self.spec, number, self.record.state.restarts, checkpoints, files)
-        self.roster.make(Run(gang, placement.places))
+        scored = self.surroundings.checkpoints.scored()
+        self.roster.make(Run(replace(gang, scored=scored), placement.places))
 
     def relaunch(self, task: str, launch: int) -> None:
         """Have one task start again, alone, in the running generation."""
         wish = self.roster.wish
         assert isinstance(wish, Run), "a task restarts alone only while its gang runs"
         self.generation.launches[task] = launch
-        gang = replace(wish.gang, checkpoints=self._take_over_checkpoints())
+        held, saves = self.surroundings.checkpoints, self.generation.task(task).is_leader
+        names = self._take_over_checkpoints() if saves else held.names()  # another may be saving right now
+        gang = replace(wish.gang, checkpoints=names, scored=held.scored())
         self.roster.make(replace(wish, gang=gang, launches=dict(self.generation.launches)))
 
     def _take_over_checkpoints(self) -> list[str]:
@@ -157,9 +151,11 @@ class PhaseMachine:
         return names
 
     def _on_rendezvous(self) -> None:
-        limit, missing = self.spec.limits.rendezvous, self.target.missing(self.roster)
-        reason = f"after limits.rendezvous ({limit:g} s) there is still no machine for {missing}"
-        self.end(Verdict("failed", 1, reason))
+        limit = self.spec.limits.rendezvous
+        if self.roster.is_preparing:
+            self.loop.after(RENDEZVOUS, limit, self._on_rendezvous)
+        else:
+            self.end(aftermath.no_machine(limit, self.target.missing(self.roster)))
 
     # Halting
 
@@ -207,18 +203,31 @@ class PhaseMachine:
         self.advance()
 
     def finish(self) -> None:
-        """The leader task has ended with 0: there is nothing left to stop."""
-        if self.phase == "halting":
-            self.stopped, self.is_moving = None, False
-        self._enter("finishing")
+        """The leader task has ended with 0: there is nothing left to stop, but perhaps to score."""
         self._close_agreement()
         self.progress.expect_none()
-        self.roster.make(Finish(self.number))
+        wish = self.roster.wish
+        is_awaited = isinstance(wish, Run) and self.scoring.begin(self.generation)
+        if self.phase == "halting":
+            self.stopped, self.is_moving = None, False
+        if not is_awaited or not isinstance(wish, Run):
+            return self._finish(Finish(self.number))
+        self._enter("scoring")
+        self.scoring.wait()
+        return self.roster.make(replace(wish, is_done=True))
+
+    def _finish(self, wish: Finish | Stop) -> None:
+        self.scoring.end()
+        self._enter("finishing")
+        self.roster.make(wish)
 
     def stop(self, verdict: Verdict) -> None:
         """Halt if possible, stop all tasks, then give this verdict. Only the first call counts."""
         if self.phase in ("stopping", "over") or self.stopped is not None:
             return
+        if self.phase == "scoring":  # the training is done: this costs only a score
+            self.scoring.end()
+            verdict = Verdict("succeeded", 0, f"without the last scores: {verdict.reason}")
         self.stopped = verdict
         self.record.emit("stop", reason=verdict.reason)
         self.halt(self._stop_tasks)
@@ -236,14 +245,9 @@ class PhaseMachine:
         self.roster.make(Stop(self.number, grace, now=grace <= 0))
         self.advance()
 
-    def _on_runtime(self) -> None:
-        reason = f"limits.runtime of {self.spec.limits.runtime:g} s is over"
-        self.stop(Verdict("failed", _OUT_OF_TIME, reason))
-
     def _on_stall(self) -> None:
         if self.phase == "running":
-            limit = self.spec.limits.stall
-            self.generation.blame = f"no task reported a step for limits.stall ({limit:g} s)"
+            self.generation.blame = aftermath.stalled(self.spec.limits.stall)
             self.end_generation(stacks=True)
 
     # What comes after a generation
@@ -257,14 +261,13 @@ class PhaseMachine:
         elif self.stopped is not None:
             self.end(self.stopped)
         elif self.phase == "finishing":
-            self.end(Verdict("succeeded", 0, failed_beside(self.generation)))
+            self.end(Verdict("succeeded", 0, aftermath.failed_beside(self.generation)))
         else:
             self._restart_or_fail()
 
     def _restart_or_fail(self) -> None:
-        follows = after_generation(
-            self.generation, self.budget, self.progress.reports, self.loop.now(), self.loop.time()
-        )
+        now, reports = (self.loop.now(), self.loop.time()), self.progress.reports
+        follows = aftermath.after_generation(self.generation, self.budget, reports, *now)
         if isinstance(follows, Fail):
             self.end(Verdict("failed", follows.code, follows.reason), **follows.fields)
             return

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oarlock.agent.lead.agents.placement import Agent
-from oarlock.agent.lead.collaborators import SeatOrder
-from oarlock.agent.lead.generation import Generation
+from oarlock.agent.lead.phases.collaborators import SeatOrder
+from oarlock.agent.lead.phases.generation import Generation
 from oarlock.agent.net.dropped_messages import DroppedMessages
 from oarlock.agent.protocol.outcome import Outcome
 from oarlock.agent.protocol.wishes import Order, Over, Wish
@@ -85,6 +85,11 @@ class Roster:
     def are_all_connected(self) -> bool:
         """Whether no agent is cut off: one that is given up is no longer here."""
         return all(agent.is_connected for agent in self)
+
+    @property
+    def is_preparing(self) -> bool:
+        """Whether an agent prepares its data: it is to be waited for, however long that takes."""
+        return any(agent.status is not None and agent.status.preparing for agent in self)
 
     def have_all_cleared(self, generation: int) -> bool:
         """Whether no connected agent has a process left of this generation."""

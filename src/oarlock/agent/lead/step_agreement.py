@@ -76,7 +76,8 @@ class StepAgreement:
 
     def form(self, trainers: Iterable[str]) -> None:
         """Begin a generation with these trainers, and forget the last one."""
-        self.trainers = set(trainers)  # that are alive
+        self.members = frozenset(trainers)
+        self.trainers = set(self.members)  # that are alive
         self.gates: dict[str, Whereabouts] = {}
         self.current: Meeting | None = None
         self.is_save_wanted = self.is_halting = False
@@ -103,8 +104,9 @@ class StepAgreement:
 
     def start_again(self, task: str) -> None:
         """Expect a trainer that restarts alone to announce its gate again."""
-        self.trainers.add(task)
-        self.gates.pop(task, None)
+        if task in self.members:
+            self.trainers.add(task)
+            self.gates.pop(task, None)
 
     @property
     def is_possible(self) -> bool:

@@ -121,6 +121,31 @@ class Loop:
             action()
 
 
+class LoopPart(Loop):
+    """A loop for one part of an agent: it turns with the whole, and its deadlines have names of their own."""
+
+    def __init__(self, whole: Loop, prefix: str) -> None:
+        self._whole = whole
+        self._prefix = prefix
+        self._selector = whole._selector
+
+    def soon(self, action: Action) -> None:
+        """Call `action` in the next turn of the whole."""
+        self._whole.soon(action)
+
+    def after(self, name: str, seconds: float, action: Action) -> None:
+        """Set a deadline of this part."""
+        self._whole.after(self._prefix + name, seconds, action)
+
+    def cancel(self, name: str) -> None:
+        """Forget a deadline of this part."""
+        self._whole.cancel(self._prefix + name)
+
+    def expects(self, name: str) -> bool:
+        """Whether a deadline of this part is set."""
+        return self._whole.expects(self._prefix + name)
+
+
 def _ignore(*_: Any) -> None:
     """Do nothing. Python writes to the wake-up descriptor only for signals that have a handler."""
 

@@ -106,7 +106,7 @@ def _lead(spec: Spec, role: str, index: int) -> int:
     if not is_over:
         host = os.environ.get("HOSTNAME") or socket.gethostname()
         record.emit("agent", pid=os.getpid(), host=host, version=VERSION)
-    failed = None if is_over else pip_install.install(spec, WORK)
+    failed = None if is_over else pip_install.install(spec, role, WORK)
     code = lead(spec, record, spec.seat_of(role, index), failed, leadership)
     if leadership.is_over:
         return _stand_aside(leadership)
@@ -128,7 +128,7 @@ def _stand_aside(leadership: Leadership) -> int:
 def _follow(spec: Spec, role: str, index: int, address: str) -> int:
     host, port = address.rsplit(":", 1)
     seat = spec.seat_of(role, index)
-    failed = pip_install.install(spec, WORK)
+    failed = pip_install.install(spec, role, WORK)
     if failed is not None:
         return _give_notice(spec, seat, (host, int(port)), failed)
     record = Record(Path(spec.folder), RunState(spec.run), Echo(leads=False))

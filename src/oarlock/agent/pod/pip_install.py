@@ -18,10 +18,11 @@ from oarlock.agent.protocol.spec import Spec
 _TAIL = 5  # of pip's lines, in an error
 
 
-def install(spec: Spec, work: Path) -> str | None:
-    """Install. None, or what went wrong, in pip's words. pip gets the job's `env`: an index, a proxy. Paths
-    among the packages are relative to the program's folder."""
-    if not spec.pip:
+def install(spec: Spec, role: str, work: Path) -> str | None:
+    """Install what a pod of this role needs. None, or what went wrong, in pip's words. pip gets the job's
+    `env`: an index, a proxy. Paths among the packages are relative to the program's folder."""
+    packages = spec.pip_of(role)
+    if not packages:
         return None
     import venv  # 15 ms that a pod without packages saves
 
@@ -33,7 +34,7 @@ def install(spec: Spec, work: Path) -> str | None:
     words = [str(folder / "bin" / "python"), "-m", "pip", "install", "--no-input"]
     words += ["--disable-pip-version-check", "--no-warn-script-location", "--progress-bar", "off"]
     done = subprocess.run(
-        [*words, "--", *spec.pip],
+        [*words, "--", *packages],
         cwd=spec.cwd,
         env={**os.environ, **spec.env, "PYTHONPATH": os.pathsep.join(_of_the_image())},
         stdin=subprocess.DEVNULL,
@@ -44,7 +45,7 @@ def install(spec: Spec, work: Path) -> str | None:
     )
     print(done.stdout, end="", flush=True)
     if done.returncode:
-        return _failure(spec.pip, done.stdout)
+        return _failure(packages, done.stdout)
     _use(folder)
     return None
 

@@ -15,6 +15,7 @@ from oarlock.agent.protocol.wire import Message, WireError
 MOST = 2**53  # of any whole number: what JSON, and a float, hold exactly
 MANY = 10_000  # entries of one list or object
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}", re.ASCII)
+FOLDER = re.compile(r"[0-9a-f]{16}", re.ASCII)  # a hash of its path
 _TEXT = 16 * 1024  # characters
 
 T = TypeVar("T")
@@ -52,6 +53,14 @@ def name_of(value: Any) -> str:
 def names(value: Any, what: str) -> list[str]:
     """A list of names. `what` names it in the error."""
     return [name_of(name) for name in json_list(value, what)]
+
+
+def folders(value: Any) -> frozenset[str]:
+    """The hashes of some folders."""
+    found = json_list(value, "folders")
+    if not all(isinstance(one, str) and FOLDER.fullmatch(one) for one in found):
+        raise WireError("folders that are none")
+    return frozenset(found)
 
 
 def counts(value: Any, what: str) -> dict[str, int]:

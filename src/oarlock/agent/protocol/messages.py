@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass
-from typing import Any
 
+from oarlock.agent.protocol import checked_events, wire
 from oarlock.agent.protocol import checked_fields as checked
-from oarlock.agent.protocol import wire
 from oarlock.agent.protocol.gates import GATE_EVENTS
 from oarlock.agent.protocol.status import Status
 from oarlock.agent.protocol.wire import VERSION, Message, OtherVersionError, WireError
-from oarlock.run import events
 from oarlock.run.events import Event
 from oarlock.system.safe_names import stays_inside
 
@@ -27,10 +25,10 @@ _HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,255}", re.ASCII)
 _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,200}", re.ASCII)  # no folder, and nothing hidden
 _NONCE = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _MOST_FILES = 20_000  # of a program
-_METRIC, _METRIC_VALUE = 100, 1000  # characters
-_FIELDS = frozenset({"text", "fix", "message", "where", "type", "modules"})  # that may be longer
-_OF_MEMBERS = ("ready", "never_ready", "task", "report", "error", "note", "warning", "checkpoint")
+_OF_MEMBERS = ("ready", "never_ready", "alive", "task", "report", "error", "note", "warning", "checkpoint")
+FOLLOW = "follow"  # an evaluator waits for checkpoints from now on: part of the status
 _OF_TASKS = ("report", "error", "note", "warning", "checkpoint")
+FOLDER_EVENTS = ("made", "await")  # what a task says about a folder that is made once; never in the record
 
 
 @dataclass(frozen=True)
@@ -117,23 +115,12 @@ def _check_version(data: Message) -> None:
 def said(data: Message) -> Said:
     """Read a later frame of an agent. A heartbeat has none of the fields."""
     return Said(
-        events=tuple(_event(one, _OF_MEMBERS) for one in checked.json_list(data.get("events", []), "events")),
+        events=tuple(
+            checked_events.event(one, _OF_MEMBERS)
+            for one in checked.json_list(data.get("events", []), "events")
+        ),
         status=Status.from_data(data["status"]) if "status" in data else None,
         bye=checked.free_text(data.get("bye")),
-    )
-
-
-def _event(data: Any, kinds: tuple[str, ...]) -> Event:
-    found = events.read(data)
-    if found is None or found["kind"] not in kinds:
-        raise WireError("an event that is none")
-    return {name: value for name, value in found.items() if name in _FIELDS or _is_small(name, value)}
-
-
-def _is_small(name: str, value: Any) -> bool:
-    """A metric, or a field of a later version: `events` has checked all others, text by text."""
-    return len(name) <= _METRIC and (
-        not isinstance(value, (str, list, dict)) or len(str(value)) <= _METRIC_VALUE
     )
 
 
@@ -152,6 +139,11 @@ def question(data: Message) -> Question:
         seconds=checked.or_none(data, "seconds", checked.number),
         generation=checked.or_none(data, "generation", checked.whole),
     )
+
+
+def names(data: Message) -> list[str]:
+    """Read the names of checkpoints."""
+    return checked.names(data.get("names"), "names")
 
 
 def files(data: Message) -> list[tuple[str, int]]:
@@ -182,12 +174,18 @@ def program_files(data: Message) -> list[tuple[str, int, int]]:
 
 
 def task_event(line: bytes, task: str, now: float) -> Event:
-    """Read a task's line: an event for the record, or a word of its gate (GATE_EVENTS)."""
+    """Read a task's line: an event for the record, a word of its gate (GATE_EVENTS) or of a folder that is
+    made once (FOLDER_EVENTS), or FOLLOW."""
     data = checked.json_object(wire.parse(line), "event")
+    if data.get("kind") in FOLDER_EVENTS:
+        return {"kind": data["kind"], "folder": checked.text(data, "folder", checked.FOLDER)}
     if data.get("kind") in GATE_EVENTS:
         return _gate_event(data)
+    if data.get("kind") == FOLLOW:
+        return {"kind": FOLLOW}
     t = checked.or_none(data, "t", checked.number)
-    return _event({**data, "task": task, "t": now if t is None or not 0 <= t <= now else t}, _OF_TASKS)
+    told = {**data, "task": task, "t": now if t is None or not 0 <= t <= now else t}
+    return checked_events.event(told, _OF_TASKS)
 
 
 def _gate_event(data: Message) -> Event:

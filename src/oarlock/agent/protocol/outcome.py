@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from oarlock.agent.protocol import checked_events
 from oarlock.agent.protocol import checked_fields as checked
 from oarlock.agent.protocol.wire import Message, WireError
+from oarlock.run.events import Event
 
+MOST_SCORES = 64  # that a status repeats: a connection that is cut for longer ends the tasks
 _SIGNALS = 64
 
 
@@ -24,6 +27,8 @@ class Outcome:
     error: dict[str, Any] | None = None  # the exception it reported
     failed_at: float | None = None
     starved: bool = False  # the kernel killed it for memory
+    follows: bool = False  # an evaluator that waits for checkpoints
+    scores: tuple[Event, ...] = ()  # its newest reports about checkpoints
 
     @property
     def is_alive(self) -> bool:
@@ -32,7 +37,7 @@ class Outcome:
 
     def to_data(self) -> Message:
         """Return it as JSON data, for `from_data`."""
-        return asdict(self)
+        return {**asdict(self), "scores": list(self.scores)}
 
     @classmethod
     def from_data(cls, data: Any) -> Outcome:
@@ -52,6 +57,11 @@ class Outcome:
             error=None if error is None else _error(checked.json_object(error, "error")),
             failed_at=checked.optional(message, "failed_at", checked.number),
             starved=checked.flag(message, "starved") if "starved" in message else False,
+            follows=checked.flag(message, "follows") if "follows" in message else False,
+            scores=tuple(
+                checked_events.event(one, ("report",))
+                for one in checked.json_list(message.get("scores", []), "scores", MOST_SCORES)
+            ),
         )
 
 

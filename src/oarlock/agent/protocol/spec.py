@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from oarlock.run.gpu_view import Gpus
 from oarlock.run.typed import VERSION, build, check_version
 
 _MOST_WORKERS = 64  # of a run whose job gives a fixed number: more is a slip of the finger
@@ -20,6 +21,7 @@ class Limits:
     runtime: float | None = None
     rendezvous: float = 300.0
     grace: float = 30.0
+    evaluate: float = 600.0  # for the evaluator, once the leader task is done
     logs: int | None = 1 << 30  # bytes of each task
 
 
@@ -30,6 +32,30 @@ class Program:
     kind: str  # program, module or command
     target: Any  # a path, a module's name, or a list of words
     args: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A role that runs something else than the others."""
+
+    program: Program
+    env: dict[str, str] = field(default_factory=dict)  # besides the run's
+    pip: list[str] = field(default_factory=list)  # for its pod to install, besides the run's
+
+
+@dataclass(frozen=True)
+class Ingest:
+    """What prepares the data before the training."""
+
+    key: str  # a digest of all that follows: `folders["data"]` ends in it
+    program: Program | None = None  # None: the sources are the data
+    env: dict[str, str] = field(default_factory=dict)
+    pip: list[str] = field(default_factory=list)
+    sources: dict[str, str] = field(default_factory=dict)  # name -> path or URL
+    checksums: dict[str, str] = field(default_factory=dict)  # name -> SHA-256
+    where: str = "leader"  # or each: on every machine, where they do not see one folder
+    when: str = "once"  # or always: even if an earlier run has done it; or never
+    alone: bool = False  # the run is over once the data is there
 
 
 @dataclass(frozen=True)
@@ -54,6 +80,8 @@ class Spec:
     env: dict[str, str] = field(default_factory=dict)
     least: dict[str, int] = field(default_factory=dict)  # per role, where the gang may shrink
     processes: dict[str, int] = field(default_factory=dict)  # tasks of one member, per role; 1 if not given
+    members: dict[str, list[int]] = field(default_factory=dict)  # those of each member, where they differ
+    gpus: Gpus = field(default_factory=Gpus)
     machines: int = 1  # agents
     brings_crew: bool = True  # the leading agent starts the others itself, on this machine
     bind: str = "127.0.0.1"
@@ -63,6 +91,7 @@ class Spec:
     keep: float = 0.0  # seconds for which what was imported stays for the next run
     network: str = "shared"  # or private: the tasks have a loopback of their own and reach nothing else
     observe: bool = True  # hooks report the progress of a program that does not
+    chief_name: str = "chief"  # in TF_CONFIG
     seed: int | None = None  # None: random numbers come from the kernel
     job: str = ""
     id: str = ""  # tells it from an earlier run of the same name, whose folder may still be there
@@ -73,6 +102,8 @@ class Spec:
     is_new: bool = False  # its name was made up when it started: nobody has snapshots of it
     cache: str = ""  # a folder for compiled code that outlives the run; if empty, the run's own has it
     claim: str = ""  # who mounts the volume that outlives pods: leader, shared (everybody), or nobody
+    stages: dict[str, Stage] = field(default_factory=dict)  # role -> what it runs, if not `program`
+    ingest: Ingest | None = None
     is_replaced: bool = False  # an agent that has to leave is started again elsewhere: that ends no run
 
     @property
@@ -86,16 +117,20 @@ class Spec:
 
     def seat_of(self, role: str, index: int) -> Seat:
         """Where every member has a machine of its own."""
-        return Seat(f"{role}-{index}", {role: self.processes_of(role)})
+        processes = self.members[role][index] if role in self.members else self.processes.get(role, 1)
+        return Seat(f"{role}-{index}", {role: processes})
 
     def name_of(self, machine: int) -> str:
         """The name of the agent on that machine."""
         return f"machine-{machine}"
 
     def slots_of(self, machine: int) -> dict[str, int]:
-        """Workers are shared out evenly; everybody else is on the first machine."""
-        workers = self.sizes.get("worker", 0)
-        share = workers // self.machines + (machine < workers % self.machines)
+        """Workers are shared out evenly, whole members where these differ; everybody else is on the first
+        machine."""
+        members = self.members.get("worker", [1] * self.sizes.get("worker", 0))
+        each, more = divmod(len(members), self.machines)
+        first = machine * each + min(machine, more)
+        share = sum(members[first : first + each + (machine < more)])
         others = {role: count for role, count in self.sizes.items() if role != "worker"}
         return {**(others if machine == 0 else {}), "worker": share}
 
@@ -104,25 +139,57 @@ class Spec:
         """The only agent there will ever be: it has room for everybody."""
         return self.machines == 1 and self.brings_crew
 
+    def program_of(self, role: str) -> Program:
+        """What the tasks of this role run."""
+        return self.stages[role].program if role in self.stages else self.program
+
+    def env_of(self, role: str) -> dict[str, str]:
+        """The job's variables for the tasks of this role."""
+        return {**self.env, **self.stages[role].env} if role in self.stages else self.env
+
+    def pip_of(self, role: str) -> list[str]:
+        """What the pods of this role install. ps need no data, so they need no ingest's packages."""
+        own = self.stages[role].pip if role in self.stages else []
+        ingest = self.ingest.pip if self.ingest is not None and role != "ps" else []
+        return list(dict.fromkeys([*self.pip, *own, *ingest]))
+
+    @property
+    def is_ingest_alone(self) -> bool:
+        """Whether the run is over once the data is there."""
+        return self.ingest is not None and self.ingest.alone
+
     def is_elastic(self, role: str) -> bool:
         """Whether the gang may run with fewer tasks of this role than `sizes` says."""
         return self.least.get(role, self.sizes[role]) < self.sizes[role]
 
-    def processes_of(self, role: str) -> int:
-        """How many tasks each member of this role consists of; they share a machine."""
-        return self.processes.get(role, 1)
+    def tasks_of(self, role: str, members: int) -> int:
+        """How many tasks that many members of this role are; those of a member share a machine."""
+        differing = self.members.get(role)
+        return members * self.processes.get(role, 1) if differing is None else sum(differing[:members])
+
+    def members_of(self, role: str, tasks: int) -> int:
+        """How many members the first `tasks` tasks of this role are, the last one perhaps in part."""
+        differing = self.members.get(role)
+        if differing is None:
+            return -(-tasks // self.processes.get(role, 1))
+        return next(
+            (count for count in range(len(differing)) if sum(differing[:count]) >= tasks), len(differing)
+        )
 
     def refuses_workers(self, workers: int) -> str | None:
         """Why a live run cannot have that many workers, or None."""
         if "worker" not in self.sizes:
             return "its job has no workers"
-        each = self.processes_of("worker")
-        size = self.sizes["worker"] // each
+        size = self.members_of("worker", self.sizes["worker"])
         least, most, why = 1, max(_MOST_WORKERS, size), ""
         if self.is_elastic("worker"):
-            least, most, why = self.least["worker"] // each, size, ", as its job says"
+            least, most, why = self.members_of("worker", self.least["worker"]), size, ", as its job says"
+        elif "worker" in self.members:
+            least, most, why = size, size, ": its machines have different numbers of processes"
         elif self.machines > 1 and self.brings_crew:
             most, why = size, f": its {self.machines} machines have room for no more"
+        elif any(self.gpus.tasks.get(f"worker-{index}") for index in range(self.sizes["worker"])):
+            most, why = size, ": it was given GPUs for no more"
         return None if least <= workers <= most else f"it can have {least} to {most} workers{why}"
 
     def to_json(self) -> str:
@@ -139,5 +206,24 @@ class Spec:
         if not isinstance(data, dict):
             raise ValueError("it is no JSON object")
         check_version(data)
-        program = build(Program, data.get("program"))
-        return build(cls, data, program=program, limits=build(Limits, data.get("limits", {})))
+        stages = data.get("stages", {})
+        if not isinstance(stages, dict):
+            raise ValueError("its stages are no JSON object")
+        return build(
+            cls,
+            data,
+            program=build(Program, data.get("program")),
+            limits=build(Limits, data.get("limits", {})),
+            gpus=build(Gpus, data.get("gpus", {})),
+            stages={name: build(Stage, one, program=_program(one)) for name, one in stages.items()},
+            ingest=_ingest(data["ingest"]) if data.get("ingest") else None,
+        )
+
+
+def _program(stage: Any) -> Program:
+    return build(Program, stage.get("program") if isinstance(stage, dict) else None)
+
+
+def _ingest(data: Any) -> Ingest:
+    has_program = isinstance(data, dict) and data.get("program") is not None
+    return build(Ingest, data, program=_program(data) if has_program else None)

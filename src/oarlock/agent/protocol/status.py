@@ -22,6 +22,8 @@ class Status:
     slots: dict[str, int]
     tasks: tuple[Outcome, ...] = ()
     gates: dict[str, Whereabouts] = field(default_factory=dict)
+    preparing: bool = False  # its data: it is not ready, however long that takes
+    made: frozenset[str] = frozenset()  # the folders that the leader task has made for all
     leaving: bool = False  # this machine was asked to leave: it takes no more tasks
 
     def to_data(self) -> Message:
@@ -34,6 +36,8 @@ class Status:
             "slots": self.slots,
             "tasks": [outcome.to_data() for outcome in self.tasks],
             "gates": {name: gate.to_data() for name, gate in self.gates.items()},
+            "preparing": self.preparing,
+            "made": sorted(self.made),
             "leaving": self.leaving,
         }
 
@@ -56,5 +60,7 @@ class Status:
             slots=slots,
             tasks=tuple(map(Outcome.from_data, checked.json_list(message.get("tasks"), "tasks"))),
             gates={checked.name_of(name): Whereabouts.from_data(gate) for name, gate in gates.items()},
+            preparing=checked.flag(message, "preparing") if "preparing" in message else False,
+            made=checked.folders(message.get("made", [])),
             leaving=checked.flag(message, "leaving") if "leaving" in message else False,
         )

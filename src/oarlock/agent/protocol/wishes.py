@@ -15,6 +15,7 @@ An *order* is carried out once, when it arrives, and never again:
     stacks                  every task shows its Python stacks in its log
     where, meet, carry-on   what the leading agent says to all gates, passed on to the tasks
     fault                   what a user does to a task on purpose
+    made                    the leader task has made these folders, for which others wait
     part                    end this machine's tasks: it was asked to leave, and the gang cannot halt
 """
 
@@ -42,6 +43,7 @@ class Run:
     gang: Gang
     places: Mapping[str, list[str]]  # agent -> its tasks
     launches: Mapping[str, int] = field(default_factory=dict)  # of tasks that were started again alone
+    is_done: bool = False  # the leader task is: the evaluator scores what is left, all others end
 
     @property
     def generation(self) -> int:
@@ -62,7 +64,9 @@ class Run:
             "max_restarts": self.gang.max_restarts,
             "seed": self.gang.seed,
             "checkpoints": self.gang.checkpoints,
+            "scored": self.gang.scored,
             "files": self.gang.files,
+            "done": self.is_done,
         }
 
 
@@ -187,6 +191,18 @@ class Fault:
 
 
 @dataclass(frozen=True)
+class Made:
+    """Tell the tasks that wait for one of these folders. All so far: an earlier order may be lost."""
+
+    generation: int
+    folders: frozenset[str]
+
+    def to_data(self) -> Message:
+        """Return it as JSON data, for `from_data`."""
+        return {"do": "made", "generation": self.generation, "folders": sorted(self.folders)}
+
+
+@dataclass(frozen=True)
 class Part:
     """End this machine's tasks: it was asked to leave, and the gang cannot halt."""
 
@@ -198,7 +214,7 @@ class Part:
 
 
 Wish = Union[Run, Halt, Clear, Finish, Stop, Over]
-Order = Union[ShowStacks, ToGates, Fault, Part]
+Order = Union[ShowStacks, ToGates, Fault, Made, Part]
 
 
 def from_data(data: Any) -> Wish | Order:
@@ -224,6 +240,8 @@ def from_data(data: Any) -> Wish | Order:
         return ToGates(generation, gate_message(message))
     if do == "fault":
         return _fault(message, generation)
+    if do == "made":
+        return Made(generation, checked.folders(message.get("folders")))
     if do == "part":
         return Part(generation)
     raise WireError("a wish that is none")
@@ -245,9 +263,11 @@ def _run(message: Message, generation: int) -> Run:
         seed=checked.optional(message, "seed", checked.integer),
         machines=[tasks for tasks in placed.values() if tasks],
         checkpoints=checked.names(message.get("checkpoints", []), "checkpoints"),
+        scored=checked.names(message.get("scored", []), "scored"),
         files=checked.text(message, "files") if message.get("files") else "",
     )
-    return Run(gang, placed, checked.counts(message.get("launches"), "launches"))
+    launches = checked.counts(message.get("launches"), "launches")
+    return Run(gang, placed, launches, _flag(message, "done"))
 
 
 def _task(data: Any) -> Task:

@@ -18,7 +18,7 @@ from oarlock.run import events
 from oarlock.run.typed import number, whole
 
 MARK = "::oarlock "
-_LINE = re.compile(r"([a-z]+-\d+)/(\d+) ([|~]) ", re.ASCII)
+_LINE = re.compile(r"((?:ingest-)?[a-z]+-\d+)/(\d+) ([|~]) ", re.ASCII)
 
 
 class EventLine(NamedTuple):

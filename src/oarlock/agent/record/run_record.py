@@ -17,10 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from oarlock.agent.record import log_segments, unfinished
+from oarlock.agent.record.board_files import BoardFiles
 from oarlock.agent.record.log_segments import LogFile, Logs
 from oarlock.agent.record.pod_output import Echo, write_all
 from oarlock.agent.record.task_log import Log
 from oarlock.run import events
+from oarlock.run.best_scores import of_checkpoint
+from oarlock.run.board_points import point_of
 from oarlock.run.run_state import RunState
 from oarlock.system.atomic_file import write_durably
 from oarlock.system.writer_thread import Outlet
@@ -40,6 +43,7 @@ class Record:
         self.folder = folder
         self.state = state
         self.echo = echo
+        self.board: BoardFiles | None = None  # only the leading agent has one
         self.missing: dict[str, int] = {}  # dropped lines, by destination
         self._disk = Outlet(_DISK_PATIENCE)
         self._logs = Logs(folder / "logs", limit)
@@ -63,12 +67,13 @@ class Record:
             return
         self._is_leading = True
         data = events.encode(event).encode() + b"\n"
-        may_be_lost = kind == "report"  # the next report replaces it
+        may_be_lost = kind == "report" and not of_checkpoint(event)  # the next report replaces it
         self._disk.put(lambda: self._do_event(data), len(data), must=not may_be_lost)
         if not may_be_lost:
             self._disk.settle()
         if self.echo is not None:
             self.echo.event(event)
+        self._show_on_board(event)
         self.note_losses()
 
     def end(self, state: str, code: int, **fields: Any) -> None:
@@ -76,6 +81,9 @@ class Record:
         if self._is_retired:
             return
         self._disk.put(self._do_make_room)
+        if self.board is not None:
+            self.board.finish()
+            self._tell_of_board(self.board)
         self.flush()
         self.note_losses(is_last=True)
         self.emit("end", state=state, code=code, **fields)
@@ -133,6 +141,16 @@ class Record:
         for task in self._logs.dropped.keys() - self._shortened:
             self._shortened.add(task)
             self._note(f"{task} wrote more than limits.logs: its oldest lines are dropped")
+
+    def _show_on_board(self, event: events.Event) -> None:
+        point = None if self.board is None else point_of(event, self.state)
+        if self.board is not None and point is not None:
+            self.board.add(point)
+            self._tell_of_board(self.board)
+
+    def _tell_of_board(self, board: BoardFiles) -> None:
+        for kind, fields in board.news():
+            self.emit(kind, **fields)
 
     @property
     def _outlets(self) -> list[Outlet]:

@@ -68,6 +68,7 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # a library's traceback may hold a key
         )
+        processes.spare(self.process.pid)
         assert self.process.stdout is not None
         self._out = self.process.stdout.fileno()
         os.set_blocking(self._out, False)
@@ -87,6 +88,7 @@ class Child:
         self._loop.forget(self._out)
         self.process.kill()
         code = self.process.wait()
+        processes.release(self.process.pid)
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
             try:

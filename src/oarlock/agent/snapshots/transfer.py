@@ -1,15 +1,16 @@
 """Files between machines: the fence of a generation, and copies for machines without the volume.
 
 On Kubernetes only the leader mounts the volume. A machine that is to run tasks first fetches the newest
-checkpoint from the leading agent, and what the program has written beside itself there, over a connection
-that has shown the run's token like any other.
+checkpoint, and what the program wrote beside itself, from the leading agent, which checks the run's token.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import socket
+import sys
 import threading
 import time
 from collections import deque
@@ -23,14 +24,16 @@ from oarlock.agent.protocol.messages import Question
 from oarlock.agent.protocol.wire import Seal
 from oarlock.agent.snapshots.program_files import ProgramFolder, WrittenFile
 from oarlock.agent.snapshots.sealed_files import Incoming, send_file
+from oarlock.checkpoints import score_file
 from oarlock.checkpoints.manifest import FILE_NAME, position
 from oarlock.checkpoints.store import Store, verify
 from oarlock.run.contract import Gang
 
-CHECKPOINT, LIST, FILE = "checkpoint", "files", "file"  # what a machine asks for
-_MOST = 20  # checkpoints that a generation may try to resume from
+CHECKPOINT, LIST, FILE, UNSCORED = "checkpoint", "files", "file", "unscored"  # what a machine asks for
+MOST = 20  # checkpoints that a generation may try to resume from
 _PATIENCE = 30.0  # seconds without a byte
 _AT_ONCE = 8  # machines that are served together: more would only share the bandwidth
+_NICE = 10  # of a thread that feeds an evaluator: training goes first, where threads have priorities
 _AGAIN = 1.0  # seconds until the next attempt to start a thread
 
 
@@ -43,8 +46,8 @@ def take_over(folder: str, run: str, generation: int) -> tuple[list[str], str | 
         store.raise_fence(run, generation)
         store.clean()  # before any task of this generation can be writing
     except OSError as error:
-        return store.names()[:_MOST], f"{folder}: {error.strerror or error}"
-    return store.names()[:_MOST], None
+        return store.names()[:MOST], f"{folder}: {error.strerror or error}"
+    return store.names()[:MOST], None
 
 
 # The leading agent
@@ -104,10 +107,15 @@ class Giving:
                 if _has_left(sock):
                     return
                 sock.settimeout(_PATIENCE)
+                if question.ask == UNSCORED:
+                    sock.sendall(before + wire.sealed(wire.pack({"names": self._unscored()}), seal))
+                    return
                 if question.ask == LIST:
                     listed = [[file.name, file.size, file.modified] for file in self._program.written()]
                     sock.sendall(before + wire.sealed(wire.pack({"files": listed}), seal))
                     return
+                if question.do == UNSCORED and sys.platform == "linux":
+                    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
                 files = self._files(question)
                 sizes = [path.stat().st_size for _, path in files]
                 told = [[name, size] for (name, _), size in zip(files, sizes)]
@@ -116,6 +124,12 @@ class Giving:
                     send_file(sock, seal, path, size)
             except (OSError, KeyError, TypeError):
                 pass  # the peer is gone, or the file deleted or changed: the peer notices and asks again
+
+    def _unscored(self) -> list[str]:
+        """The names of complete checkpoints that no evaluator has scored, oldest first."""
+        held = self._store.checkpoints()
+        scored = score_file.read(self._store.folder).names(held)
+        return [checkpoint.name for checkpoint in held if checkpoint.name not in scored]
 
     def _files(self, question: Question) -> list[tuple[str, Path]]:
         asked = question.name or ""
@@ -157,6 +171,8 @@ class Getting:
         self._patience = patience
         self._program = program  # unless all machines have the same one
         self._is_busy = False
+        self._receiving = threading.Lock()  # an evaluator's feed receives, too
+        self.has_unscored: Callable[[], bool] = lambda: True  # `Supply.has_unscored`; a feed puts its own
 
     def has(self, gang: Gang) -> bool:
         """Whether there is nothing to fetch: what the gang's tasks resume from is here."""
@@ -167,6 +183,12 @@ class Getting:
 
     def _has_files(self, version: str) -> bool:
         return not version or self._program is None or self._program.fetched == version
+
+    def unscored(self) -> list[str]:
+        """Ask the leading agent for the names of checkpoints that are not scored, oldest first. Raises
+        OSError, ValueError or WireError."""
+        with socket.create_connection(self._address, timeout=_PATIENCE) as line:
+            return messages.names(control.Dialogue(line, self._token).ask({"ask": UNSCORED}))
 
     def get(self, gang: Gang, then: Callable[[str | None], None]) -> None:
         """Fetch what is not here, then call `then` in the loop with None, or with what went wrong."""
@@ -202,7 +224,7 @@ class Getting:
         for name in names:
             while time.monotonic() < deadline:
                 try:
-                    if self._receive(name):
+                    if self.receive(name):
                         self._forget_all_but(names)
                         return None
                     break  # it is damaged, or was deleted: take the one before it
@@ -213,19 +235,27 @@ class Getting:
             return None  # none of them is whole: the leader finds the same
         return f"no checkpoint came from the leader within {self._patience:g} s: {trouble}"
 
-    def _receive(self, name: str) -> bool:
+    def receive(self, name: str, is_hurried: bool = True) -> bool:
+        """Fetch one checkpoint, for tasks that wait for it (`is_hurried`). False if it is damaged or gone."""
         if position(name) is None:
             return False  # no checkpoint has such a name, which could lead out of the folder
         draft = self._store.folder / f".saving-fetched-{name}"
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir()
-        return self._ask(CHECKPOINT, name, draft) and self._adopt(draft, name)
+        with self._receiving:
+            if _is_whole(self._store.folder / name):
+                return True
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir(parents=True)
+            try:
+                return self._ask(CHECKPOINT, name, draft, is_hurried) and self._adopt(draft, name)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
 
-    def _ask(self, what: str, name: str, folder: Path) -> bool:
+    def _ask(self, what: str, name: str, folder: Path, is_hurried: bool = True) -> bool:
         """Fetch the files that the leader sends for this question into a folder. Whether there were any."""
         with socket.create_connection(self._address, timeout=_PATIENCE) as line:
             dialogue = control.Dialogue(line, self._token)
-            files = messages.files(dialogue.ask({"ask": what, "name": name}))
+            question = {"ask": what, "name": name, **({} if is_hurried else {"do": UNSCORED})}
+            files = messages.files(dialogue.ask(question))
             incoming = Incoming(line, *dialogue.rest())
             for file, size in files:
                 incoming.into(folder / file, size)
@@ -253,15 +283,17 @@ class Getting:
         return [WrittenFile(*one) for one in messages.program_files(listed)]
 
     def _adopt(self, draft: Path, name: str) -> bool:
-        read = Store.read(draft)
-        if isinstance(read, str) or verify(read) is not None:
-            shutil.rmtree(draft, ignore_errors=True)
-            return False
-        self._store.adopt(draft, name)
-        return True
+        if is_whole := _is_whole(draft):
+            self._store.adopt(draft, name)
+        return is_whole
 
     def _forget_all_but(self, names: Sequence[str]) -> None:
         """Free the room: this folder is this machine's alone, or nothing would have been fetched."""
         for checkpoint in self._store.checkpoints():
             if checkpoint.name not in names:
                 self._store.delete(checkpoint)
+
+
+def _is_whole(folder: Path) -> bool:
+    read = Store.read(folder)
+    return not isinstance(read, str) and verify(read) is None

@@ -96,6 +96,7 @@ class ZygoteProcess:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
             )
+        processes.spare(self._process.pid)
         self.send(Prepare(self.spec.cwd, tuple(self.spec.modules), self.warm, self.spec.network))
 
     @property
@@ -146,6 +147,7 @@ class ZygoteProcess:
         """
         self._line.close()
         code = self._end(_DYING)
+        processes.release(self.pid)
         processes.end_orphans()
         self.keep = 0.0
         return "" if self.is_adopted else f" (exit code {processes.shell_code(code)})"
@@ -160,6 +162,7 @@ class ZygoteProcess:
         self._end(
             _PATIENCE if self._is_ready else 0.0
         )  # while it imports it does not see that its line is closed
+        processes.release(self.pid)
         processes.end_orphans()
 
     def _end(self, patience: float) -> int:

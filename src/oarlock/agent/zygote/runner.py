@@ -32,6 +32,7 @@ from oarlock.training.keras import correction
 from oarlock.training.observe import hooks
 from oarlock.training.task import channel
 
+_NICE = 10  # of an evaluator: where cores are few, training goes first
 _AGENT_FOLDER = str(Path(__file__).parents[1])
 # What Python has imported before any program, so that no module beside it can take its place; and Oarlock.
 _ALWAYS_THERE = {
@@ -84,6 +85,8 @@ def settle(launch: Launch, output: int, stdin: int | None = None) -> None:
     processes.die_with_parent()
     if os.getppid() != launch.parent:
         os._exit(1)
+    if launch.task.startswith("evaluator-"):
+        os.nice(_NICE)
     task_input.connect(stdin)
     os.dup2(output, 1)
     os.dup2(output, 2)

@@ -77,6 +77,13 @@ def job_options(verb: F) -> F:
     return verb
 
 
+def stage_options(verb: F) -> F:
+    """Add [TARGET] and the flags that change the job, for a verb of another stage."""
+    for option in reversed((_TARGET, _NAME, *_CHANGES)):
+        verb = option(verb)
+    return verb
+
+
 def cluster_options(verb: F) -> F:
     """Add --namespace and --context, which override the fields of the job."""
     for option in reversed(_CLUSTER):
@@ -84,22 +91,30 @@ def cluster_options(verb: F) -> F:
     return verb
 
 
+def ingest_options(verb: F) -> F:
+    """Add --skip-ingest and --force-ingest."""
+    for option in reversed(_INGEST):
+        verb = option(verb)
+    return verb
+
+
 def load(given: Mapping[str, Any], *, is_here: bool = True) -> job_file.JobFile:
     """Return the job that the options describe. `is_here`: its program must exist on this machine."""
-    target, args = given["target"], given["args"]
+    target, args = given["target"], given.get("args", ())
     if target and not Path(target).exists() and (here := other_launchers.command_here([target, *args])):
         raise JobError(here)
     overrides = {
-        "roles.chief.replicas": 1 if given["chief"] else None,
-        "roles.worker.replicas": given["workers"],
-        "roles.ps.replicas": given["ps"],
-        "roles.evaluator.replicas": 1 if given["evaluator"] else None,
-        "framework": given["framework"],
-        "module": given["module"],
-        "warm": False if given["cold"] else given["warm"],
+        "roles.chief.replicas": 1 if given.get("chief") else None,
+        "roles.worker.replicas": given.get("workers"),
+        "roles.ps.replicas": given.get("ps"),
+        "roles.evaluator.replicas": 1 if given.get("evaluator") else None,
+        "framework": given.get("framework"),
+        "module": given.get("module"),
+        "warm": False if given.get("cold") else given.get("warm"),
         "args": list(args) or None,
         "kubernetes.namespace": given.get("namespace"),
         "kubernetes.context": given.get("context"),
+        "ingest.when": _when(given),
         **dict(map(_variable, given["variables"])),
     }
     found = job_file.load(target, overrides=overrides, sets=given["sets"], cwd=Path.cwd(), is_here=is_here)
@@ -107,6 +122,13 @@ def load(given: Mapping[str, Any], *, is_here: bool = True) -> job_file.JobFile:
     for note in notes:
         complain(note)
     return replace(found, job=job)
+
+
+def _when(given: Mapping[str, Any]) -> str | None:
+    skip, force = given.get("skip_ingest"), given.get("force_ingest")
+    if skip and force:
+        raise click.UsageError("--skip-ingest and --force-ingest cannot be combined")
+    return "never" if skip else "always" if force else None
 
 
 def misplaced(command: click.Command, given: Mapping[str, Any], program: Path) -> str | None:
@@ -160,15 +182,9 @@ def _variable(written: str) -> tuple[str, str]:
     return f"env.{name}", value
 
 
-_OPTIONS: tuple[Callable[[Any], Any], ...] = (
-    click.argument("target", required=False, type=click.Path()),
-    click.argument("args", nargs=-1, type=click.UNPROCESSED),
-    click.option("-n", "--workers", metavar="N", help="The number of workers, or min..max."),
-    click.option("--chief", is_flag=True, help="Add a chief, which leads and saves instead of worker 0."),
-    click.option("--ps", metavar="N", help="The number of parameter servers."),
-    click.option("--evaluator", is_flag=True, help="Add an evaluator."),
-    click.option("--name", help="The run's name. Default: the job's name and four letters."),
-    click.option("--framework", help="auto, tensorflow, torch, jax or none."),
+_TARGET = click.argument("target", required=False, type=click.Path())
+_NAME = click.option("--name", help="The run's name. Default: the job's name and four letters.")
+_CHANGES = (
     click.option(
         "--set",
         "sets",
@@ -183,6 +199,17 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         metavar="NAME=VALUE",
         help="Set a variable for every task; repeatable.",
     ),
+)
+_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    _TARGET,
+    click.argument("args", nargs=-1, type=click.UNPROCESSED),
+    click.option("-n", "--workers", metavar="N", help="The number of workers, or min..max."),
+    click.option("--chief", is_flag=True, help="Add a chief, which leads and saves instead of worker 0."),
+    click.option("--ps", metavar="N", help="The number of parameter servers."),
+    click.option("--evaluator", is_flag=True, help="Add an evaluator."),
+    _NAME,
+    click.option("--framework", help="auto, tensorflow, torch, jax or none."),
+    *_CHANGES,
     click.option(
         "-m",
         "--module",
@@ -194,6 +221,12 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
     click.option(
         "--cold", is_flag=True, help="Start each task as a new process instead of forking it (warm: false)."
+    ),
+)
+_INGEST: tuple[Callable[[Any], Any], ...] = (
+    click.option("--skip-ingest", is_flag=True, help="Use the data that is there (ingest.when: never)."),
+    click.option(
+        "--force-ingest", is_flag=True, help="Prepare the data again if it is there (ingest.when: always)."
     ),
 )
 _CLUSTER: tuple[Callable[[Any], Any], ...] = (

@@ -27,7 +27,7 @@ _OPTIONS = {
     "--num-machines": ("accelerate", _MACHINES),
     "--machine-rank": ("accelerate", _ONE_COMMAND),
     "--num-gpus": ("deepspeed", _WORKERS),
-    "--gpus": (None, "here it is -n {}, one worker for each GPU; on a cluster with --set roles.worker.gpu=1"),
+    "--gpus": (None, "here it is -n {} --set roles.worker.gpu=1: one worker for each GPU"),
 }
 _PYTHON = re.compile(r"python[0-9.]*")
 _LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "horovodrun", "srun"})

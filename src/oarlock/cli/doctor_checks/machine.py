@@ -10,10 +10,12 @@ import shutil
 import socket
 import struct
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 from oarlock.agent.host import import_env
+from oarlock.engines.local import gpu_devices, gpu_shares
 from oarlock.records import runs
 from oarlock.screens.units import size
 from oarlock.system import free_ports, private_network
@@ -53,6 +55,19 @@ def memory() -> Finding:
     except (OSError, ValueError):
         return finding("memory", "ok", "unknown")
     return finding("memory", "ok", size(total))
+
+
+def gpus() -> Finding:
+    """Count the GPUs, and say which runs have them."""
+    devices = gpu_devices.find(os.environ)
+    names = Counter(gpu.name for gpu in devices.all)
+    detail = ", ".join(f"{count} x {name}" for name, count in names.items()) or "none"
+    if devices.limited_by:
+        detail += f"; {devices.limited_by} allows {len(devices.visible)}"
+    holders = Counter(gpu_shares.taken_by(devices).values()) if devices.all else {}
+    return finding(
+        "GPUs", "ok", "; ".join([detail, *(f"{name} has {count}" for name, count in holders.items())])
+    )
 
 
 def home() -> Finding:
@@ -118,4 +133,13 @@ def shared_memory() -> Finding:
     return finding("/dev/shm", "ok", f"{size(free)} free")
 
 
-CHECKS: tuple[Callable[[], Finding], ...] = (system, cores, memory, home, loopback, network, shared_memory)
+CHECKS: tuple[Callable[[], Finding], ...] = (
+    system,
+    cores,
+    memory,
+    gpus,
+    home,
+    loopback,
+    network,
+    shared_memory,
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import yaml
 
 from oarlock.agent.host import import_env
 from oarlock.agent.protocol.spec import Spec
+from oarlock.engines.local import gpu_shares
 from oarlock.engines.local.local_spec import spec_for
 from oarlock.job.job_file import JobFile
 from oarlock.job.model import to_data
@@ -25,7 +27,10 @@ def show(jobfile: JobFile, name: str | None, machines: int, as_json: bool, trave
     """Print the resolved job, its tasks and their environments."""
     packed = bundle.pack(jobfile.folder) if travels else None
     record = runs.home() / "runs" / (name or f"{jobfile.job.name}-xxxx")
-    tasks = _tasks(spec_for(jobfile.job, jobfile.folder, record, machines))
+    spec = spec_for(jobfile.job, jobfile.folder, record, machines)
+    if packed is None:
+        spec = replace(spec, gpus=gpu_shares.give(jobfile.job, jobfile.folder, record.name))
+    tasks = _tasks(spec)
     if as_json:
         source = str(jobfile.source) if jobfile.source else None
         job = to_data(jobfile.job, full=True)
@@ -61,7 +66,7 @@ def _tasks(spec: Spec) -> list[dict[str, Any]]:
         seed=spec.seed,
         machines=places,
     )
-    common = [{**import_env.import_time(spec, len(names)), **spec.env} for names in places]
+    common = [{**import_env.import_time(spec, len(names))} for names in places]
     machine = {name: number for number, names in enumerate(places) for name in names}
     return [
         {
@@ -69,8 +74,13 @@ def _tasks(spec: Spec) -> list[dict[str, Any]]:
             "role": task.role,
             "index": task.index,
             "rank": task.rank,
-            "args": placeholders.fill(spec.program.args, gang, task),
-            "env": {**common[machine[task.name]], **contract.environment(gang, task, _folders(spec, task))},
+            "args": placeholders.fill(spec.program_of(task.role).args, gang, task),
+            "env": {
+                **common[machine[task.name]],
+                **spec.env_of(task.role),
+                **contract.environment(gang, task, _folders(spec, task), chief_name=spec.chief_name),
+                **spec.gpus.variables(gang, task),
+            },
         }
         for task in tasks
     ]

@@ -9,7 +9,7 @@ import click
 
 from oarlock.cli.arguments.options import json_option, run_names
 from oarlock.cli.session import find_run
-from oarlock.engines.engine import engine_called
+from oarlock.engines.engine import engine_called, engine_of
 from oarlock.engines.known_engines import traits_of
 from oarlock.errors import OarlockError, UnknownRun
 from oarlock.records import runs
@@ -31,8 +31,8 @@ def verb(
     """Delete runs and everything they kept.
 
     Deletes records, logs, and checkpoints and models in the run's own folder, but never folders that the job
-    names. On Kubernetes it also deletes every object of the run and waits until they are gone; claims stay
-    unless you give --volumes.
+    names. On Kubernetes it also deletes every object of the run, and its `tensorboard --deploy`, and waits
+    until they are gone; claims stay unless you give --volumes.
     """
     if not names and not finished:
         raise click.UsageError("which run? Give its name, or --finished for all that have ended")
@@ -42,7 +42,9 @@ def verb(
     if finished:
         chosen += [run for run in runs.all_runs() if not run.is_running()]
     chosen = list(dict.fromkeys(chosen))
-    kept = _delete_outside(_with_more_than_a_record(chosen) if record else chosen, force, volumes)
+    kept, boards = _delete_outside(_with_more_than_a_record(chosen) if record else chosen, force, volumes)
+    if boards and not as_json:
+        say(f"deleted the TensorBoard of {', '.join(boards)}", err=True)
     if kept and not as_json:
         say(f"kept: claim {', '.join(kept)}; `kubectl delete pvc {' '.join(kept)}` deletes it", err=True)
     freed = {run.name: _delete(run) for run in chosen}
@@ -68,19 +70,23 @@ def _with_more_than_a_record(chosen: Sequence[RunFolder]) -> list[RunFolder]:
     return [run for run in chosen if traits_of(run).files_are_here]
 
 
-def _delete_outside(chosen: Sequence[RunFolder], force: bool, volumes: bool) -> list[str]:
-    """Delete what is not in the records, for all runs or for none; return the names of claims that stay."""
+def _delete_outside(chosen: Sequence[RunFolder], force: bool, volumes: bool) -> tuple[list[str], list[str]]:
+    """Delete what is not in the records, for all runs or for none.
+
+    Returns the names of claims that stay, and of runs whose TensorBoard stood and is gone.
+    """
     running = [run for run in chosen if run.is_running()]
     if running and not force:
         name = running[0].name
         raise OarlockError(
             f"{name} is running; `oarlock stop {name}` stops it, --force kills it and deletes it"
         )
+    boards = [run.name for run in chosen if engine_of(run).find_board(run)]
     kept: list[str] = []
     for engine in dict.fromkeys(run.engine for run in chosen):
         group = [run for run in chosen if run.engine == engine]
         kept += engine_called(engine).delete(group, now=force, volumes=volumes)
-    return kept
+    return kept, boards
 
 
 def _delete(run: RunFolder) -> int:

@@ -17,7 +17,7 @@ from oarlock.program import frameworks
 from oarlock.screens.output import hint, print_document, print_json, say
 
 _LIKELY = ("train.py", "main.py")
-_MACHINE = ("processes", "cpu", "memory", "gpu")
+_MACHINE = ("processes", "cpu", "memory")
 _KUBERNETES = {"image": "python:3.11-slim", "namespace": "default", "claim": "{size: 10Gi}", "ttl": "24h"}
 _STORAGE = {"data": "./data", "checkpoints": "./checkpoints", "model": "./model", "logs": "./logs"}
 _STORAGE["snapshots"] = "s3://bucket/folder"
@@ -69,6 +69,7 @@ def write(program: Path) -> str:
             "  worker:",
             "    replicas: 2  # how many train together; min..max lets the gang shrink and grow",
             *(f"    # {line}" for line in _lines(Role, _MACHINE)),
+            f"    # gpu: 1  # {_about(Role, 'gpu')}",
             "  # chief: 1  # leads and saves; without it worker 0 does",
             "  # ps: 1  # parameter servers (TensorFlow)",
             "  # evaluator: 1  # scores checkpoints beside the training",

@@ -27,6 +27,10 @@ _GROUPS = ("GROUP", "ROLE", "MACHINES", "CPU", "MEMORY", "GPU", "IMAGE", "FROM")
 _HOST_NETWORK = """\
 pods of {} listen on their nodes' own addresses: port {} and the framework's ports
 can be reached from the nodes' network, and the run's NetworkPolicy does not apply to them"""
+_INGEST = {
+    "leader": "in the leader's pod, before the training, into {data}; the other pods see it there",
+    "each": "in every pod but those of ps, before the training, into {data}: the pods share no volume",
+}
 _QUOTAS = ("QUOTA", "RESOURCE", "USED", "HARD", "AFTER", "")
 
 
@@ -113,6 +117,8 @@ def _print_job(told: dict[str, Any]) -> None:
             *travel_text.left(program["withheld"]),
         ],
     )
+    if told["ingest"]:
+        print_block("ingest", [_INGEST[told["ingest"]["where"]].format(**told["ingest"])])
     if told["pip"]:
         print_block("pip", told["pip"])
     if told["warnings"]:

@@ -17,7 +17,7 @@ from oarlock.screens.units import duration, number, plural
 _LATEST = 20
 _HEADER = (
     *("RUN", "STATE", "GENERATION", "RESTARTS", "TASKS"),
-    *("STEP", "RATE", "LOSS", "GOODPUT", "AGE", "DURATION"),
+    *("STEP", "RATE", "LOSS", "BEST SCORE", "GOODPUT", "AGE", "DURATION"),
 )
 
 
@@ -59,7 +59,7 @@ def _state(run: RunFolder) -> RunState | None:
 
 
 def _row(run: RunFolder, state: RunState) -> tuple[str, ...]:
-    now, leader = time.time(), state.leader
+    now, leader = time.time(), state.foremost
     created = state.created or now
     loss = leader.metrics.get("loss") if leader else None
     return (
@@ -69,8 +69,9 @@ def _row(run: RunFolder, state: RunState) -> tuple[str, ...]:
         str(state.restarts),
         str(len(state.tasks)),
         event_text.steps(leader) if leader else "",
-        event_text.rate(leader) if leader and leader.state == "running" and state.state == "running" else "",
+        event_text.rate(leader) if leader and leader.state == "running" and not state.is_over else "",
         "" if loss is None else number(loss),
+        event_text.best_score(state),
         event_text.goodput(json_shape.spent(state)),
         duration(now - created),
         duration((_end(state) or now) - created),

@@ -13,30 +13,28 @@ from oarlock.cli.arguments.job_options import (
     SETTINGS,
     JobCommand,
     cluster_options,
+    ingest_options,
     job_options,
     load,
     misplaced,
 )
 from oarlock.cli.arguments.options import json_option, run_names
-from oarlock.cli.session import attached
+from oarlock.cli.session import attached, starting
 from oarlock.cli.session.relayed_input import relayed
-from oarlock.engines.engine import Engine, Sending, engine_called, engine_of
+from oarlock.engines.engine import Engine, engine_called, engine_of
 from oarlock.engines.known_engines import ENGINES
 from oarlock.engines.shared import specs
 from oarlock.job.job_file import JobFile
 from oarlock.program import imports
 from oarlock.records import runs
-from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import Watch
-from oarlock.screens import json_shape, travel_text
 from oarlock.screens.follow_screen import Interrupts
-from oarlock.screens.output import complain, hint, print_json_line, say
-
-_SOME_ENGINES = ("machines", "namespace", "context")  # options that not every engine takes
+from oarlock.screens.output import complain
 
 
 @click.command("run", cls=JobCommand, context_settings=SETTINGS)
 @job_options
+@ingest_options
 @click.option("--on", type=click.Choice(list(ENGINES)), default="local", help="Where to run it.")
 @cluster_options
 @click.option("-d", "--detach", is_flag=True, help="Return at once; the run continues.")
@@ -69,9 +67,7 @@ def verb(
     before it: everything after TARGET, or after --, goes to the program.
     """
     engine = engine_called(on)
-    for option in _SOME_ENGINES:
-        if job[option] and option not in engine.traits.options:
-            raise click.UsageError(_not_for(option, on))
+    starting.check_options(engine, job)
     if detach and stdin:
         raise click.UsageError(
             "--detach and --stdin cannot be combined: what rank 0 reads ends with this client"
@@ -92,39 +88,28 @@ def verb(
         watch = _start(job, engine, connect) if resume is None else _resume(resume, connect)
         if not detach:
             return attached.started(watch, interrupts, as_json)
-    _leave(watch.run, as_json)
+    starting.leave(watch.run, as_json)
     return 0
-
-
-def _not_for(option: str, on: str) -> str:
-    others = [f"--on {name}" for name, listed in ENGINES.items() if option in listed.traits.options]
-    return f"--{option} is for {' and '.join(others)}, not for --on {on}"
 
 
 def _connect(stack: ExitStack, is_asked: bool, detach: bool, engine: Engine, tasks: int) -> int | None:
     """Return the descriptor that the leader task is to read, for as long as this client follows the run."""
     can_read = "stdin" in engine.traits.options
     if is_asked and not can_read:
-        raise click.UsageError(_not_for("stdin", engine.name))
+        raise click.UsageError(starting.not_for("stdin", engine.name))
     return stack.enter_context(relayed(can_read and not detach and (is_asked or tasks == 1)))
 
 
 def _start(job: dict[str, Any], engine: Engine, connect: Callable[[Engine, int], int | None]) -> Watch:
     jobfile = _load(job, engine)
     stdin = connect(engine, sum(specs.sizes(jobfile.job).values()))
-    printed: list[str] = []  # once, even if the name is taken and the program is packed again
-
-    def on_send(sending: Sending) -> None:
-        lines = travel_text.lines(jobfile.folder, *sending)
-        for line in lines if not printed else []:
-            complain(line)
-        printed.extend(lines)
-
-    return Watch(engine.start(jobfile, job["name"], machines=job["machines"], on_send=on_send, stdin=stdin))
+    return starting.send(engine, jobfile, job["name"], job["machines"], stdin)
 
 
 def _load(job: dict[str, Any], engine: Engine) -> JobFile:
     jobfile = load(job, is_here=not engine.traits.sends_program)
+    if ignored := engine.ignores(jobfile):
+        complain(f"ignored on this machine: {', '.join(ignored)}")
     file = imports.entry(jobfile.folder, jobfile.job.program, jobfile.job.module)
     if file is not None and (job["target"] or job["module"]):
         mistake = misplaced(verb, job, file)
@@ -146,13 +131,5 @@ def _refuse(job: dict[str, Any], dry_run: bool) -> None:
     given = [name for name, value in job.items() if value] + ["dry-run"] * dry_run
     if given:
         names = {"target": "TARGET", "args": "arguments", "sets": "--set", "variables": "--env"}
-        first = names.get(given[0], f"--{given[0]}")
+        first = names.get(given[0], f"--{given[0].replace('_', '-')}")
         raise click.UsageError(f"--resume uses the job as it was; remove {first}")
-
-
-def _leave(run: RunFolder, as_json: bool) -> None:
-    if as_json:
-        print_json_line({"kind": "state", **json_shape.of_run(run, run.state())})
-        return
-    say(run.name)
-    hint(f"oarlock attach {run.name}")

@@ -10,7 +10,8 @@ import click
 from oarlock.cli.arguments.options import json_option, run_argument
 from oarlock.cli.session import find_run
 from oarlock.records.watch import unfinished_lines
-from oarlock.run.run_state import RunState, TaskState
+from oarlock.run.run_state import RunState
+from oarlock.run.task_state import TaskState
 from oarlock.screens import event_text, json_shape, summary
 from oarlock.screens.last_line import first_row
 from oarlock.screens.output import hint, print_block, print_json, print_table, say
@@ -33,8 +34,13 @@ def verb(name: str | None, as_json: bool) -> None:
     _print_heading(state)
     say()
     _print_tasks(list(state.tasks.values()))
+    if any(json_shape.gpus(run).values()):
+        shares = [f"{task}: {', '.join(ids) or 'none'}" for task, ids in json_shape.gpus(run).items()]
+        print_block("GPUs", shares[:_MOST])
     if begun := unfinished_lines(run, state.generation):
         print_block("unfinished lines", [first_row(task, text) for task, text in begun.items()][:_MOST])
+    if state.scores:
+        print_block("scores", summary.scores(state))
     if state.straggler is not None:
         print_block("straggler", [event_text.straggler(state.straggler)])
     if state.problem is not None:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from oarlock.agent.net.control import UnreachableError
-from oarlock.engines.engine import Board, CheckpointFolder, Engine, Sending
+from oarlock.engines.engine import CheckpointFolder, Engine, Sending
 from oarlock.engines.kubernetes import pod_commands, remove_pods
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import STOPPED, Object
-from oarlock.engines.kubernetes.claims import claim_checkpoints, pull_claims
+from oarlock.engines.kubernetes.claims import board_deployment, claim_checkpoints, pull_claims
 from oarlock.engines.kubernetes.follow import background
 from oarlock.engines.kubernetes.lifecycle import adopt, identity, leading_agent, repair, stop_delete, submit
 from oarlock.engines.kubernetes.lifecycle.connect import api_for, api_of, explained
@@ -23,6 +23,8 @@ from oarlock.engines.kubernetes.manifests.payload import Parcel
 from oarlock.engines.shared.checkpoint_folder import Entry
 from oarlock.engines.shared.command_streams import Streams
 from oarlock.engines.shared.pull_result import Pulled, Show
+from oarlock.engines.shared.standing_board import StandingBoard
+from oarlock.engines.shared.tensorboard_process import Board
 from oarlock.errors import JobError, OarlockError
 from oarlock.job.job_file import JobFile
 from oarlock.records import runs
@@ -99,6 +101,7 @@ class KubernetesEngine(Engine):
                         _require_alone(api, run, claim, chosen)
             for run, api in reached:
                 patience = _GOING + (0 if now else run.grace())
+                board_deployment.delete(api, identity.of(run))  # it mounts the claims
                 stop_delete.delete(api, identity.of(run), now=now, patience=patience)
             going = [one for one in claims.values() if volumes and stop_delete.is_mine(*one)]
             for api, claim in going:
@@ -159,6 +162,24 @@ class KubernetesEngine(Engine):
     ) -> AbstractContextManager[Board]:
         """In a temporary pod that mounts the run's claim, behind a port of this machine."""
         return pod_commands.board(run, port, image)
+
+    def deploy_board(self, run: RunFolder, image: str | None, host: str | None) -> StandingBoard:
+        """A Deployment that mounts the run's claim, a Service and, with `host`, an Ingress."""
+        api = api_of(run)
+        with explained():
+            return board_deployment.deploy(api, run, image, host)
+
+    def find_board(self, run: RunFolder) -> StandingBoard | None:
+        """In the run's namespace."""
+        api = api_of(run)
+        with explained():
+            return board_deployment.find(api, identity.of(run))
+
+    def delete_board(self, run: RunFolder) -> bool:
+        """Its pod has left the claim when this returns."""
+        api = api_of(run)
+        with explained():
+            return board_deployment.delete(api, identity.of(run))
 
     @contextmanager
     def checkpoints(self, run: RunFolder, *, writes: bool) -> Iterator[CheckpointFolder]:
@@ -235,7 +256,9 @@ def _worker_job(run: RunFolder, api: Api, workers: int) -> tuple[Object | None, 
 def _require_alone(api: Api, run: RunFolder, claim: Object, chosen: Collection[RunFolder]) -> None:
     """Raise if runs of the job are on the cluster that are not deleted together with this one."""
     names = [one.name for one in chosen]
-    others = stop_delete.users_of(api, run.state().job, but=names)
+    job = run.state().job
+    boards = board_deployment.users_of(api, job) - set(names)
+    others = sorted({*stop_delete.users_of(api, job, but=names), *boards})
     if others:
         together = " ".join([*names, *others])
         raise OarlockError(

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from oarlock.agent.protocol.pod_paths import CODE, STORE
-from oarlock.engines.engine import Board
 from oarlock.engines.kubernetes.api import port_forward
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.pod_terminal import Ends, talk
@@ -18,6 +17,8 @@ from oarlock.engines.kubernetes.lifecycle import identity
 from oarlock.engines.kubernetes.lifecycle.connect import api_of, explained
 from oarlock.engines.shared import task_command, tensorboard_process
 from oarlock.engines.shared.command_streams import Streams
+from oarlock.engines.shared.standing_board import PORT
+from oarlock.engines.shared.tensorboard_process import Board
 from oarlock.errors import OarlockError
 from oarlock.records.run_folder import RunFolder
 
@@ -65,14 +66,14 @@ def beside_files(
 @contextmanager
 def board(run: RunFolder, port: int | None, image: str | None) -> Iterator[Board]:
     """Run TensorBoard in a pod that mounts the run's claim, behind a port of this machine."""
-    words = tensorboard_process.words("python3", run.folder("logs"), tensorboard_process.PORT)
+    words = tensorboard_process.words("python3", run.folder("logs"), PORT)
     purpose = Purpose("tensorboard", tuple(words), image=image, memory=_BOARD_MEMORY)
     with explained(), tensorboard_process.listener(port) as here:
         api = api_of(run)
         try:
             with (
                 claim_session.beside(api, run, purpose) as pod,
-                port_forward.forwarded(api, pod, tensorboard_process.PORT, here),
+                port_forward.forwarded(api, pod, PORT, here),
             ):
                 yield Board(int(here.getsockname()[1]), lambda: claim_session.require(api, pod))
         except OarlockError as problem:

@@ -16,10 +16,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oarlock.engines.engine import Board, CheckpointFolder, Engine, Sending
+from oarlock.engines.engine import CheckpointFolder, Engine, Sending
 from oarlock.engines.shared import enter_task, task_command
 from oarlock.engines.shared.checkpoint_folder import Folder
 from oarlock.engines.shared.command_streams import Streams
+from oarlock.engines.shared.standing_board import StandingBoard
+from oarlock.engines.shared.tensorboard_process import Board
 from oarlock.errors import JobError, OarlockError
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
@@ -48,6 +50,12 @@ class LocalEngine(Engine):
         """Start one agent process, which starts the other agents where there are several machines."""
         return start(jobfile, name, machines or 1, stdin)
 
+    def ignores(self, jobfile: JobFile) -> list[str]:
+        """Whatever describes pods, and GPUs where there are none."""
+        from oarlock.engines.local import ignored_fields
+
+        return ignored_fields.of(jobfile.job)
+
     def resume(self, run: RunFolder, *, stdin: int | None = None) -> None:
         """Start another agent on the same record."""
         resume(run, stdin)
@@ -67,7 +75,7 @@ class LocalEngine(Engine):
         from oarlock.engines.local import local_spec
 
         spec = run.spec()
-        sizes = {**spec.sizes, "worker": workers * spec.processes_of("worker")}
+        sizes = {**spec.sizes, "worker": spec.tasks_of("worker", workers)}
         local_spec.check_files(sum(sizes.values()), spec.machines)
 
     def delete(self, chosen: Collection[RunFolder], *, now: bool, volumes: bool) -> list[str]:
@@ -113,11 +121,15 @@ class LocalEngine(Engine):
     @contextmanager
     def tensorboard(self, run: RunFolder, port: int | None, image: str | None) -> Iterator[Board]:
         """With the TensorBoard that is installed here."""
-        from oarlock.engines.local import local_tensorboard
+        from oarlock.engines import side_by_side
 
         _refuse_image(run, image)
-        with local_tensorboard.serve(run.folder("logs"), port) as board:
+        with side_by_side.board([run], port, lambda _: None) as board:
             yield board
+
+    def deploy_board(self, run: RunFolder, image: str | None, host: str | None) -> StandingBoard:
+        """There is no cluster that could keep it."""
+        raise JobError(f"{run.name} ran on this machine; --deploy is for a run on a cluster")
 
     @contextmanager
     def checkpoints(self, run: RunFolder, *, writes: bool) -> Iterator[CheckpointFolder]:
@@ -132,7 +144,7 @@ def start(
 
     `stdin` is what the leader task reads.
     """
-    from oarlock.engines.local import local_record, local_spec
+    from oarlock.engines.local import gpu_shares, local_record, local_spec
     from oarlock.engines.shared import specs
 
     held: list[int] = []
@@ -145,7 +157,8 @@ def start(
         local_record.fill(draft, jobfile, machines, is_new=name is None)
 
     try:
-        run = runs.create(jobfile.job.name, fill, name)
+        with gpu_shares.choosing(jobfile.job):
+            run = runs.create(jobfile.job.name, fill, name)
         _start_agent(run, held[-1], stdin)
     finally:
         for fd in held:

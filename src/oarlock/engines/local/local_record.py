@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from oarlock.engines.local import local_spec
+from oarlock.engines.local import gpu_shares, local_spec
 from oarlock.engines.shared import specs
 from oarlock.job.job_file import JobFile
 from oarlock.job.model import Job, to_data
@@ -40,7 +40,8 @@ def renew(run: RunFolder) -> None:
     job = specs.job_of(run.job_file.read_text(), str(run.job_file))
     local_spec.check_network(job)
     run.keep_room()
-    _write_spec(job, Path(before.cwd), run, before.machines)
+    with gpu_shares.choosing(job):
+        _write_spec(job, Path(before.cwd), run, before.machines)
     run.result_file.unlink(missing_ok=True)
 
 
@@ -53,7 +54,8 @@ def _announce(job: Job, draft: RunFolder) -> None:
 
 def _write_spec(job: Job, folder: Path, run: RunFolder, machines: int, is_new: bool = False) -> None:
     record = runs.home() / "runs" / run.name  # where the draft will be
-    spec = replace(local_spec.spec_for(job, folder, record, machines), is_new=is_new)
+    spec = local_spec.spec_for(job, folder, record, machines)
+    spec = replace(spec, is_new=is_new, gpus=gpu_shares.give(job, folder, run.name))
     _write(run.spec_file, spec.to_json())
 
 

@@ -20,11 +20,13 @@ def spec_for(job: Job, folder: Path, record: Path, machines: int = 1) -> Spec:
     """Return the spec of a run whose record is at `record`. Raises JobError if it has too many machines."""
     _check_machines(job, machines)
     is_linux = sys.platform == "linux"
+    spec = specs.resolve(job, folder, record.name)
+    folders = _folders(job, folder, record)
     return replace(
-        specs.resolve(job, folder, record.name),
+        spec,
         folder=str(record),
         cwd=str(folder),
-        folders=_folders(job, folder, record),
+        folders={**folders, "data": specs.with_key(folders["data"], spec.ingest)},
         snapshots=_place(job.storage.snapshots, folder) if job.storage.snapshots else "",
         cache=str(runs.home() / "cache"),
         machines=machines,
@@ -59,6 +61,8 @@ def check_files(tasks: int, machines: int) -> None:
 def _check_machines(job: Job, machines: int) -> None:
     """The leading agent would wait forever for a machine without a task."""
     workers = specs.sizes(job).get("worker", 0)
+    if job.roles.worker is not None and not job.roles.worker.is_equal:
+        workers = job.roles.worker.replicas.max
     if machines > max(1, workers):
         raise JobError(f"{machines} machines are too many for {workers} workers: each needs at least one")
     if machines > 1 and job.network == "private":
@@ -69,6 +73,7 @@ def _folders(job: Job, folder: Path, record: Path) -> dict[str, str]:
     defaults = {
         "data": runs.home() / "data" / job.name,  # outlives the run: ingest once, train often
         "checkpoints": record / "checkpoints",
+        "eval": record / "eval",
         "model": record / "model",
         "logs": record / "tensorboard",
     }

@@ -6,30 +6,38 @@ from pathlib import Path
 
 import yaml
 
-from oarlock.agent.protocol.spec import Limits, Program, Spec
+from oarlock.agent.protocol.spec import Ingest, Limits, Program, Spec, Stage
 from oarlock.errors import JobError, OarlockError
-from oarlock.job.model import Duration, Job, Role, parse
-from oarlock.program import frameworks, imports
+from oarlock.job.model import WAYS, Duration, Job, Role, parse
+from oarlock.job.stages import Stage as JobStage
+from oarlock.program import coordination, frameworks, imports, mirrored_devices
+from oarlock.program.ingest_key import key_of
 from oarlock.run import cluster
 
 
 def resolve(job: Job, folder: Path, run: str) -> Spec:
-    """Return the spec of a job; the engine adds the folders."""
+    """Return the spec of a job; the engine adds the folders. Raises JobError if it cannot train so."""
+    coordination.check(job, folder)
+    mirrored_devices.check(job, folder)
     return Spec(
         run=run,
         job=job.name,
         folder="",
         cwd="",
-        program=_program(job),
+        program=program_of(job),
+        stages=_stages(job),
+        ingest=_ingest(job, folder),
         sizes=sizes(job),
         folders={},
         least=sizes(job, least=True),
         processes={name: role.processes for name, role in roles(job).items()},
+        members={name: list(role.members) for name, role in roles(job).items() if not role.is_equal},
         limits=_limits(job),
         env=dict(job.env),
         modules=_modules(job, folder),
         warm=bool(job.warm),
         observe=job.observe,
+        chief_name=job.chief_name,
         seed=job.seed,
         snapshots=job.storage.snapshots or "",
     )
@@ -48,26 +56,52 @@ def job_of(text: str, where: str) -> Job:
         raise OarlockError(f"{where} is damaged, or was written by a later Oarlock: {problem}") from None
 
 
-def _program(job: Job) -> Program:
-    args = list(job.args)
-    if job.command:
-        return Program("command", list(job.command), args)
-    if job.module:
-        return Program("module", job.module, args)
-    return Program("program", job.program, args)
+def program_of(what: Job | JobStage) -> Program:
+    """Return what a job or one of its stages runs."""
+    args = list(what.args)
+    if what.command:
+        return Program("command", list(what.command), args)
+    if what.module:
+        return Program("module", what.module, args)
+    return Program("program", what.program, args)
+
+
+def _stages(job: Job) -> dict[str, Stage]:
+    if job.evaluate is None:
+        return {}
+    stage = Stage(program_of(job.evaluate), dict(job.evaluate.env), list(job.evaluate.pip))
+    return {"evaluator": stage}
+
+
+def _ingest(job: Job, folder: Path) -> Ingest | None:
+    ingest = job.ingest
+    if ingest is None:
+        return None
+    return Ingest(
+        key=key_of(ingest, folder),
+        program=program_of(ingest) if any(getattr(ingest, way) for way in WAYS) else None,
+        env=dict(ingest.env),
+        pip=list(ingest.pip),
+        when=ingest.when,
+        alone=ingest.alone,
+        sources={name: source.url for name, source in ingest.sources.items()},
+        checksums={name: source.sha256 for name, source in ingest.sources.items() if source.sha256},
+    )
+
+
+def with_key(data: str, ingest: Ingest | None) -> str:
+    """The folder of this ingest's data, in the folder of all the job's data."""
+    return data if ingest is None else f"{data.rstrip('/')}/{ingest.key}"
 
 
 def sizes(job: Job, least: bool = False) -> dict[str, int]:
     """Return the number of tasks per role; `least`: the smallest number."""
-    return {
-        name: (role.replicas.min if least else role.replicas.max) * role.processes
-        for name, role in roles(job).items()
-    }
+    return {name: role.tasks(least) for name, role in roles(job).items()}
 
 
 def roles(job: Job) -> dict[str, Role]:
     """Return the roles that the job uses."""
-    return {name: role for name in cluster.ROLES if (role := getattr(job.roles, name))}
+    return {name: job.gang[name] for name in cluster.ROLES if name in job.gang}
 
 
 def _limits(job: Job) -> Limits:
@@ -78,6 +112,7 @@ def _limits(job: Job) -> Limits:
         runtime=_seconds(limits.runtime),
         rendezvous=limits.rendezvous.seconds,
         grace=limits.grace.seconds,
+        evaluate=limits.evaluate.seconds,
         logs=None if limits.logs is None else limits.logs.bytes,
     )
 
@@ -87,7 +122,7 @@ def _seconds(duration: Duration | None) -> float | None:
 
 
 def _modules(job: Job, folder: Path) -> list[str]:
-    if job.command or not job.warm:
+    if job.command or not job.warm or (job.ingest is not None and job.ingest.alone):
         return []
     used = imports.scan(folder, job.program, job.module).modules
     return frameworks.preimports(frameworks.framework_of(job, folder), used)

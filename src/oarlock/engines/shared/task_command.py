@@ -47,8 +47,8 @@ def as_task(
 def _variables(state: RunState, spec: Spec, name: str) -> dict[str, str]:
     """Return the task's variables as far as the record tells them.
 
-    The addresses of the other tasks, and which of them share its machine, are not in the record. A program
-    that is forked sets its variables after its start, so that /proc does not show them.
+    The addresses of the other tasks, and which of several machines each is on, are not in the record. A
+    program that is forked sets its variables after its start, so that /proc does not show them.
     """
     tasks = cluster.form(Counter(one.rpartition("-")[0] for one in state.tasks))
     task = next(one for one in tasks if one.name == name)
@@ -68,7 +68,9 @@ def _variables(state: RunState, spec: Spec, name: str) -> dict[str, str]:
             seed=spec.seed,
             machines=machines,
         )
-        return contract.environment(gang, task, folders)
+        variables = contract.environment(gang, task, folders, chief_name=spec.chief_name)
+        return {**variables, **spec.gpus.variables(gang, task)}
 
-    one, other = guess("one:1", [names]), guess("other:2", [[single] for single in names])
+    apart = [names] if spec.is_alone else [[single] for single in names]
+    one, other = guess("one:1", [names]), guess("other:2", apart)
     return {key: value for key, value in one.items() if other.get(key) == value}

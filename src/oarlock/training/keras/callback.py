@@ -39,9 +39,9 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
 
 def scalars(logs: Mapping[str, Any]) -> dict[str, Any]:
     """The metrics that are single numbers, by their shape: no tensor is read. `report`'s names are left
-    out."""
+    out. With parameter servers tf_keras passes what a worker has yet to compute: there are none then."""
     return {
         name: value
-        for name, value in logs.items()
+        for name, value in (logs.items() if hasattr(logs, "items") else ())
         if name not in ("self", "step", "total") and tuple(getattr(value, "shape", ())) == ()
     }

@@ -9,12 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
+from oarlock.training.frameworks import coordinators
 from oarlock.training.frameworks.import_hooks import when_imported
-from oarlock.training.keras import fit_methods, global_batch, optimizer_corrections, refusals
+from oarlock.training.keras import (
+    fit_methods,
+    global_batch,
+    keras_files,
+    optimizer_corrections,
+    refusals,
+    served_fit,
+)
 from oarlock.training.keras.keras_source import Change, has_in_source
 
 _corrected = False
@@ -22,6 +30,7 @@ _corrected = False
 
 def install() -> None:
     """Correct Keras as soon as it is imported, or now if it already is."""
+    coordinators.install()
     when_imported("keras.src.backend.tensorflow.trainer", _correct)
     when_imported("keras", _warn_if_unknown)
 
@@ -37,18 +46,23 @@ def _correct(trainer: ModuleType) -> None:
         optimizer_corrections.clipping,
         optimizer_corrections.overflow,
         optimizer_corrections.counting,
+        keras_files.writing,
         fit_methods.ending,
         fit_methods.methods,
     )
     try:
-        changes = [change for correction in corrections for change in correction(trainer)]
+        _apply("corrected_by_oarlock", [change for correct in corrections for change in correct(trainer)])
+        _apply("serves_by_oarlock", list(served_fit.changes(trainer)))  # on top of what is corrected
     except (AttributeError, ImportError, OSError):
         return  # a Keras whose internals differ; see `_warn_if_unknown`
-    for owner, name, function in changes:
-        if not hasattr(getattr(owner, name), "corrected_by_oarlock"):
-            function.corrected_by_oarlock = True  # type: ignore[attr-defined]
-            setattr(owner, name, function)
     _corrected = True
+
+
+def _apply(mark: str, changes: Iterable[Change]) -> None:
+    for owner, name, function in changes:
+        if not hasattr(getattr(owner, name), mark):
+            setattr(function, mark, True)
+            setattr(owner, name, function)
 
 
 def _warn_if_unknown(keras: Any) -> None:

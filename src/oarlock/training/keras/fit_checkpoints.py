@@ -12,8 +12,9 @@ from contextlib import nullcontext
 from typing import Any
 
 from oarlock.checkpoints.retention import Retention
+from oarlock.training.frameworks import coordinators
 from oarlock.training.keras.callback import Callback, scalars
-from oarlock.training.saving import capture
+from oarlock.training.saving import capture, sharded_variables, tensor_bytes
 from oarlock.training.saving.session import CheckpointSession
 from oarlock.training.steps import schedule
 from oarlock.training.steps.boundary import Boundary
@@ -57,6 +58,17 @@ class Training:
         """The sums and counts of this epoch's metrics, so that their means continue after a restore."""
         return capture.Variables([each for metric in self.model.metrics for each in metric.variables])
 
+    def restore_metrics_late(self) -> None:
+        """Restore them after the first batch: in tf_keras they do not exist before. They are sums over
+        batches, so what that batch has added is added again."""
+        coordinators.join()
+        metrics = self.metric_variables()
+        variables = sharded_variables.joined(metrics.variables)
+        added = [_read(variable) for variable in variables]
+        if self.session.restore_later("metrics", metrics) is not None:
+            for variable, array in zip(variables, added):
+                tensor_bytes.assign(variable, _read(variable) + array)
+
     def begin(self) -> None:
         """Take part in the ranks' agreement on steps from now on; needs `length`."""
         assert self.length is not None
@@ -86,6 +98,7 @@ class Opening(Callback):
         self._training = training
         self._begin = 0  # the step at which this epoch began or resumed
         self._is_cutting = False
+        self._lacks_metrics = False  # those of the epoch that was cut in two
 
     def set_params(self, params: Mapping[str, Any]) -> None:
         """Keras says how long an epoch is, if it knows."""
@@ -117,7 +130,10 @@ class Opening(Callback):
             )
         self._begin = training.step
         if training.step > epoch * training.length:
-            training.session.restore_later("metrics", training.metric_variables())
+            metrics = training.metric_variables()
+            self._lacks_metrics = not metrics.variables
+            if metrics.variables:
+                training.session.restore_later("metrics", metrics)
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Save or exit here; tell Keras to stop after the last batch of an epoch that began late."""
@@ -132,6 +148,9 @@ class Opening(Callback):
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Note the metrics, which go into the next checkpoint."""
+        if self._lacks_metrics:
+            self._lacks_metrics = False
+            self._training.restore_metrics_late()
         self._training.metrics.update(scalars(logs or {}))
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
@@ -170,8 +189,19 @@ def _scope(model: Any) -> Any:
     return nullcontext() if strategy is None else strategy.scope()
 
 
+def _read(variable: Any) -> Any:
+    """The value of a variable, of a metric that of each replica."""
+    leaf = tensor_bytes.leaf(variable)
+    assert leaf is not None
+    memory = memoryview(bytearray(leaf.shape.bytes))
+    leaf.write(memory)
+    return tensor_bytes.to_numpy([(leaf.shape, memory)])
+
+
 def _build(optimizer: Any, variables: list[Any]) -> None:
-    if not getattr(optimizer, "built", getattr(optimizer, "_built", True)):
+    if hasattr(optimizer, "_create_all_weights"):  # tf_keras.optimizers.legacy
+        optimizer._create_all_weights(variables)
+    elif not getattr(optimizer, "built", getattr(optimizer, "_built", False)):
         optimizer.build(variables)
 
 

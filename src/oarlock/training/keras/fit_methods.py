@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from oarlock.training.keras import global_batch, refusals
+from oarlock.training.keras import global_batch, keras_files, refusals, served_fit
 from oarlock.training.keras.keras_source import Change
 
 _iterators: list[Any] = []  # of the newest fit, evaluate or predict with several workers
@@ -28,7 +28,10 @@ def _prepared(trainer: Any, method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def prepared(self: Any, *args: Any, **kwargs: Any) -> Any:
         strategy = self._distribute_strategy
-        refusals.refuse_parameter_servers(strategy)
+        if served_fit.is_served(strategy):
+            refusals.refuse_several_replicas(strategy)
+            with served_fit.serving(self):
+                return method(self, *args, **kwargs)
         if not trainer._collective_all_reduce_multi_worker(strategy):
             return method(self, *args, **kwargs)
         call = signature.bind(self, *args, **kwargs)
@@ -43,6 +46,7 @@ def _prepared(trainer: Any, method: Callable[..., Any]) -> Callable[..., Any]:
             refusals.unseeded_shuffle(given["x"], given["shuffle"])
             refusals.unsynchronized_batch_norm(self)
             _pass_to_steps(self, strategy, given)
+            keras_files.restore(self, strategy, given["callbacks"])
         with _keeping_iterators():
             return method(*call.args, **call.kwargs)
 

@@ -28,16 +28,13 @@ def say_once(sentence: str, stacklevel: int = 4) -> None:
     warnings.warn(f"oarlock: {sentence}", UserWarning, stacklevel=stacklevel)
 
 
-def refuse_parameter_servers(strategy: Any) -> None:
-    """Refuse ParameterServerStrategy."""
-    import tensorflow as tf
-
-    # Keras passes its dataset to the strategy, which raises an error about ClusterCoordinator.
-    if isinstance(strategy, tf.distribute.experimental.ParameterServerStrategy):
+def refuse_several_replicas(strategy: Any) -> None:
+    """Refuse parameter servers whose workers have several GPUs each: all would train with the same batch."""
+    if strategy.num_replicas_in_sync > 1:
         raise Refused(
-            "Keras 3 cannot fit, evaluate or predict with ParameterServerStrategy: write the loop with"
-            " tf.distribute.coordinator.ClusterCoordinator, or use tf_keras with"
-            " tf_keras.utils.experimental.DatasetCreator"
+            f"fit with ParameterServerStrategy needs workers with one GPU each, and these have"
+            f" {strategy.num_replicas_in_sync}: start more workers (gpu: 1), or write the loop with"
+            " tf.distribute.coordinator.ClusterCoordinator"
         )
 
 

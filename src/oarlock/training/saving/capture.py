@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from oarlock.training.saving import tensor_bytes
+from oarlock.training.saving import sharded_variables, tensor_bytes
 from oarlock.training.saving.tensor_bytes import Leaf, Piece
 
 Tree = dict[str, Any]
@@ -130,7 +130,7 @@ def _variables(value: Any) -> list[Any]:
     """All variables of an object, or itself if it is one. In older optimizers `variables` is a method."""
     if _is_variable(value):
         return [value]
-    return list(value.variables() if callable(value.variables) else value.variables)
+    return sharded_variables.joined(value.variables() if callable(value.variables) else value.variables)
 
 
 def _unwrapped(value: Any) -> Any:

@@ -21,6 +21,7 @@ from oarlock.checkpoints.retention import Retention
 from oarlock.checkpoints.safetensors import TensorFile
 from oarlock.checkpoints.store import Checkpoint, FencedError, Store
 from oarlock.training.saving import capture, writer_handle
+from oarlock.training.saving.new_checkpoints import ONLY
 from oarlock.training.saving.save_messages import NotSaved, Save
 from oarlock.training.saving.tensor_bytes import Leaf, Piece
 from oarlock.training.task import channel
@@ -43,7 +44,16 @@ class CheckpointSession:
         self._writer = writer_handle.WriterHandle()
         self._code: dict[str, str] | None = None
         self._is_warned = False
-        if not self.task.is_launched:  # else the leading agent did so before this generation started
+
+    @property
+    def folder(self) -> Path:
+        """The folder of checkpoints."""
+        return self._store.folder
+
+    def take_over(self) -> None:
+        """Before the first step: from now on only this process saves, and what dead ones left is removed.
+        Where there is a launcher, the leading agent did so before this generation started."""
+        if not self.task.is_launched:
             self._store.raise_fence(self.task.run, self.task.generation)
             self._store.clean()
 
@@ -51,11 +61,21 @@ class CheckpointSession:
 
     def restore(self, objects: dict[str, Any]) -> None:
         """Restore all objects from the newest whole checkpoint; do nothing if there is none."""
-        checkpoint, complaints = self._store.newest(_offered())
+        checkpoint, complaints = self._store.newest(_offered(self.task))
         for complaint in complaints:
             self.say(complaint)
         if checkpoint is None:
+            if self.task.is_evaluator:
+                self.say("no checkpoint yet: this State is untrained until state.follow() yields one")
             return
+        self.restore_from(checkpoint, objects)
+        self._compare_code(checkpoint)
+        verb = "restored" if self.task.is_evaluator else "resuming from"
+        self.say(f"{verb} step {checkpoint.step} ({checkpoint.name})")
+
+    def restore_from(self, checkpoint: Checkpoint, objects: dict[str, Any]) -> None:
+        """Restore all objects from this checkpoint. Raises ValueError if they do not fit, and OSError if it
+        is deleted meanwhile."""
         files = [TensorFile(checkpoint.path / name) for name in checkpoint.manifest["files"]]
         saved: dict[str, list[Piece]] = {}
         for file in files:
@@ -76,8 +96,6 @@ class CheckpointSession:
                 "  Use another folder (storage.checkpoints), or delete it (`oarlock checkpoints`)"
             ) from error
         self.checkpoint, self.step = checkpoint, checkpoint.step
-        self._compare_code(checkpoint)
-        self.say(f"resuming from step {checkpoint.step} ({checkpoint.name})")
 
     def say_done(self, total: int) -> None:
         """Say that nothing is left to do: the user of a second `python train.py` would wonder."""
@@ -170,8 +188,9 @@ class CheckpointSession:
         self._writer.close()
 
     def say(self, text: str) -> None:
-        """Log once for the whole gang, from rank 0: into the record, or to stderr without a launcher."""
-        if not self.task.is_chief:
+        """Log once for the whole gang, from rank 0: into the record, or to stderr without a launcher. An
+        evaluator speaks for itself."""
+        if not self.task.is_chief and not self.task.is_evaluator:
             return
         if self.task.is_launched:
             self.task.note(text)
@@ -224,9 +243,10 @@ def _folder(task: Context) -> Path:
     return task.checkpoints.absolute()
 
 
-def _offered() -> list[str] | None:
-    """The checkpoints that the agent offers to every rank of this generation: all must choose the same."""
-    names = os.environ.get("OARLOCK_CHECKPOINTS")
+def _offered(task: Context) -> list[str] | None:
+    """The checkpoints that the agent offers to every rank of this generation: all must choose the same. An
+    evaluator has no rank, and starts before the first of them: it may choose among all."""
+    names = os.environ.get(ONLY if task.is_evaluator else "OARLOCK_CHECKPOINTS")
     return None if names is None else names.split()
 
 

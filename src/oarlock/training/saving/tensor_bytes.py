@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Callable
 
 from oarlock.checkpoints.safetensors import Shape, is_known
+from oarlock.training.saving import sharded_variables
 
 Piece = tuple[Shape, memoryview]
 
@@ -49,6 +50,9 @@ def _numpy(np: Any, value: Any) -> Leaf | None:
 
 
 def _tensorflow(tf: Any, value: Any) -> Leaf | None:
+    pieces = sharded_variables.shards_of(value)
+    if pieces is not None:
+        return _in_shards(tf, pieces)
     if not isinstance(value, (tf.Variable, tf.Tensor)):
         return None
     name = tf.as_dtype(value.dtype).name
@@ -63,6 +67,20 @@ def _tensorflow(tf: Any, value: Any) -> Leaf | None:
         _write_array(_read(value), memory)
 
     return Leaf(Shape(name, tuple(value.shape)), write)
+
+
+def _in_shards(tf: Any, pieces: Sequence[Any]) -> Leaf | None:
+    leaves = [leaf for piece in pieces if (leaf := _tensorflow(tf, piece)) is not None]
+    if len(leaves) < len(pieces):
+        return None
+
+    def write(memory: memoryview) -> None:
+        begin = 0
+        for leaf in leaves:
+            leaf.write(memory[begin : begin + leaf.shape.bytes])
+            begin += leaf.shape.bytes
+
+    return Leaf(Shape(leaves[0].shape.dtype, sharded_variables.whole_shape(pieces)), write)
 
 
 def _of_each_replica(tf: Any, value: Any, name: str) -> Leaf:

@@ -21,6 +21,7 @@ import time
 import zlib
 from pathlib import Path
 
+from oarlock.checkpoints import score_file
 from oarlock.checkpoints.manifest import FileEntry
 from oarlock.checkpoints.store import Checkpoint, FencedError, Store
 from oarlock.system import fd_frames
@@ -108,7 +109,9 @@ def _left_by_a_dead_writer(store: Store, draft: Path, request: Save) -> str | No
 
 
 def _expire(store: Store, newest: Checkpoint, request: Save) -> None:
-    for expired in request.retention.expired(store.checkpoints()):
+    held, scores = store.checkpoints(), score_file.read(store.folder)
+    scored = {one.name: metrics for one in held if (metrics := scores.of(one)) is not None}
+    for expired in request.retention.expired(held, scored, scores.is_followed):
         if expired.name != newest.name:
             try:
                 store.delete(expired)

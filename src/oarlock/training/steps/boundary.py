@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Callable
 
 from oarlock.run.contract import PREEMPTED
+from oarlock.training.frameworks import coordinators
 from oarlock.training.saving.session import CheckpointSession
 from oarlock.training.steps.gate import Gate
 from oarlock.training.steps.schedule import Schedule
@@ -23,12 +24,14 @@ class Boundary:
         self._schedule = schedule
         self._objects = objects
         self._first = first
+        session.take_over()
         self._gate = Gate(first)
         busyness.start()
         self._saved_at = time.monotonic()
 
     def cross(self, step: int, metrics: Mapping[str, Any], epoch: int | None = None) -> None:
         """Call before `step` begins. Raises SystemExit if the run is to stop here."""
+        coordinators.keep_up()
         due = self._gate.enter(step)
         self._session.poll()
         if step == self._first:
@@ -60,6 +63,7 @@ class Boundary:
         if is_last:
             session.finish()
         if session.step != step:
+            coordinators.join()  # or the state would lack some of the steps before this one
             session.save(step, self._objects(), metrics, epoch)
             self._saved_at = time.monotonic()
         if is_last:

@@ -27,13 +27,20 @@ class Context:
     seed: int
     data: Path
     checkpoints: Path
+    eval: Path
     model: Path
     logs: Path
+    sources: Path  # what an ingest's sources were fetched to
 
     @property
     def is_chief(self) -> bool:
         """Whether this is the chief, or worker 0 where there is no chief: the task with rank 0."""
         return self.rank == 0
+
+    @property
+    def is_evaluator(self) -> bool:
+        """Whether this task scores checkpoints that others train."""
+        return self.role == "evaluator"
 
     @property
     def is_launched(self) -> bool:
@@ -73,8 +80,10 @@ def current() -> Context:
         seed=int(env.get("OARLOCK_SEED", "0")),
         data=Path(env.get("DATA_DIR", "data")),
         checkpoints=Path(env.get("CHECKPOINT_DIR", "checkpoints")),
+        eval=Path(env.get("EVAL_DIR", "eval")),
         model=Path(env.get("MODEL_DIR", "model")),
         logs=Path(env.get("LOG_DIR", "logs")),
+        sources=Path(env.get("SOURCES_DIR", "sources")),
     )
 
 

@@ -13,6 +13,7 @@ import traceback
 from pathlib import Path
 
 import torch
+import torch._dynamo  # the first step of an optimizer imports it: once here, not in each of twenty ranks
 from round_trip import go_through
 from torch import distributed as dist
 from torch import nn

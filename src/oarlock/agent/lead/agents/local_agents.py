@@ -38,6 +38,7 @@ class LocalAgents:
         for machine, process in list(self.processes.items()):
             if process.poll() is not None and not self.is_dismissed:
                 del self.processes[machine]
+                processes.release(process.pid)
                 self.on_death(self.spec.name_of(machine), processes.shell_code(process.returncode))
                 died = self.deaths[machine] = self.deaths.get(machine, 0) + 1
                 wait = _WAITS[min(died, len(_WAITS)) - 1]
@@ -55,9 +56,11 @@ class LocalAgents:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            processes.release(process.pid)
 
     def _start(self, machine: int) -> None:
         words = [sys.executable, "-c", processes.entry("oarlock.agent.__main__"), self.spec.folder]
         self.processes[machine] = subprocess.Popen(
             [*words, "--machine", str(machine), "--with-parent", str(os.getpid())], stdin=subprocess.DEVNULL
         )
+        processes.spare(self.processes[machine].pid)

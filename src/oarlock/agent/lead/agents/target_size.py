@@ -22,7 +22,7 @@ class TargetSize:
     def set_workers(self, workers: int) -> bool:
         """Set the number of workers. Returns whether that is a change."""
         before = self.sizes
-        self.sizes = {**before, "worker": workers * self.spec.processes_of("worker")}
+        self.sizes = {**before, "worker": self.spec.tasks_of("worker", workers)}
         return self.sizes != before
 
     @property
@@ -33,7 +33,7 @@ class TargetSize:
     @property
     def machines(self) -> int:
         """How many machines the run has, where every member has its own."""
-        return sum(count // self.spec.processes_of(role) for role, count in self.sizes.items())
+        return sum(self.spec.members_of(role, count) for role, count in self.sizes.items())
 
     def has_room(self, agents: Iterable[Agent]) -> bool:
         """Whether there may be room for a gang that suffices: cheaper than `place`."""

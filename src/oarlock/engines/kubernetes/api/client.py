@@ -38,6 +38,8 @@ _PATHS = {
     "Secret": ("api/v1", "secrets"),
     "PersistentVolumeClaim": ("api/v1", "persistentvolumeclaims"),
     "NetworkPolicy": ("apis/networking.k8s.io/v1", "networkpolicies"),
+    "Deployment": ("apis/apps/v1", "deployments"),
+    "Ingress": ("apis/networking.k8s.io/v1", "ingresses"),
     "Event": ("api/v1", "events"),
     "ResourceQuota": ("api/v1", "resourcequotas"),
     "LimitRange": ("api/v1", "limitranges"),

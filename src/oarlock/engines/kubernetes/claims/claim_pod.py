@@ -15,7 +15,7 @@ from typing import Any
 
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
-from oarlock.engines.kubernetes.api.names import CONTAINER, JOB, Identity, Object
+from oarlock.engines.kubernetes.api.names import CONTAINER, HELPER, JOB, Identity, Object
 from oarlock.engines.kubernetes.lifecycle import identity
 from oarlock.engines.kubernetes.manifests import default_images, groups, objects, pod_template
 from oarlock.engines.kubernetes.manifests.payload import Parcel
@@ -24,8 +24,6 @@ from oarlock.errors import OarlockError
 from oarlock.job.model import Job
 from oarlock.records.run_folder import RunFolder
 from oarlock.system.polling import wait_for
-
-HELPER = "oarlock.dev/helper"  # a pod that is not a task: its purpose
 
 _DEADLINE = 3600  # seconds; a pull takes less
 _PATIENCE = 120.0

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from oarlock.engines.kubernetes import diagnose
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
-from oarlock.engines.kubernetes.api.names import MANAGED, Identity, Object
+from oarlock.engines.kubernetes.api.names import HELPER, MANAGED, Identity, Object
 from oarlock.engines.kubernetes.claims import claim_pod
-from oarlock.engines.kubernetes.claims.claim_pod import HELPER, Purpose
+from oarlock.engines.kubernetes.claims.claim_pod import Purpose
 from oarlock.errors import OarlockError
 from oarlock.records.run_folder import RunFolder
 from oarlock.system.polling import wait_for

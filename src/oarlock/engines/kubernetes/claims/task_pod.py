@@ -14,7 +14,7 @@ from oarlock.errors import OarlockError
 def pod_of(api: Api, run: Identity, spec: Spec, task: str) -> str:
     """The name of the running pod that hosts a task. Raises OarlockError."""
     role, _, number = task.rpartition("-")
-    member = int(number) // spec.processes_of(role)
+    member = spec.members_of(role, int(number) + 1) - 1
     found = api.all("Pod", f"{run.selector},{ROLE}={role}")
     seats = {_seat(pod): str(pod["metadata"]["name"]) for pod in found if claim_pod.is_up(pod)}
     # A gang that may shrink has no gaps: tasks are placed in the order of the seats that exist.

@@ -45,6 +45,9 @@ def unmounted(pod: Object, message: str) -> Finding | None:
     claim = ", ".join(claim_names(pod)) or "a claim"
     users = re.search(r"used by pod\(s\) (.+)", message)
     said = f"claim {claim} is in use on another node" + (f", by {cut(users[1], 80)}" if users else "")
+    if users and "-tensorboard-" in users[1]:
+        said += ", which may be a TensorBoard that `oarlock tensorboard --deploy` started"
+        return Finding(Weight.PLACE, task_of(pod), said, "`oarlock tensorboard --delete RUN` removes that")
     fix = "end the run that uses it (oarlock ps), wait 6 minutes if its node was lost, or use ReadWriteMany"
     return Finding(Weight.PLACE, task_of(pod), said, fix)
 

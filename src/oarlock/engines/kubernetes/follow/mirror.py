@@ -234,8 +234,8 @@ class Mirror:
 
     def _note_problem(self, problems: list[diagnose.Problem]) -> None:
         first = problems[0] if problems else None
-        text = None if first is None else f"{first.what}; {first.fix}"
-        if text != self.ledger.state.problem:
+        text, state = None if first is None else f"{first.what}; {first.fix}", self.ledger.state
+        if text != state.problem and not (first is None and state.is_stuck):
             self.ledger.emit("problem", **({} if first is None else {"text": first.what, "fix": first.fix}))
 
     def _note_images(self, pods: Iterable[Object]) -> None:

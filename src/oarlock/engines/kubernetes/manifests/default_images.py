@@ -53,7 +53,7 @@ def brings(framework: str) -> tuple[str, ...]:
 def choose(job: Job, role: Role, framework: str) -> Image:
     """The image that the role or the job names; otherwise the default for the framework."""
     named = role.image or job.kubernetes.image
-    return Image(named) if named else _default(framework, role.gpu > 0)._replace(is_default=True)
+    return Image(named) if named else _default(framework, bool(role.gpu))._replace(is_default=True)
 
 
 def _default(framework: str, with_gpu: bool) -> Image:

@@ -6,8 +6,11 @@ However many workers there are, the number of groups is the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import msgspec
+
+from oarlock.agent.protocol.pod_paths import STORE
 from oarlock.job.model import Job, Role
 from oarlock.run import cluster
 
@@ -28,10 +31,39 @@ def of(job: Job) -> tuple[Group, ...]:
     """The groups of a job, the leader first."""
     found: list[Group] = []
     for role in cluster.ROLES:
-        described: Role | None = getattr(job.roles, role)
-        if described is not None:
-            found += _of_role(role, described, leads=not found)
-    return tuple(found)
+        if role in job.gang:
+            found += _of_role(role, job.gang[role], leads=not found)
+    return tuple(_with_ingest(group, job) for group in found)
+
+
+def ingests_once(job: Job) -> bool:
+    """Whether all pods see the data that one of them prepares; else each prepares its own."""
+    asked = job.storage.data or "data"
+    claim = job.kubernetes.claim
+    is_on_claim = not asked.startswith("/") or asked.startswith(f"{STORE}/")
+    volumes = [
+        volume.path.rstrip("/")
+        for volume in job.kubernetes.volumes.values()
+        if not volume.empty and not volume.read_only and not volume.roles
+    ]
+    return (
+        (is_on_claim and claim is not None and claim.shared)
+        or any(f"{asked}/".startswith(f"{path}/") for path in volumes)
+        or sum(role.replicas.max for name, role in job.gang.items() if name != "ps") == 1
+    )
+
+
+def _with_ingest(group: Group, job: Job) -> Group:
+    """The ingest runs in the pods of the gang, before their tasks: they need the larger of both."""
+    ingest = job.ingest
+    if ingest is None or group.role == "ps" or not (group.leads or not ingests_once(job)):
+        return group
+    part = msgspec.structs.replace(
+        group.part,
+        cpu=max(group.part.cpu, ingest.cpu),
+        memory=max(group.part.memory, ingest.memory, key=lambda size: size.bytes),
+    )
+    return replace(group, part=part)
 
 
 def _of_role(role: str, described: Role, leads: bool) -> list[Group]:

@@ -10,7 +10,7 @@ import yaml
 
 from oarlock.agent.protocol.pod_paths import PORT, SECRET, STORE, program_folder, record_folder
 from oarlock.agent.protocol.spec import Spec
-from oarlock.engines.kubernetes.manifests import default_images, groups, pod_warnings
+from oarlock.engines.kubernetes.manifests import default_images, groups, pod_gpus, pod_warnings
 from oarlock.engines.kubernetes.manifests.payload import PART, Parcel
 from oarlock.engines.shared import specs
 from oarlock.errors import JobError
@@ -68,11 +68,16 @@ def spec_for(job: Job, folder: Path, run: str, pip: tuple[str, ...] = (), id: st
     spec = specs.resolve(job, folder, run)
     if job.limits.rendezvous == Limits().rendezvous:  # images have to be pulled, nodes may have to be added
         spec = replace(spec, limits=replace(spec.limits, rendezvous=_RENDEZVOUS))
+    folders = _folders(job, record)
+    if spec.ingest is not None:
+        where = "leader" if groups.ingests_once(job) else "each"
+        spec = replace(spec, ingest=replace(spec.ingest, where=where))
     return replace(
         spec,
         folder=record,
+        gpus=pod_gpus.of(job, frameworks.framework_of(job, folder)),
         cwd=program_folder(run),
-        folders=_folders(job, record),
+        folders={**folders, "data": specs.with_key(folders["data"], spec.ingest)},
         snapshots=_place(job.storage.snapshots) or "",
         machines=sum(group.count for group in groups.of(job)),
         brings_crew=False,
@@ -90,6 +95,7 @@ def _folders(job: Job, record: str) -> dict[str, str]:
     defaults = {
         "data": f"{STORE}/data/{job.name}",
         "checkpoints": f"{record}/checkpoints",
+        "eval": f"{record}/eval",
         "model": f"{record}/model",
         "logs": f"{record}/tensorboard",
     }

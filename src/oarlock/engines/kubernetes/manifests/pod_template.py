@@ -7,7 +7,17 @@ import math
 from typing import Any
 
 from oarlock.agent.protocol.pod_paths import CODE, ROOT, SEAT_OFFSET, SECRET, STORE, WORK
-from oarlock.engines.kubernetes.api.names import CONTAINER, LEAD, ROLE, RUN, SHM_VOLUME, STORE_VOLUME, Object
+from oarlock.engines.kubernetes.api.names import (
+    CONTAINER,
+    HELPER,
+    JOB,
+    LEAD,
+    ROLE,
+    RUN,
+    SHM_VOLUME,
+    STORE_VOLUME,
+    Object,
+)
 from oarlock.engines.kubernetes.manifests.groups import Group
 from oarlock.engines.kubernetes.manifests.payload import Parcel
 from oarlock.job.model import Job, Role
@@ -78,6 +88,9 @@ def _spec(parcel: Parcel, group: Group, coordinator: str | None) -> Object:
         ],
     }
     optional = {
+        "affinity": _beside_board(job)
+        if group.leads and settings.claim and not settings.claim.shared
+        else {},
         "nodeSelector": {**settings.node_selector, **group.part.node_selector},
         "serviceAccountName": settings.service_account,
         "priorityClassName": settings.priority_class,
@@ -85,6 +98,14 @@ def _spec(parcel: Parcel, group: Group, coordinator: str | None) -> Object:
         "imagePullSecrets": [{"name": name} for name in settings.pull_secrets],
     }
     return {**described, **{key: value for key, value in optional.items() if value}}
+
+
+def _beside_board(job: Job) -> Object:
+    """On the node where a TensorBoard of the job stands: only one node at a time can mount most claims."""
+    boards = {"matchLabels": {JOB: job.name, HELPER: "tensorboard"}}
+    term = {"labelSelector": boards, "topologyKey": "kubernetes.io/hostname"}
+    wished = [{"weight": 100, "podAffinityTerm": term}]
+    return {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": wished}}
 
 
 def _container(parcel: Parcel, group: Group, coordinator: str | None) -> Object:

@@ -34,6 +34,7 @@ class Need(NamedTuple):
 
 
 _MADE = {"create": "run", "list": "delete", "deletecollection": "delete"}
+_STANDING = {"create": "tensorboard --deploy", "list": "delete", "delete": "tensorboard --delete"}
 NEEDS = (
     Need(
         "jobs",
@@ -72,6 +73,8 @@ NEEDS = (
     Need("pods/log", "", {"get": "run, logs, attach"}),
     Need("pods/exec", "", {"get": "stacks, pull", "create": "stacks, pull"}, is_vital=False),
     Need("pods/eviction", "", {"create": "chaos"}, is_vital=False),
+    Need("deployments", "apps", _STANDING, is_vital=False),
+    Need("ingresses", "networking.k8s.io", _STANDING, is_vital=False),
     Need("events", "", {"list": "run, status"}, is_vital=False),
     Need("resourcequotas", "", {"list": "plan"}, is_vital=False),
     Need("limitranges", "", {"list": "doctor"}, is_vital=False),

@@ -32,6 +32,7 @@ _GPU = "nvidia.com/gpu"
 def describe(parcel: Parcel, folder: Path) -> dict[str, Any]:
     """What is known without a cluster."""
     groups = [_group(parcel, group) for group in parcel.groups]
+    spec = json.loads(parcel.spec)
     total = {key: sum(group["machines"] * group[key] for group in groups) for key in ("cpu", "memory", "gpu")}
     return {
         "run": parcel.run,
@@ -40,7 +41,13 @@ def describe(parcel: Parcel, folder: Path) -> dict[str, Any]:
         "total": {"machines": sum(group["machines"] for group in groups), **total},
         "claims": _claims(parcel),
         "program": {"folder": str(folder), **_program(parcel.program), "withheld": list(parcel.withheld)},
-        "pip": json.loads(parcel.spec)["pip"],
+        "pip": spec["pip"],
+        "ingest": spec["ingest"]
+        and {
+            "where": spec["ingest"]["where"],
+            "key": spec["ingest"]["key"],
+            "data": spec["folders"]["data"],
+        },
         "network": parcel.job.network,
         "warnings": list(parcel.warnings),
     }

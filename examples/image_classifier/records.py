@@ -1,0 +1,82 @@
+"""The images that ingest.py prepared: TFRecord shards, and `dataset.json`, which describes them.
+
+Each record is a tf.train.Example with the raw pixels and the number of the class.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import tensorflow as tf
+
+DESCRIPTION = "dataset.json"  # written last: where it is, everything is
+
+
+@dataclass(frozen=True)
+class Dataset:
+    folder: Path
+    source: str
+    labels: list  # names of the classes
+    shape: list  # height, width, channels
+    counts: dict  # images by part: train, test
+    shards: dict  # file names by part
+
+    def files(self, part):
+        return [str(self.folder / name) for name in self.shards[part]]
+
+    def batches(self, part, size):
+        """The part's images and labels, in the order of the shards. The last batch may be smaller."""
+        records = tf.data.TFRecordDataset(self.files(part))
+        return records.batch(size).map(self._parse)
+
+    def whole(self, part):
+        """The whole part as one batch."""
+        return self.batches(part, self.counts[part])
+
+    def _parse(self, records):
+        fields = {
+            "image": tf.io.FixedLenFeature((), tf.string),
+            "label": tf.io.FixedLenFeature((), tf.int64),
+        }
+        found = tf.io.parse_example(records, fields)
+        pixels = tf.reshape(tf.io.decode_raw(found["image"], tf.uint8), (-1, *self.shape))
+        return pixels, tf.cast(found["label"], tf.int32)
+
+
+def read(folder):
+    path = Path(folder) / DESCRIPTION
+    try:
+        return Dataset(Path(folder), **json.loads(path.read_text()))
+    except FileNotFoundError:
+        raise SystemExit(
+            f"There is no {path}. Prepare the images first: python ingest.py --out {folder}"
+        ) from None
+
+
+def to_record(pixels, label):
+    """One image as it is stored."""
+    image = tf.train.Feature(bytes_list=tf.train.BytesList(value=[pixels]))
+    kind = tf.train.Feature(int64_list=tf.train.Int64List(value=[label]))
+    features = tf.train.Features(feature={"image": image, "label": kind})
+    return tf.train.Example(features=features).SerializeToString()
+
+
+def augmented(images, chosen, seed):
+    """The chosen images, each mirrored or not, and moved by up to a fourteenth of its size. Every image of
+    the whole set has its draw, so that it does not matter who asks for which."""
+    count, height, width = (tf.shape(images)[axis] for axis in range(3))
+
+    def draw(which, low, high):
+        numbers = tf.random.stateless_uniform(
+            (count,), tf.stack([seed[0] + which, seed[1]]), low, high, tf.int32
+        )
+        return tf.gather(numbers, chosen)
+
+    images = tf.gather(images, chosen)
+    images = tf.where(draw(0, 0, 2)[:, None, None, None] == 0, images[:, :, ::-1], images)
+    for axis, size in ((1, height), (2, width)):
+        most = size // 14
+        by = draw(axis, -most, most + 1)[:, None]
+        where = tf.clip_by_value(tf.range(size)[None] + by, 0, size - 1)  # the edge is repeated
+        images = tf.gather(images, where, axis=axis, batch_dims=1)
+    return images

@@ -1,0 +1,99 @@
+"""Three ways to make the same steps: alone, on workers that add up their gradients, under parameter servers.
+
+Each holds the training pictures in the memory of whoever trains, and gets only the numbers of a step's.
+"""
+
+import contextlib
+
+import tensorflow as tf
+
+import oarlock
+
+
+def default():
+    """What the roles of the run are made for."""
+    roles = tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec().as_dict()
+    return "ps" if "ps" in roles else "mirrored" if oarlock.current().world > 1 else "one"
+
+
+def connect(name):
+    return {"one": Alone, "mirrored": Mirrored, "ps": ParameterServers}[name]()
+
+
+class Alone:
+    is_synchronous = False  # whether several workers make each step together
+
+    def __init__(self):
+        self.losses = []  # of the steps since the last `loss()`
+
+    def scope(self):
+        return contextlib.nullcontext()
+
+    def prepare(self, pictures, step):
+        """`pictures()` is a dataset with one element: all of them. `step` trains on some of these."""
+        images, labels = pictures().get_single_element()
+        self.step = tf.function(lambda chosen, number: self.run(step, (images, labels, chosen, number)))
+
+    def run(self, step, arguments):
+        return step(*arguments)
+
+    def train(self, batches, step):
+        self.losses.append(self.step(tf.constant(batches.mine(step)), tf.constant(step)))
+
+    def loss(self):
+        """The mean over the steps since the last call. Waits until they are made."""
+        losses, self.losses = self.losses, []
+        return sum(map(float, losses)) / len(losses)
+
+
+class Mirrored(Alone):
+    """All workers make each step together, on a part of the batch each, and have the same weights."""
+
+    is_synchronous = True
+
+    def __init__(self):
+        super().__init__()
+        self.strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        self.scope = self.strategy.scope
+
+    def run(self, step, arguments):
+        return self.strategy.reduce("SUM", self.strategy.run(step, arguments), axis=None)
+
+
+class ParameterServers(Alone):
+    """The chief hands out steps; a free worker takes the next one, reads the weights from the servers and
+    sends them its gradient, without waiting for the others. A step of a lost worker goes to another one."""
+
+    def __init__(self):
+        super().__init__()
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        self.strategy = tf.distribute.ParameterServerStrategy(resolver)
+        self.coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
+        self.scope = self.strategy.scope
+
+    def prepare(self, pictures, step):
+        # Each worker reads the shards once, from its own disk; every `next` is the same tensor, not a copy.
+        self.everything = iter(
+            self.coordinator.create_per_worker_dataset(lambda: pictures().cache().repeat())
+        )
+        self.step = tf.function(
+            lambda pictures, chosen, number: self.strategy.run(step, (*next(pictures), chosen, number))
+        )
+
+    def train(self, batches, step):
+        arguments = (self.everything, tf.constant(batches.indices(step)), tf.constant(step))
+        self.losses.append(self.coordinator.schedule(self.step, arguments))
+
+    def loss(self):
+        self.coordinator.join()
+        self.losses = [loss.fetch() for loss in self.losses]
+        return super().loss()
+
+
+def serve():
+    """A worker or a parameter server under a chief: does what it is sent, until the run ends."""
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    server = tf.distribute.Server(
+        resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc"
+    )
+    server.join()

@@ -1,0 +1,138 @@
+"""The folder of prepared data: built beside, then renamed, so that it is complete or not there.
+
+    <root>/<key>                what an ingest has made; `.ingest.json` in it says when and by which run
+    <root>/.<key>.ingest/       while it is made: a lock, the sources, and the data so far
+
+`key` is a digest of all that the data depends on, so that another program or source is another folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oarlock.system.atomic_file import sync_folder, write_durably
+
+MARK = ".ingest.json"
+
+
+@dataclass(frozen=True)
+class DataFolder:
+    """Where one ingest builds its data, and where it ends up."""
+
+    target: Path
+
+    @property
+    def work(self) -> Path:
+        """Where it is built: on the same file system, so that a rename moves it."""
+        return self.target.with_name(f".{self.target.name}.ingest")
+
+    @property
+    def sources(self) -> Path:
+        """What was fetched. It is kept until the ingest is done, so that a broken download resumes."""
+        return self.work / "sources"
+
+    @property
+    def draft(self) -> Path:
+        """The data so far."""
+        return self.work / "data"
+
+    def made_by(self) -> dict[str, Any] | None:
+        """When and by which run it was made; None if it is not complete."""
+        try:
+            mark = json.loads((self.target / MARK).read_text())
+        except (OSError, ValueError):
+            return None
+        return mark if isinstance(mark, dict) else None
+
+    def try_lock(self, name: str) -> int | None:
+        """Take the lock, which the kernel frees when this process ends; None if another holds it."""
+        self.work.mkdir(parents=True, exist_ok=True)
+        fd = os.open(self.work / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not _is_at(fd, self.work / "lock"):  # whoever had it before has removed the folder
+                os.close(fd)
+                return None
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        except OSError:
+            os.close(fd)
+            raise
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, name.encode(), 0)
+        return fd
+
+    def holder(self) -> str:
+        """The run that holds the lock."""
+        try:
+            return (self.work / "lock").read_text().strip() or "another run"
+        except OSError:
+            return "another run"
+
+    def begin(self) -> None:
+        """Clear what an ingest that died has left; its sources stay."""
+        shutil.rmtree(self.draft, ignore_errors=True)
+        for folder in (self.sources, self.draft):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def take_sources(self) -> None:
+        """Make the sources the data: there is no program that would read them."""
+        shutil.rmtree(self.draft)
+        self.sources.rename(self.draft)
+
+    def seal(self, run: str, key: str) -> tuple[int, int]:
+        """Flush the data to the disk, mark it as complete and move it to its place. Returns its size in files
+        and bytes."""
+        files = bytes = 0
+        folders = [self.draft]
+        for path in _below(self.draft):
+            if path.is_dir() and not path.is_symlink():
+                folders.append(path)
+            elif path.is_file():
+                files, bytes = files + 1, bytes + path.stat().st_size
+                _flush(path)
+        for folder in reversed(folders):
+            sync_folder(folder)
+        made = {"version": 1, "key": key, "run": run, "time": time.time(), "files": files, "bytes": bytes}
+        write_durably(self.draft / MARK, json.dumps(made).encode(), mode=0o644)
+        self._replace()
+        return files, bytes
+
+    def _replace(self) -> None:
+        """A task that still reads the data that is replaced keeps its open files."""
+        old = self.work / "old"
+        shutil.rmtree(old, ignore_errors=True)
+        if self.target.exists():
+            self.target.rename(old)
+        self.draft.rename(self.target)
+        sync_folder(self.target.parent)
+        shutil.rmtree(self.work, ignore_errors=True)
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except OSError:
+        return False
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for parent, folders, files in os.walk(folder):
+        yield from (Path(parent) / name for name in (*folders, *files))
+
+
+def _flush(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,88 @@
+"""What an ingest does before and after its program, as a task of its own: both may take long and block.
+
+    python -m oarlock.agent.ingest.steps prepare '{"target": ...}'    clear leftovers, fetch the sources
+    python -m oarlock.agent.ingest.steps seal '{"target": ...}'       flush, mark as complete, move into place
+
+The stage (`stage`) starts it, and holds the lock of the data folder meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from oarlock.agent.ingest.data_folder import DataFolder
+from oarlock.agent.ingest.fetch import FetchError, Source, fetch
+from oarlock.run.typed import build
+from oarlock.training.task import channel
+
+_SAYS = 10.0  # seconds between two lines about a download
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the steps need to know."""
+
+    target: str
+    key: str
+    run: str
+    cwd: str  # of paths among the sources
+    has_program: bool  # else the sources are the data
+    sources: dict[str, str] = field(default_factory=dict)
+    checksums: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Return it as the argument of a step."""
+        return json.dumps(asdict(self))
+
+
+def main(words: list[str]) -> int:
+    """Run one step. Returns its exit code."""
+    step, order = words[0], build(Order, json.loads(words[1]))
+    folder = DataFolder(Path(order.target))
+    try:
+        if step == "prepare":
+            folder.begin()
+            _fetch(order, folder.sources)
+            if not order.has_program:
+                folder.take_sources()
+        else:
+            files, size = folder.seal(order.run, order.key)
+            print(f"ingest: {files} files, {size:,} bytes in {folder.target}", flush=True)
+    except FetchError as problem:
+        return _fail("FetchError", str(problem))
+    except OSError as problem:
+        return _fail("OSError", f"{problem.filename or folder.work}: {problem.strerror}")
+    return 0
+
+
+def _fetch(order: Order, into: Path) -> None:
+    for number, (name, url) in enumerate(order.sources.items(), 1):
+        here = url if "://" in url else str(Path(order.cwd, Path(url).expanduser()))
+        source = Source(name=name, url=here, sha256=order.checksums.get(name))
+        said = time.monotonic()
+
+        def tell(done: int, total: int | None, name: str = name) -> None:
+            nonlocal said
+            channel.report({"step": done, **({} if total is None else {"total": total})})
+            if time.monotonic() - said > _SAYS:
+                said = time.monotonic()
+                of = "" if total is None else f" of {total:,}"
+                print(f"ingest: {name}: {done:,}{of} bytes", flush=True)
+
+        fetch(source, into / name, progress=tell)
+        print(f"ingest: source {number} of {len(order.sources)}: {name}", flush=True)
+
+
+def _fail(kind: str, message: str) -> int:
+    """Tell the agent why, without a traceback: none of this is the program's code."""
+    print(f"oarlock: {message}", file=sys.stderr, flush=True)
+    channel.send({"kind": "error", "type": kind, "message": message, "where": None})
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

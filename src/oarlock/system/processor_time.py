@@ -1,0 +1,34 @@
+"""Whether processes compute: by the processor time that they and the processes below them have used."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from oarlock.system import processes
+
+_IDLE = 0.02  # of one processor: what threads use that only wait and look at a clock
+_TICKS = 2  # the kernel counts in hundredths of a second: one may be chance
+
+
+class ProcessorTime:
+    """Remembers what each process had used when it was last seen to compute."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[float, int]] = {}  # when, and ticks
+
+    def is_used(self, pid: int) -> bool:
+        """Whether it has computed since this was last true; so it is when it is asked first."""
+        now, used = time.monotonic(), sum(map(_ticks, [pid, *processes.descendants(pid)]))
+        then, before = self._seen.get(pid, (now, used + 1))
+        most = max(_TICKS, _IDLE * (now - then) * os.sysconf("SC_CLK_TCK"))
+        if used < before or used - before > most:  # less: a process below it has ended
+            self._seen[pid] = now, used
+            return True
+        return False
+
+
+def _ticks(pid: int) -> int:
+    fields = processes.stat_fields(Path(f"/proc/{pid}"))
+    return 0 if fields is None else int(fields[11]) + int(fields[12])

@@ -1,0 +1,66 @@
+"""The checkpoints that an evaluator has not scored yet, in the order of their steps, until training ends.
+
+The folder is the training's own, or one that the agent fills (`agent/snapshots/evaluator_feed.py`). What was
+scored before this process started comes from the leading agent, so a restart misses nothing and repeats at
+most the checkpoint that was being scored. A checkpoint that retention deletes before its turn is passed over.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from oarlock.checkpoints.store import Checkpoint, Store, verify
+from oarlock.system.polling import wait_for
+from oarlock.training.task import channel
+from oarlock.training.task.context import Context
+
+ONLY, SCORED = "OARLOCK_EVALUATE", "OARLOCK_SCORED"  # variables: the names to score, and those that are
+_LOOK = 0.25  # seconds between two looks into the folder
+_END = "end"
+_PATIENCE = 30.0  # seconds for an agent to take a score
+
+
+class NewCheckpoints:
+    """Waits for checkpoints, and reports their scores."""
+
+    def __init__(self, task: Context, folder: Path) -> None:
+        self._store = Store(folder)
+        only = os.environ.get(ONLY)
+        self._only = None if only is None else only.split()
+        self._done = set(os.environ.get(SCORED, "").split())
+        self._is_fed = task.is_launched and self._only is None
+        if self._is_fed:
+            channel.send({"kind": "follow"})
+
+    def __iter__(self) -> Iterator[Checkpoint | str]:
+        """Every whole checkpoint; for one that is damaged, what is wrong with it."""
+        while True:
+            name = wait_for(self._look, "new checkpoint", None, every=_LOOK)
+            if name is None or name == _END:
+                return
+            self._done.add(name)
+            path = self._store.folder / name
+            found = self._store.read(path)
+            trouble = found if isinstance(found, str) else verify(found)
+            if trouble is None:
+                yield found
+            elif path.exists():  # else it was deleted meanwhile
+                yield f"skipped {name}, which is not whole: {trouble}"
+
+    def score(self, checkpoint: Checkpoint, metrics: dict[str, Any]) -> None:
+        """Report what the evaluator found out. A checkpoint is scored once that has reached the agent."""
+        report = {"step": checkpoint.step, "generation": checkpoint.generation}
+        channel.send({**metrics, **report, "kind": "report"}, patience=_PATIENCE)
+
+    def _look(self) -> str | None:
+        """The name of the next checkpoint, `_END`, or None while there is neither."""
+        # Asked before looking: what is committed before the training ends, or was on its way here, is then in
+        # the folder.
+        is_over = not self._is_fed or channel.requested("stop")
+        for name in reversed(self._store.names()):
+            if name not in self._done and (self._only is None or name in self._only):
+                return name
+        return _END if is_over else None

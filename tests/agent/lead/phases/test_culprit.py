@@ -1,0 +1,42 @@
+"""Which of several ends is the failure, what it is known by, and the exit code it gives the run."""
+
+from __future__ import annotations
+
+from signal import SIGABRT, SIGKILL
+
+from oarlock.agent.lead.phases import culprit
+from oarlock.agent.protocol.outcome import Outcome
+
+RAISED = {"type": "ValueError", "message": "no such column", "where": "train.py:3"}
+
+
+def test_who_was_killed_is_named_before_those_who_complain_about_it() -> None:
+    raised = Outcome("worker-0", code=1, error=RAISED, failed_at=1.0)
+    gave_up = Outcome("worker-1", code=134, signal=SIGABRT, failed_at=0.5)
+    killed = Outcome("worker-2", code=137, signal=SIGKILL, failed_at=2.0)
+    ended = Outcome("worker-3", code=137, signal=SIGKILL, ours=True)
+    assert culprit.find([raised, gave_up, killed, ended]) == killed
+    assert culprit.find([raised, gave_up, ended]) == gave_up
+    assert culprit.find([ended]) is None
+
+
+def test_one_error_is_the_same_whether_its_task_ended_by_itself_or_was_ended_just_before() -> None:
+    itself = Outcome("worker-0", code=1, error=RAISED, failed_at=1.0)
+    ended = Outcome("worker-1", code=137, signal=SIGKILL, ours=True, error=RAISED, failed_at=1.0)
+    assert culprit.signature(itself) == culprit.signature(ended)
+    assert culprit.exit_code(itself) == culprit.exit_code(ended) == 1
+
+
+def test_the_exit_code_is_the_tasks_own() -> None:
+    assert culprit.exit_code(Outcome("worker-0", code=7, failed_at=1.0)) == 7
+    assert culprit.exit_code(Outcome("worker-0", code=137, signal=SIGKILL, failed_at=1.0)) == 137
+    assert culprit.exit_code(Outcome("worker-0", failed_at=1.0)) == 1  # it hangs after its error
+    assert culprit.exit_code(None) == 1
+
+
+def test_an_error_without_a_text_is_its_name() -> None:
+    bare = {"type": "AssertionError", "message": "", "where": "train.py:3"}
+    assert culprit.describe(Outcome("worker-0", code=1, error=bare))["reason"] == "AssertionError"
+    assert (
+        culprit.describe(Outcome("worker-0", code=1, error=RAISED))["reason"] == "ValueError: no such column"
+    )
