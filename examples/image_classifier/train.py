@@ -89,7 +89,9 @@ def optimizer_of(args, last):
     """With a learning rate that falls to 0, or for RMSProp, as Inception was trained, to a hundredth."""
     schedules = keras.optimizers.schedules
     if args.optimizer == "adam":
-        return keras.optimizers.Adam(schedules.CosineDecay(args.lr or 0.004, last))
+        # Workers on parameter servers update the two averages one after the other: with the usual epsilon of
+        # 1e-7 a worker that reads between the two takes an enormous step.
+        return keras.optimizers.Adam(schedules.CosineDecay(args.lr or 0.004, last), epsilon=1e-3)
     lr = schedules.ExponentialDecay(args.lr or 0.045, last, 0.01)
     return keras.optimizers.RMSprop(lr, rho=0.9, momentum=0.9, epsilon=1.0)
 

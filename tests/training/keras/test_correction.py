@@ -440,3 +440,25 @@ def test_installing_imports_no_framework_and_other_backends_are_not_touched(tmp_
         assert not keras.Model.fit.__code__.co_filename.startswith(ours)
     """
     run_program(tmp_path, program, KERAS_BACKEND="jax")
+
+
+def test_adam_with_the_usual_epsilon_is_warned_about_on_parameter_servers(tmp_path: Path) -> None:
+    program = """
+        import warnings
+        import keras
+        from oarlock.training.keras import served_fit
+
+        def said(optimizer):
+            model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+            model.compile(optimizer, "mse")
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                with served_fit.serving(model):
+                    pass
+            return [str(one.message) for one in caught]
+
+        [sentence] = said(keras.optimizers.Adam())
+        assert sentence.startswith("oarlock: Adam with epsilon=1e-07 may explode on parameter servers")
+        assert said(keras.optimizers.Adam(epsilon=1e-3)) == said(keras.optimizers.Adagrad()) == []
+    """
+    run_program(tmp_path, program)

@@ -17,7 +17,7 @@ coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
 keras.utils.set_random_seed(1)
 with strategy.scope():
     model = build()
-    optimizer = keras.optimizers.Adam(0.02)
+    optimizer = keras.optimizers.Adagrad(0.3)
     optimizer.build(model.trainable_variables)
 rows = np.concatenate([np.load(path) for path in sorted(oarlock.current().data.glob("train-*.npy"))])
 

@@ -31,7 +31,7 @@ strategy = tf.distribute.ParameterServerStrategy(
 )
 with strategy.scope():
     model = tf_keras.Sequential([tf_keras.Input((2,)), tf_keras.layers.Dense(1)])
-    model.compile(tf_keras.optimizers.Adam(0.05), "mse")
+    model.compile(tf_keras.optimizers.Adagrad(0.3), "mse")
 
 
 def examples(context):
