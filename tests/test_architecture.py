@@ -20,12 +20,16 @@ from tests.support.layout import SOURCE, Module, modules
 TRAVELS = [
     "__init__.py",
     *sorted(
-        str(path.relative_to(SOURCE)) for room in agent_zip.TRAVELS for path in (SOURCE / room).rglob("*.py")
+        str(path.relative_to(SOURCE))
+        for room in (*agent_zip.TRAVELS, "serving")
+        for path in (SOURCE / room).rglob("*.py")
     ),
 ]
 # Only there, and only in the processes that snapshots and an ingest have of their own.
 OBSTORE = {"checkpoints/bucket.py", "agent/ingest/object_origin.py"}
 FRAMEWORKS = {"tensorflow", "keras", "tf_keras", "torch", "jax", "numpy"}
+# What the model server may import: the extra `serve`, and what runs a model.
+SERVING = {*FRAMEWORKS, "uvicorn", "uvloop", "httptools", "orjson", "onnxruntime", "ai_edge_litert"}
 CLIENT = {"lightkube", "httpx2", "httpcore2", "wsproto", "oarlock.engines.kubernetes"}
 PRINTS = {
     *("print", "click.echo", "click.secho", "click.confirm", "click.prompt", "click.echo_via_pager"),
@@ -125,6 +129,7 @@ def test_the_core_is_pure() -> None:
 def test_what_travels_imports_only_what_travels_and_the_standard_library(name: str) -> None:
     module = next(module for module in modules().values() if _path(module) == name)
     allowed = set(sys.stdlib_module_names) | (FRAMEWORKS if name.startswith("training") else set())
+    allowed |= SERVING if name.startswith("serving") else set()
     allowed |= {"obstore"} if name in OBSTORE else set()
     for full in module.imports():
         if full.partition(".")[0] != "oarlock":

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from importlib.abc import Traversable
 
 # The parts of Oarlock that travel: whole folders, and the package's own `__init__`.
-TRAVELS = ("run", "system", "checkpoints", "training", "agent")
+TRAVELS = ("run", "system", "checkpoints", "models", "training", "agent")
 # The boot program unpacks the modules first, so that every later process finds them compiled. The first
 # process of a pod has no default signal handlers: without one of its own, a pod that is deleted before its
 # agent's loop runs would last for its whole grace period.

@@ -1,0 +1,103 @@
+"""A folder of a model's versions: `1/`, `2/`, ..., the layout that TensorFlow Serving and KServe document.
+
+A version appears at once and whole: it is written beside and renamed. A folder that holds a model itself, as
+`model.export(MODEL_DIR)` of Keras writes it, counts as version 1.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from oarlock.models import model_manifest
+from oarlock.models.model_manifest import BadManifest, Manifest
+from oarlock.system.atomic_file import sync_folder
+
+SAVED_MODEL = "saved_model.pb"
+# By what a folder without a manifest can be told: the first file that is there.
+_KNOWN = {SAVED_MODEL: "saved_model", "model.pt2": "torch_export", "model.onnx": "onnx"}
+_NUMBER = re.compile("[1-9][0-9]{0,17}")
+_DRAFT = ".draft-"
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a model."""
+
+    number: int
+    path: Path
+
+    def manifest(self) -> Manifest:
+        """Return its manifest, or what can be told without one: the format alone, no inputs or outputs.
+
+        Raises BadManifest if the folder holds no model.
+        """
+        try:
+            return model_manifest.read((self.path / model_manifest.FILE_NAME).read_bytes())
+        except FileNotFoundError:
+            pass
+        for name, kind in _KNOWN.items():
+            if (self.path / name).exists():
+                return Manifest(format=kind, inputs=(), outputs=())
+        raise BadManifest(f"{self.path} holds no model: neither {model_manifest.FILE_NAME} nor {SAVED_MODEL}")
+
+
+def versions(folder: Path) -> list[Version]:
+    """Return the versions in a folder, oldest first; none if it is missing or has none."""
+    try:
+        names = sorted((one.name for one in folder.iterdir() if _NUMBER.fullmatch(one.name)), key=int)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    found = [Version(int(name), folder / name) for name in names if (folder / name).is_dir()]
+    if found:
+        return found
+    is_model = any((folder / name).exists() for name in (model_manifest.FILE_NAME, *_KNOWN))
+    return [Version(1, folder)] if is_model else []
+
+
+@contextmanager
+def new_version(folder: Path) -> Iterator[Path]:
+    """Write the next version inside a `with` block: the value is its folder until then.
+
+    Nothing is left if the block raises. If two processes publish at once, both versions exist afterwards.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=_DRAFT, dir=folder))
+    try:
+        yield draft
+        draft.chmod(0o755)
+        _flush(draft)
+        _publish(draft, folder)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+
+
+def _publish(draft: Path, folder: Path) -> None:
+    number = max((one.number for one in versions(folder) if one.path != folder), default=0) + 1
+    while True:
+        try:
+            draft.rename(folder / str(number))
+        except OSError:
+            if not (folder / str(number)).exists():
+                raise
+            number += 1  # another process was faster
+        else:
+            sync_folder(folder)
+            return
+
+
+def _flush(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            fd = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
