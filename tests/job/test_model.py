@@ -58,6 +58,12 @@ EVERYTHING: dict[str, Any] = {
         },
     },
     "evaluate": {"module": "package.evaluate", "cpu": 2, "image": "python:3.11"},
+    "serve": {
+        "replicas": "1..4",
+        "batching": {"max_rows": 8, "queue": "0.5s"},
+        "predict": "predict.py",
+        "when": "accuracy >= 0.95",
+    },
     "storage": {
         "data": "data",
         "eval": "eval",
@@ -206,8 +212,8 @@ def test_a_job_cannot_be_changed() -> None:
 
 NAME = "expected lower-case letters, digits and '-', starting with a letter, at most 35 characters"
 FIELDS = (
-    "name, program, module, command, args, pip, env, framework, roles, ingest, evaluate, storage, limits, "
-    "warm, observe, chief_name, network, seed and kubernetes"
+    "name, program, module, command, args, pip, env, framework, roles, ingest, evaluate, serve, storage, "
+    "limits, warm, observe, chief_name, network, seed and kubernetes"
 )
 ROLE = "expected replicas, processes, cpu, memory, gpu, image, node_selector, tolerations and groups"
 
