@@ -67,8 +67,8 @@ NOTES = {
     "Limits": "On Kubernetes `rendezvous` is 30m unless the job says otherwise: nodes may have to start.",
     "Role": "Local runs use `replicas`, `processes` and `gpu`, and say which of the others a job gives.",
     "Kubernetes": "[Kubernetes](kubernetes.md) explains these settings in context.",
-    "Serve": "[Serving](serving.md) explains these settings in context. `cpu`, `memory`, `image` and `pip` are"
-    " for Kubernetes.",
+    "Serve": "[Serving](serving.md) explains these settings in context. `cpu`, `memory`, `image` and `pip`"
+    " are for Kubernetes.",
     "Toleration": "For `roles.ROLE.tolerations` and `kubernetes.tolerations`.",
 }
 

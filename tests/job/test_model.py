@@ -594,8 +594,8 @@ def _as_json(value: Any) -> Any:
 def test_the_schema_describes_every_field() -> None:
     objects = [schema(), *schema()["$defs"].values()]
     assert [description["title"] for description in objects] == [
-        *("Job", "Roles", "Role", "Toleration", "Ingest", "Source", "Evaluate", "Storage", "Limits"),
-        *("Kubernetes", "Claim", "Volume", "SecretUse"),
+        *("Job", "Roles", "Role", "Toleration", "Ingest", "Source", "Evaluate", "Serve", "Batching"),
+        *("Storage", "Limits", "Kubernetes", "Claim", "Volume", "SecretUse"),
     ]
     for description in objects:
         assert description["additionalProperties"] is False
