@@ -24,7 +24,7 @@ BUILD = [Requirement(text) for text in PROJECT["build-system"]["requires"]]
 PROVIDED_BY = {"yaml": "pyyaml"}
 OPTIONAL = {
     *("tensorflow", "keras", "tf_keras", "torch", "jax", "numpy", "obstore", "ml_dtypes", "_pytest"),
-    *("uvicorn", "httptools", "uvloop", "orjson", "ai_edge_litert", "onnxruntime"),
+    *("uvicorn", "httptools", "uvloop", "orjson", "ai_edge_litert", "onnxruntime", "onnx"),
 }
 
 
