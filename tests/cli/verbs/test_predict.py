@@ -1,0 +1,112 @@
+"""`oarlock predict`: a served model answers; where none is served, the command loads the model itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import SCRIPT, Command
+from tests.support.served_models import ServedModels, classifier, echo, serving
+
+PREDICT = """
+import numpy as np
+
+class Doubler:
+    def predict(self, inputs):
+        x = inputs["x"]
+        if (x < 0).any():
+            raise ValueError("x is negative")
+        return {"y": 2 * x}
+
+def load(folder):
+    return Doubler()
+"""
+MANIFEST = {
+    "format": "python",
+    "entry": "predict.py",
+    "inputs": [{"name": "x", "dtype": "float32", "shape": [None, 2]}],
+    "outputs": [{"name": "y", "dtype": "float32", "shape": [None, 2]}],
+}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    version = tmp_path / "doubler" / "1"
+    version.mkdir(parents=True)
+    (version / "oarlock.json").write_text(json.dumps(MANIFEST))
+    (version / "predict.py").write_text(PREDICT)
+    return version.parent
+
+
+def test_a_model_that_nobody_serves_is_loaded(oarlock: Command, model: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(f"[{number}, 0]\n" for number in range(5)))
+    done = oarlock("predict", "-m", str(model), "--batch", "2", "--json", str(rows))
+    assert done.returncode == 0, done.stderr
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [one["input"] for one in answers] == [f"{rows}:{number}" for number in range(1, 6)]
+    assert [next(iter(one["outputs"].values())) for one in answers] == [[2 * n, 0] for n in range(5)]
+    left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False)
+    assert left.stdout == "", "the server of its own has ended"
+
+
+def test_answers_are_written_whole_or_not_at_all(oarlock: Command, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    done = oarlock("predict", "-m", str(model), "-o", str(out), "[1, 2]", "[-1, 0]", "--batch", "1")
+    assert done.returncode == 1
+    assert "x is negative" in done.stderr
+    assert not out.exists()
+    done = oarlock("predict", "-m", str(model), "-o", str(out), "[1, 2]", "[3, 4]")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert len(out.read_text().splitlines()) == 2
+
+
+def test_classes_are_named_by_their_labels(oarlock: Command) -> None:
+    with serving(ServedModels([classifier()])) as port:
+        done = oarlock("predict", "-m", f"http://127.0.0.1:{port}", json.dumps([[1.0] * 3] * 4))
+    assert done.returncode == 0, done.stderr
+    named = done.stdout.strip().rpartition(": ")[2]
+    assert sorted(part.split()[0] for part in named.split(", ")) == ["cat", "dog", "owl"]
+
+
+def test_text_goes_in_and_comes_out(oarlock: Command) -> None:
+    with serving(ServedModels([echo("string", (None,))])) as port:
+        done = oarlock("predict", "-m", f"http://127.0.0.1:{port}/v1/models/m", "it crashes\x1b[31m")
+        piped = subprocess.run(
+            [SCRIPT, "predict", "-m", f"http://127.0.0.1:{port}"],
+            input="one\ntwo\n",
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ,
+        )
+    assert done.stdout.endswith(": it crashes\\x1b[31m\n"), done.stderr
+    assert piped.stdout.splitlines() == ["standard input:1: one", "standard input:2: two"], piped.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["-m", "http://127.0.0.1:1", "x"], "http://127.0.0.1:1 does not answer"),
+        (["-m", "no-such-run", "x"], "no-such-run"),
+        (["-m", ".", "x"], "holds no model"),
+        (["x"], "no run has a model yet"),
+    ],
+)
+def test_a_model_that_is_not_there_is_said(oarlock: Command, words: list[str], sentence: str) -> None:
+    done = oarlock("predict", *words)
+    assert done.returncode != 0
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_wrong_shape_gets_the_servers_sentence(oarlock: Command) -> None:
+    with serving(ServedModels([classifier()])) as port:
+        done = oarlock("predict", "-m", f"http://127.0.0.1:{port}", "[1, 2]")
+    assert done.returncode == 1
+    assert "image" in done.stderr
+    assert "Traceback" not in done.stderr
