@@ -95,7 +95,11 @@ def test_lines_come_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("inputs", "word", "sentence"),
     [
-        (PAIR, "missing.png", r"'missing.png' is neither a file nor JSON; the model expects x \(float32, 2\)"),
+        (
+            PAIR,
+            "missing.png",
+            r"'missing.png' is neither a file nor JSON; the model expects x \(float32, 2\)",
+        ),
         (PAIR, '{"y": 1}', r"expected a JSON object with x \(float32, 2\)"),
         (TWO, "[1, 2]", r"expected a JSON object with a \(float32\), b \(int32\)"),
         (TEXT, '{"title": "a"}', r"expected a JSON object with body \(string\)"),

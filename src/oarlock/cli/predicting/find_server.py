@@ -23,6 +23,7 @@ from oarlock.serving.fleet import announcement
 from oarlock.serving.fleet.announcement import Announcement
 from oarlock.serving.settings import Settings
 from oarlock.system import processes
+from oarlock.system.free_ports import free_ports
 from oarlock.system.polling import wait_for
 
 _PATIENCE = 600.0  # seconds to load a model
@@ -84,7 +85,7 @@ def _token(path: Path) -> str:
 def _own(target: str | None, engine: Engine) -> Iterator[Access]:
     """Start a server on a free port of this machine, which ends with the block."""
     source = model_source.find(target, engine)
-    order = serve_options.order(source, engine, {"port": None, "host": None})
+    order = serve_options.order(source, engine, {"port": free_ports(1)[0]})
     with tempfile.TemporaryDirectory(prefix="oarlock-predict-") as folder:
         file = Path(folder, "serving.json")
         file.write_text(replace(order.settings, port=0, replicas=1).to_json())

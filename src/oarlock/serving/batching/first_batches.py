@@ -32,7 +32,9 @@ def run(folder: Path, runtime: Runtime, max_rows: int) -> None:
 
 
 def _is_described(manifest: Manifest) -> bool:
-    """Whether any input of the stated types and shapes is a valid one."""
-    return manifest.kind in ("tensor", "image") and all(
-        one.dtype.startswith("float") and None not in one.shape[1:] for one in manifest.inputs
+    """Whether any input of the stated types and shapes is a valid one. A program may check what it gets."""
+    return (
+        manifest.format != "python"
+        and manifest.kind in ("tensor", "image")
+        and all(one.dtype.startswith("float") and None not in one.shape[1:] for one in manifest.inputs)
     )
