@@ -128,8 +128,8 @@ def _litserve(python: Path, port: int, model: Path) -> list[str | Path]:
 
 
 def _bento(python: Path, port: int, model: Path) -> list[str | Path]:
-    words = ["serve", "bento_server:Digits", "--port", str(port), "--working-dir", SERVERS]
-    return [python.with_name("bentoml"), *words]
+    where = ["--port", str(port), "--working-dir", str(SERVERS)]
+    return [python.with_name("bentoml"), "serve", "bento_server:Digits", *where]
 
 
 @contextmanager
