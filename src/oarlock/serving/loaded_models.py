@@ -57,7 +57,7 @@ class LoadedModels:
         threads = max(1, usable_cores() // self.settings.replicas)
         for version in versions:
             runtime = load_runtime.load(version, predict, threads=threads, note=say)
-            first_batches.run(version.path, runtime, self.settings.max_rows)
+            first_batches.run(version.path, runtime, self.settings.max_rows, is_choosy=predict is not None)
             self._loaded[version.number] = LoadedVersion(
                 version.number, runtime, self.settings, self.counters
             )
