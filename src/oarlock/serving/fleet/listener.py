@@ -32,8 +32,8 @@ def listen(host: str, port: int) -> socket.socket:
         found.listen(_BACKLOG)
     except OSError as problem:
         found.close()
-        kind = PortTaken if problem.errno == errno.EADDRINUSE else CannotListen
-        raise kind(_why(problem, host, port)) from None
+        error = PortTaken if problem.errno == errno.EADDRINUSE else CannotListen
+        raise error(_why(problem, host, port)) from None
     return found
 
 
