@@ -35,7 +35,8 @@ def draw(scores: Array, samplings: Sequence[Sampling], chances: Sequence[float])
     if rows:
         weights = scores[rows].astype(np.float64)
         weights -= weights.max(axis=1, keepdims=True)
-        weights = np.exp(weights / np.array([[samplings[row].temperature] for row in rows]))
+        with np.errstate(over="ignore"):  # a temperature of almost 0: no chance for the others
+            weights = np.exp(weights / np.array([[samplings[row].temperature] for row in rows]))
         for index, row in enumerate(rows):
             if samplings[row].top_k or samplings[row].top_p < 1:
                 _leave_out(weights[index], samplings[row])
