@@ -1,7 +1,8 @@
 """How the model is served: `load` gives what `oarlock serve` asks for the next bytes of many texts at a time.
 
-This file, `model.py`, `weights.npz` and `config.json` are one version of the model. The server draws the bytes,
-from the scores that come from here; nothing is computed twice, because keys and values of what was read are kept.
+This file, `model.py`, `weights.npz` and `config.json` are one version of the model. The server draws the
+bytes, from the scores that come from here; nothing is computed twice, because keys and values of what was
+read are kept.
 """
 
 from functools import partial
@@ -40,7 +41,7 @@ class Reader:
         size = min(padded(len(tokens)), self.context)
         row = np.zeros((1, size), np.int32)
         row[0, : len(tokens)] = tokens
-        # What fills up the row lies after the text, where nothing looks until the next bytes have replaced it.
+        # What fills up the row lies after the text: nothing looks there until the next bytes replace it.
         return self._scores([slot], np.arange(size)[None], row, len(tokens) - 1)[0]
 
     def step(self, slots, positions, tokens):

@@ -28,7 +28,6 @@ class Served(Protocol):
     number: int
     manifest: Manifest  # with the inputs and outputs that the loaded model really has
     form: str  # what computes it: SavedModel, LiteRT, ...
-    text: TextModel | None  # of the kind `completion`: what writes text, a token at a time
 
     async def predict(self, inputs: Mapping[str, Array], deadline: float | None) -> dict[str, Array]:
         """Compute the outputs of inputs that fit the manifest. `deadline`: seconds from now; None: the usual.
@@ -36,6 +35,10 @@ class Served(Protocol):
         Raises Overloaded, ModelError if the model refuses these inputs, and TimeoutError. A caller that is
         cancelled has its rows dropped before they are computed.
         """
+
+    @property
+    def text(self) -> TextModel | None:
+        """What writes text, a token at a time; None if the model is not of the kind `completion`."""
 
 
 class Models(Protocol):

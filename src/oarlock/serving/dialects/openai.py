@@ -43,7 +43,7 @@ async def completions(call: Call) -> Answer:
         "system_fingerprint": f"version-{served.number}",
     }
     texts = Texts(about, _echoes(served.text, request), sum(map(len, prompts)), has_usage=request.has_usage)
-    stream = served.text.open(prompts, request.sampling, request.copies, call.models.settings.deadline)
+    stream = served.text.open(prompts, request.sampling, request.copies)
     try:
         # The first piece decides between an answer and a refusal: a status cannot be taken back.
         pieces = await stream.pieces()

@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import isnan
 from typing import TYPE_CHECKING
@@ -26,13 +27,23 @@ if TYPE_CHECKING:
 _WEIGHT = 0.1  # of the newest step in the mean time of a step
 
 
+@dataclass(frozen=True)
+class Pass:
+    """What one turn of the thread did."""
+
+    tokens: int
+    seconds: float
+    waiting: int  # texts
+
+
 class Scheduler:
     """Has the generator for itself until `close` returns. Any thread may submit."""
 
     def __init__(self, generator: Generator, queue: float) -> None:
         """`queue`: the seconds of work that may wait."""
         self._generator = generator
-        self._queue = queue
+        self.queue = queue
+        self.note: Callable[[Pass], None] = lambda done: None  # is told of each pass, by the thread
         self._changed = threading.Condition()
         self._waiting: deque[Completion] = deque()
         self._running: list[Completion] = []
@@ -46,8 +57,8 @@ class Scheduler:
         """Take these texts, all or none. Raises Overloaded."""
         with self._changed:
             ahead = self._seconds_ahead()
-            if ahead > self._queue or self._is_closing:
-                raise Overloaded(max(1.0, ahead - self._queue))
+            if ahead > self.queue or self._is_closing:
+                raise Overloaded(max(1.0, ahead - self.queue))
             self._waiting.extend(completions)
             self._changed.notify_all()
 
@@ -93,15 +104,16 @@ class Scheduler:
         """Let texts leave and join, then give each a token."""
         self._leave()
         began = time.monotonic()
-        for one in self._join():
-            self._start([(one, one.first_window(self._generator.context))])
+        joining = self._join()
+        self._start([(one, one.first_window(self._generator.context)) for one in joining])
         going = [one for one in self._running if not one.is_over]
-        if going:
-            windows = [(one, one.next_window(self._generator.context)) for one in going]
-            self._step([one for one, window in windows if window is None])
-            self._start([(one, window) for one, window in windows if window is not None])
+        windows = [(one, one.next_window(self._generator.context)) for one in going]
+        self._step([one for one, window in windows if window is None])
+        self._start([(one, window) for one, window in windows if window is not None])
+        if joining or going:
             taken = time.monotonic() - began
             self._step_seconds += (taken - self._step_seconds) * (_WEIGHT if self._step_seconds else 1)
+            self.note(Pass(len(joining) + len(going), taken, len(self._waiting)))
 
     def _leave(self) -> None:
         """Free the slots of texts that are complete or late, or that nobody wants any more."""

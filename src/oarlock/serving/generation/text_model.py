@@ -12,63 +12,95 @@ from typing import TYPE_CHECKING
 from oarlock.models.model_manifest import Manifest, Tensor
 from oarlock.serving.generation.completion import LENGTH, Completion, Piece
 from oarlock.serving.generation.sampling import Sampling
-from oarlock.serving.generation.scheduler import Scheduler
+from oarlock.serving.generation.scheduler import Pass, Scheduler
 from oarlock.serving.runtimes.runtime import ModelError
 
 if TYPE_CHECKING:
+    from oarlock.serving.counters import Counters
     from oarlock.serving.generation.generator import Generator
     from oarlock.serving.runtimes.runtime import Array
+    from oarlock.serving.settings import Settings
 
 PROMPT = Tensor("prompt", "string", (None,))
 COMPLETION = Tensor("completion", "string", (None,))
 # For whoever gives a prompt and nothing else, as `oarlock predict` and the dialects for tensors do.
 PLAIN = Sampling(max_tokens=200, temperature=0.7, seed=0)
-_FOREVER = 1e9  # seconds
+FOREVER = 1e9  # seconds
 
 
 class TextModel:
     """A text model in memory, as a Runtime too: prompts in, completions out."""
 
-    def __init__(self, manifest: Manifest, generator: Generator, queue: float = _FOREVER) -> None:
-        """`queue`: the seconds of work that may wait. It takes over the generator, in a thread of its own."""
+    def __init__(self, manifest: Manifest, generator: Generator) -> None:
+        """Take over a generator, in a thread of its own. Raises ModelError."""
         self.manifest = replace(manifest, inputs=(PROMPT,), outputs=(COMPLETION,))
         self.generator = generator
         self.form = f"text, {generator.slots} at a time"
         _warm_up(generator)
-        self.scheduler = Scheduler(generator, queue)
+        self._deadline = FOREVER
+        self.scheduler = Scheduler(generator, queue=FOREVER)
+
+    def serve(self, settings: Settings, counters: Counters, version: int) -> None:
+        """Bound the queue and the time of a text, and count what is written."""
+        self._deadline = settings.deadline
+        self.scheduler.queue = settings.queue
+
+        def note(done: Pass) -> None:
+            counters.observe("model_seconds", done.seconds)
+            counters.observe("batch_rows", done.tokens)
+            counters.add("tokens_total", done.tokens, version=version)
+            counters.set("queue_rows", done.waiting)
+
+        self.scheduler.note = note
 
     def open(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling, copies: int, deadline: float
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        copies: int = 1,
+        deadline: float | None = None,
     ) -> Stream:
-        """Begin to write `copies` texts for each prompt. `deadline`: seconds from now. Raises Overloaded.
+        """Begin to write `copies` texts for each prompt. `deadline`: seconds from now; None: the usual.
 
-        Its caller closes the stream, whatever happens.
+        Raises Overloaded. Its caller closes the stream, whatever happens.
         """
-        return Stream(self.scheduler, prompts, sampling, copies, time.monotonic() + deadline)
+        seconds = self._deadline if deadline is None else deadline
+        return Stream(self.scheduler, prompts, sampling, copies, time.monotonic() + seconds)
+
+    async def predict(self, inputs: Mapping[str, Array], deadline: float | None = None) -> dict[str, Array]:
+        """Complete prompts. See `Served.predict`."""
+        prompts = _texts(inputs)
+        written = [""] * len(prompts)
+        stream = self.open([self.generator.encode(text) for text in prompts], PLAIN, 1, deadline)
+        try:
+            while pieces := await stream.pieces():
+                for index, piece in pieces:
+                    written[index] += piece.text
+        finally:
+            stream.close()
+        return _outputs(written)
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Complete prompts, and wait for it."""
-        import numpy as np
-
-        prompts = [str(text) for text in inputs[PROMPT.name]]
-        pieces: SimpleQueue[tuple[int, Piece]] = SimpleQueue()
-        completions = [
-            Completion(
-                self.generator.encode(text), PLAIN, _numbered(pieces.put, index), time.monotonic() + _FOREVER
-            )
-            for index, text in enumerate(prompts)
-        ]
-        self.scheduler.submit(completions)
-        texts, going = [""] * len(prompts), len(prompts)
+        """Complete prompts. See `Runtime.run`."""
+        prompts = _texts(inputs)
+        written, going = [""] * len(prompts), len(prompts)
+        news: SimpleQueue[tuple[int, Piece]] = SimpleQueue()
+        deadline = time.monotonic() + self._deadline
+        self.scheduler.submit(
+            [
+                Completion(self.generator.encode(text), PLAIN, _numbered(news.put, index), deadline)
+                for index, text in enumerate(prompts)
+            ]
+        )
         problem = None
         while going:
-            index, piece = pieces.get()
+            index, piece = news.get()
+            written[index] += piece.text
             problem = problem or piece.problem
-            texts[index] += piece.text
             going -= piece.is_last
         if problem:
             raise problem
-        return {COMPLETION.name: np.array(texts, dtype=object)}
+        return _outputs(written)
 
     def close(self) -> None:
         """Stop its thread. Texts that are not complete fail."""
@@ -133,6 +165,17 @@ class Stream:
     def _receive(self, item: tuple[int, Piece]) -> None:
         self._news.append(item)
         self._has_news.set()
+
+
+def _texts(inputs: Mapping[str, Array]) -> list[str]:
+    texts = inputs[PROMPT.name].tolist()
+    return [text.decode(errors="replace") if isinstance(text, bytes) else str(text) for text in texts]
+
+
+def _outputs(written: Sequence[str]) -> dict[str, Array]:
+    import numpy as np
+
+    return {COMPLETION.name: np.array(written, dtype=object)}
 
 
 def _numbered(give: Callable[[tuple[int, Piece]], None], index: int) -> Callable[[Piece], None]:
