@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from oarlock.serving.served import Models, Served
@@ -70,7 +70,7 @@ class Refused(Exception):
 class Dialect:
     """A name for the metrics, and the shape of errors."""
 
-    def __init__(self, name: str, error: Optional[Callable[[Refused], Any]] = None) -> None:
+    def __init__(self, name: str, error: Callable[[Refused], Any] | None = None) -> None:
         self.name = name
         self._error = error
 
