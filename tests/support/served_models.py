@@ -15,6 +15,8 @@ import uvicorn
 
 from oarlock.models.model_manifest import Manifest, Tensor
 from oarlock.serving.counters import Blocks, Counters
+from oarlock.serving.generation.generator import Generator
+from oarlock.serving.generation.text_model import TextModel
 from oarlock.serving.http.app import application
 from oarlock.serving.http.client_connection import connections
 from oarlock.serving.runtimes.runtime import ModelError
@@ -33,7 +35,7 @@ class Computed:
         self.compute = compute
         self.number = number
         self.form = "NumPy"
-        self.text = None
+        self.text: TextModel | None = None
         self.started = 0
         self.dropped = 0
 
@@ -91,6 +93,14 @@ def serving(models: ServedModels) -> Iterator[int]:
             server.should_exit = True
             thread.join(60)
             assert not thread.is_alive(), "uvicorn has not stopped after 60 s"
+
+
+def writer(generator: Generator) -> Computed:
+    """A text model, with its own thread."""
+    text = TextModel(Manifest("python", (), (), kind="completion"), generator)
+    version = Computed(text.manifest, text.run)
+    version.text = text
+    return version
 
 
 def classifier(number: int = 1) -> Computed:

@@ -64,13 +64,19 @@ class Gated(Bytewise):
 
     def __init__(self, slots: int = 4, context: int = 64) -> None:
         super().__init__(slots, context)
+        self.is_held = True
         self._allowed = threading.Semaphore(0)
 
     def allow(self, steps: int) -> None:
         self._allowed.release(steps)
 
+    def allowed(self, steps: int) -> bool:
+        """The same, within a condition."""
+        self.allow(steps)
+        return True
+
     def step(self, slots: Sequence[int], positions: Sequence[int], tokens: Sequence[int]) -> Array:
-        assert self._allowed.acquire(timeout=DEADLINE), "no step was allowed"
+        assert not self.is_held or self._allowed.acquire(timeout=DEADLINE), "no step was allowed"
         return super().step(slots, positions, tokens)
 
 

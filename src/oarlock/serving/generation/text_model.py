@@ -144,9 +144,13 @@ class Stream:
         await self._has_news.wait()
         self._has_news.clear()
         found, self._news = self._news, []
-        for _, piece in found:
-            if piece.problem:
+        for place, (_, piece) in enumerate(found):
+            if piece.problem and not place:
                 raise piece.problem
+            if piece.problem:  # what came before it is returned first
+                self._news, found = found[place:] + self._news, found[:place]
+                self._has_news.set()
+                break
             self._going -= piece.is_last
         return found
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from oarlock.serving.dialects import tensorflow_models, tensorflow_predict
+from oarlock.serving.dialects import openai, tensorflow_models, tensorflow_predict
 from oarlock.serving.dialects.checked_inputs import shortened
 from oarlock.serving.dialects.exchange import Dialect, Handler, Refused
 from oarlock.serving.http import health
@@ -36,6 +36,7 @@ def table(name: str) -> dict[str, Route]:
     """Return all addresses of a model. A version in an address is left out: see `find`."""
     return {f"/v1/models/{name}{rest}": route for rest, route in _TENSORFLOW.items()} | {
         "/v1/models": Route({"GET": tensorflow_models.listed}, TENSORFLOW),
+        "/v1/completions": Route({"POST": openai.completions}, openai.OPENAI),
         "/healthz": Route({"GET": health.alive}, SERVER, is_open=True),
         "/readyz": Route({"GET": health.ready}, SERVER, is_open=True),
         "/metrics": Route({"GET": health.metrics}, SERVER),
