@@ -25,7 +25,9 @@ from oarlock.records.watch import Found, Watch
 from oarlock.system.polling import wait_for
 
 if TYPE_CHECKING:  # reading job files is not needed to look at a run
+    from oarlock.engines.shared.serve_order import ServeOrder
     from oarlock.job.job_file import JobFile
+    from oarlock.serving.fleet.announcement import Announcement
 
 
 def engine_called(name: str) -> Engine:
@@ -183,6 +185,21 @@ class Engine(Protocol):
 
     def scale(self, run: RunFolder, workers: int) -> None:
         """Provide machines for that many workers, after the leading agent has agreed."""
+
+    def serve(self, order: ServeOrder, name: str | None = None) -> RunFolder:
+        """Create the record of a model server and start it; it outlives this process.
+
+        Raises JobError if this model cannot be served here or the name is taken.
+        """
+        raise OarlockError(f"the engine {self.name} cannot serve models")
+
+    def announced(self, run: RunFolder) -> Announcement | None:
+        """Return what a model server says of itself; None before it answers requests."""
+        return None
+
+    def scale_server(self, run: RunFolder, replicas: int) -> None:
+        """Give a model server that many replicas, and wait until that many answer."""
+        raise self._unable(run, "scale a model server")
 
     def adopt(self, name: str) -> RunFolder | None:
         """Create a record for a run that another machine started; None if there is no such run."""

@@ -17,8 +17,12 @@ from typing import Any
 import uvicorn
 
 from oarlock.serving.draining_signals import RETIRE, STOP
+from oarlock.serving.http.app import Application
+from oarlock.serving.http.client_connection import connections
+from oarlock.serving.settings import Settings
 
 _SILENT = 1.0  # seconds for silent connections where the whole server stops
+_KEEP_ALIVE = 75  # seconds that an idle connection stays: longer than most load balancers keep theirs
 _TURN = 0.05  # seconds between two looks
 _CLOSE = (b"connection", b"close")
 
@@ -27,10 +31,30 @@ class DrainingServer(uvicorn.Server):
     """Serves until SIGTERM or RETIRE. `on_ready` is called once it accepts connections."""
 
     def __init__(
-        self, config: uvicorn.Config, grace: float, on_ready: Callable[[], None], on_drain: Callable[[], None]
+        self,
+        app: Application,
+        settings: Settings,
+        on_ready: Callable[[], None],
+        on_drain: Callable[[], None],
     ) -> None:
+        config = uvicorn.Config(
+            app,
+            http=connections(settings),
+            loop="uvloop",
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            log_level="critical",  # what clients do wrong is their answer's, not the log's
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=_KEEP_ALIVE,
+            ssl_certfile=settings.tls_cert or None,
+            ssl_keyfile=settings.tls_key or None,
+        )
         super().__init__(config)
-        self._grace = grace
+        self._grace = settings.grace
         self._silent = _SILENT
         self._on_ready = on_ready
         self._on_drain = on_drain

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from oarlock.models.model_manifest import Manifest
 from oarlock.models.model_versions import Version
-from oarlock.serving.batching import warm_up
+from oarlock.serving.batching import first_batches
 from oarlock.serving.batching.batcher import Batcher
 from oarlock.serving.counters import Counters
 from oarlock.serving.generation.text_model import TextModel
 from oarlock.serving.runtimes import load_runtime
 from oarlock.serving.runtimes.runtime import Runtime
 from oarlock.serving.settings import Settings
+from oarlock.system.usable_cores import usable_cores
 
 if TYPE_CHECKING:
     from oarlock.serving.runtimes.runtime import Array
@@ -58,13 +59,14 @@ class LoadedModels:
         self._loaded: dict[int, LoadedVersion] = {}
         self._draw: Callable[[], LoadedVersion] | None = None
 
-    def load(self, versions: Sequence[Version]) -> None:
-        """Load and warm up. Raises ModelError."""
+    def load(self, versions: Sequence[Version], say: Callable[[str], object]) -> None:
+        """Load and warm up; `say` is told why a faster form is not used. Raises ModelError."""
         predict = Path(self.settings.predict) if self.settings.predict else None
+        threads = max(1, usable_cores() // self.settings.replicas)
         for version in versions:
-            runtime = load_runtime.load(version, predict)
+            runtime = load_runtime.load(version, predict, threads=threads, note=say)
             if not isinstance(runtime, TextModel):  # which has done it
-                warm_up.run(runtime, self.settings.max_rows)
+                first_batches.run(version.path, runtime, self.settings.max_rows)
             self._loaded[version.number] = LoadedVersion(
                 version.number, runtime, self.settings, self.counters
             )

@@ -46,7 +46,7 @@ def run(place: Place) -> int:
 
     models = LoadedModels(place.settings, place.blocks.counters(place.block))
     try:
-        models.load(place.versions)
+        models.load(place.versions, lambda text: _tell(place.line, {"note": text}))
     except (ModelError, BadManifest, OSError, ImportError, MemoryError) as problem:
         _tell(place.line, {"failed": str(problem) or type(problem).__name__})
         return _LOAD_FAILED
@@ -57,7 +57,6 @@ def run(place: Place) -> int:
 def _serve(place: Place, models: Any) -> None:
     from oarlock.serving.draining_server import DrainingServer
     from oarlock.serving.http.app import application
-    from oarlock.serving.http.uvicorn_config import config
 
     def on_ready() -> None:
         models.is_ready = True
@@ -67,7 +66,7 @@ def _serve(place: Place, models: Any) -> None:
         models.is_ready = False
 
     app = application(models)
-    server = DrainingServer(config(app), place.settings.grace, on_ready, on_drain)
+    server = DrainingServer(app, place.settings, on_ready, on_drain)
     gc.collect()
     gc.freeze()  # a collection over a framework's heap stops every request for 0.2 s
     server.run(sockets=[place.listener])

@@ -98,6 +98,8 @@ class Supervisor:
         for fd in found:
             if fd in lines:
                 lines[fd].read()
+                for note in lines[fd].notes:
+                    self._say_once(note)
         wakeups.clear()
 
     def _on_signal(self) -> None:

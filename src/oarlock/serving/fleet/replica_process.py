@@ -32,6 +32,7 @@ class ReplicaProcess:
         self.line: socket.socket | None = None
         self.ready: list[dict[str, Any]] | None = None  # its versions, once it answers
         self.failed: str | None = None  # why it could not load
+        self.notes: list[str] = []  # what the user may want to know of its model
         self.code: int | None = None
         self.drains_until: float | None = None
         self.began = time.monotonic()
@@ -83,6 +84,7 @@ class ReplicaProcess:
             message = json.loads(text)
             self.ready = message.get("ready", self.ready)
             self.failed = message.get("failed", self.failed)
+            self.notes += [message["note"]] if "note" in message else []
         if not data:
             self.close()
         return bool(data)
