@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from oarlock.models.model_manifest import Manifest
+from oarlock.serving.runtimes.runtime import Overloaded
 
 if TYPE_CHECKING:
     from oarlock.serving.counters import Counters
@@ -14,12 +15,7 @@ if TYPE_CHECKING:
     from oarlock.serving.settings import Settings
 
 
-class Overloaded(Exception):
-    """More work waits than the settings allow."""
-
-    def __init__(self, retry_after: float) -> None:
-        super().__init__(f"too many requests wait; try again in {retry_after:.1f} s")
-        self.retry_after = retry_after  # seconds
+__all__ = ["Models", "Overloaded", "Served"]
 
 
 class Served(Protocol):

@@ -62,7 +62,7 @@ def place_of(generator: Generator, queue: float = 1e6, deadline: float = DEADLIN
     models = ServedModels([version], settings=settings)
     text = version.text
     assert text is not None
-    text.serve(settings, models.counters, version.number)
+    text.serve(queue, deadline, lambda done: None)
     try:
         with serving(models) as port:
             place = Place(models, port)

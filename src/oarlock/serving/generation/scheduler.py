@@ -16,8 +16,7 @@ from math import isnan
 from typing import TYPE_CHECKING
 
 from oarlock.serving.generation.sampling import draw
-from oarlock.serving.runtimes.runtime import ModelError
-from oarlock.serving.served import Overloaded
+from oarlock.serving.runtimes.runtime import ModelError, Overloaded
 
 if TYPE_CHECKING:
     from oarlock.serving.generation.completion import Completion

@@ -16,10 +16,8 @@ from oarlock.serving.generation.scheduler import Pass, Scheduler
 from oarlock.serving.runtimes.runtime import ModelError
 
 if TYPE_CHECKING:
-    from oarlock.serving.counters import Counters
     from oarlock.serving.generation.generator import Generator
     from oarlock.serving.runtimes.runtime import Array
-    from oarlock.serving.settings import Settings
 
 PROMPT = Tensor("prompt", "string", (None,))
 COMPLETION = Tensor("completion", "string", (None,))
@@ -40,17 +38,10 @@ class TextModel:
         self._deadline = FOREVER
         self.scheduler = Scheduler(generator, queue=FOREVER)
 
-    def serve(self, settings: Settings, counters: Counters, version: int) -> None:
-        """Bound the queue and the time of a text, and count what is written."""
-        self._deadline = settings.deadline
-        self.scheduler.queue = settings.queue
-
-        def note(done: Pass) -> None:
-            counters.observe("model_seconds", done.seconds)
-            counters.observe("batch_rows", done.tokens)
-            counters.add("tokens_total", done.tokens, version=version)
-            counters.set("queue_rows", done.waiting)
-
+    def serve(self, queue: float, deadline: float, note: Callable[[Pass], None]) -> None:
+        """Bound the work that may wait and the time of a text, in seconds; `note` is told of each pass."""
+        self._deadline = deadline
+        self.scheduler.queue = queue
         self.scheduler.note = note
 
     def open(
