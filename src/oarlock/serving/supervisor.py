@@ -103,6 +103,8 @@ class Supervisor:
         wakeups.clear()
 
     def _on_signal(self) -> None:
+        """Let replicas finish, or end them at a second signal. Who comes now is refused, not kept waiting."""
+        self._listener.close()
         self._fleet.end(now=len(self._signals) > 1)
 
     def _steer(self) -> None:
