@@ -16,6 +16,8 @@ import uvloop
 
 from oarlock.models.model_manifest import Manifest, Tensor
 from oarlock.serving.counters import Blocks, Counters
+from oarlock.serving.generation.generator import Generator
+from oarlock.serving.generation.text_model import TextModel
 from oarlock.serving.http.app import application
 from oarlock.serving.http.client_connection import connections
 from oarlock.serving.runtimes.runtime import ModelError
@@ -34,7 +36,7 @@ class Computed:
         self.compute = compute
         self.number = number
         self.form = "NumPy"
-        self.text = None
+        self.text: TextModel | None = None
         self.started = 0
         self.dropped = 0
 
@@ -100,6 +102,14 @@ def _run(server: uvicorn.Server, listener: socket.socket) -> None:
         loop.run_until_complete(loop.shutdown_default_executor())
     finally:
         loop.close()
+
+
+def writer(generator: Generator) -> Computed:
+    """A text model, with its own thread."""
+    text = TextModel(Manifest("python", (), (), kind="completion"), generator)
+    version = Computed(text.manifest, text.run)
+    version.text = text
+    return version
 
 
 def classifier(number: int = 1) -> Computed:
