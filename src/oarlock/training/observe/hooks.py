@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Callable
 
 from oarlock.training.frameworks.import_hooks import when_imported
-from oarlock.training.observe import counters, lone_ranks, loops, observer
+from oarlock.training.observe import lone_ranks, loops, observer, own_steps
 
 _HOOKS: dict[str, tuple[str, Callable[[ModuleType], None]]] = {
     "keras": ("keras", loops.keras),
@@ -16,9 +16,9 @@ _HOOKS: dict[str, tuple[str, Callable[[ModuleType], None]]] = {
     "pytorch_lightning.trainer.call": ("lightning", loops.lightning),
     "transformers.trainer_callback": ("transformers", loops.transformers_events),
     "transformers.trainer": ("transformers", loops.transformers_train),
-    "accelerate.accelerator": ("accelerate", counters.accelerator),
-    "accelerate.optimizer": ("accelerate", counters.accelerated_optimizer),
-    "tqdm.std": ("tqdm", counters.tqdm),
+    "accelerate.accelerator": ("accelerate", own_steps.accelerator),
+    "accelerate.optimizer": ("accelerate", own_steps.accelerated_optimizer),
+    "tqdm.std": ("tqdm", own_steps.tqdm),
 }
 
 
