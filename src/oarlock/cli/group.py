@@ -29,7 +29,7 @@ VERBS = {
     "inspect": "Open a shell, or run a command, beside the files of a run.",
     "exec": "Run a command beside a task of a run.",
     "tensorboard": "Show runs in TensorBoard, side by side, until Ctrl-C.",
-    "scale": "Change the number of workers of a running run.",
+    "scale": "Change the number of workers or replicas of a run.",
     "evaluate": "Score a checkpoint of a run with its evaluator, here.",
     "checkpoints": "List the checkpoints of a run; verify or delete them.",
     "chaos": "Kill, pause and preempt tasks; report how the run recovers.",

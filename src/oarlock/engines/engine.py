@@ -17,6 +17,7 @@ from oarlock.engines.known_engines import Listed, Traits, listed, listed_for
 from oarlock.engines.shared.checkpoint_folder import Entry
 from oarlock.engines.shared.command_streams import Streams
 from oarlock.engines.shared.pull_result import Pulled, Show
+from oarlock.engines.shared.served_at import ServedAt
 from oarlock.engines.shared.standing_board import StandingBoard
 from oarlock.engines.shared.tensorboard_process import Board
 from oarlock.errors import OarlockError
@@ -25,6 +26,7 @@ from oarlock.records.watch import Found, Watch
 from oarlock.system.polling import wait_for
 
 if TYPE_CHECKING:  # reading job files is not needed to look at a run
+    from oarlock.engines.shared.serve_order import ServeOrder
     from oarlock.job.job_file import JobFile
 
 
@@ -241,6 +243,26 @@ class Engine(Protocol):
 
     def delete_board(self, run: RunFolder) -> bool:
         """Delete the TensorBoard that stands beside the run. Returns whether there was one."""
+        return False
+
+    def serve(self, order: ServeOrder, name: str | None, tell: Callable[[str], None]) -> RunFolder:
+        """Serve a model; return its record once it answers.
+
+        What is served under that name already is updated, without a request that fails. `tell` gets what
+        keeps it from answering. Raises OarlockError if it cannot be served: then nothing is left, or what
+        was served before.
+        """
+        raise OarlockError(f"the engine {self.name} cannot serve a model")
+
+    def served_at(self, run: RunFolder) -> ServedAt | None:
+        """Return where a served model answers; None for a run that serves none, or does not answer."""
+        return None
+
+    def scale_server(self, run: RunFolder, count: int, tell: Callable[[str], None]) -> bool:
+        """Give a served model that many replicas, and wait until they answer.
+
+        Returns False for a run that serves nothing: its leading agent decides on the number of its workers.
+        """
         return False
 
     def checkpoints(self, run: RunFolder, *, writes: bool) -> AbstractContextManager[CheckpointFolder]:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 # The parts of Oarlock that travel: whole folders, and the package's own `__init__`.
 TRAVELS = ("run", "system", "checkpoints", "models", "training", "agent")
-# The same for the model server. It trains nothing, and its supervisor needs no agent.
-SERVES = ("run", "system", "checkpoints", "models", "serving")
+# The same for the model server, which needs no agent.
+SERVES = ("run", "system", "checkpoints", "models", "training", "serving")
 _COMPILED = (".pyc", ".pyo")
 # The boot program unpacks the modules first, so that every later process finds them compiled. The first
 # process of a pod has no default signal handlers: without one of its own, a pod that is deleted before its

@@ -21,6 +21,7 @@ from oarlock.system.pods import pip_install, places, sent_archive
 CODE = Path(places.CODE)
 WORK = Path(places.WORK)
 MODEL_PARTS = "model.tar.gz"
+SETTINGS = "settings.json"
 _MODULE = "oarlock.serving"
 
 
@@ -80,8 +81,10 @@ def _become_server() -> None:
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([unpacked, *([before] if before else [])])
     os.chdir(WORK)
+    settings = WORK / SETTINGS  # the server writes beside them, and what the client sent is read-only
+    settings.write_bytes((CODE / SETTINGS).read_bytes())
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", _MODULE, str(CODE / "settings.json")])
+    os.execv(sys.executable, [sys.executable, "-m", _MODULE, str(settings)])
 
 
 def _fail(why: str) -> int:
