@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from oarlock.agent.host import import_env
 from oarlock.system import free_ports, processes
+from oarlock.system.usable_cores import usable_cores
 
 BIN = Path(sys.executable).parent
 PROGRAMS = Path(__file__).parent / "programs"
@@ -147,7 +147,7 @@ def plainly(place: Arena, program: str, tasks: int, *args: str, env: Mapping[str
 
 def shared_cores(tasks: int) -> dict[str, str]:
     """The thread pools that our agent gives each task, to offer them to a peer as well."""
-    share = str(max(1, import_env.cores() // tasks))
+    share = str(max(1, usable_cores() // tasks))
     return dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"), share)
 
 

@@ -67,6 +67,8 @@ NOTES = {
     "Limits": "On Kubernetes `rendezvous` is 30m unless the job says otherwise: nodes may have to start.",
     "Role": "Local runs use `replicas`, `processes` and `gpu`, and say which of the others a job gives.",
     "Kubernetes": "[Kubernetes](kubernetes.md) explains these settings in context.",
+    "Serve": "[Serving](serving.md) explains these settings in context. `cpu`, `memory`, `image` and `pip`"
+    " are for Kubernetes.",
     "Toleration": "For `roles.ROLE.tolerations` and `kubernetes.tolerations`.",
 }
 
@@ -86,6 +88,7 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
             "roles": "{worker: 4}",
             "ingest": "prepare.py",
             "evaluate": "score.py",
+            "serve": "{replicas: 2}",
             "storage": "{data: ./data}",
             "limits": "{restarts: 5}",
             "warm": "10m",
@@ -149,6 +152,27 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
             "image": "python:3.11-slim",
         },
     ),
+    "Serve": (
+        "serve",
+        {
+            "replicas": "2",
+            "cpu": "2",
+            "memory": "4Gi",
+            "gpu": "1",
+            "image": "python:3.11-slim",
+            "pip": "[pillow]",
+            "env": "{LANG: C.UTF-8}",
+            "port": "8080",
+            "version": "best",
+            "batching": "{max_rows: 32}",
+            "deadline": "5s",
+            "body_limit": "8Mi",
+            "access_log": "true",
+            "predict": "predict.py",
+            "when": "accuracy >= 0.95",
+        },
+    ),
+    "Batching": ("serve.batching", {"max_rows": "32", "queue": "0.5s"}),
     "Storage": (
         "storage",
         {

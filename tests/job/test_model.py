@@ -58,6 +58,12 @@ EVERYTHING: dict[str, Any] = {
         },
     },
     "evaluate": {"module": "package.evaluate", "cpu": 2, "image": "python:3.11"},
+    "serve": {
+        "replicas": "1..4",
+        "batching": {"max_rows": 8, "queue": "0.5s"},
+        "predict": "predict.py",
+        "when": "accuracy >= 0.95",
+    },
     "storage": {
         "data": "data",
         "eval": "eval",
@@ -206,8 +212,8 @@ def test_a_job_cannot_be_changed() -> None:
 
 NAME = "expected lower-case letters, digits and '-', starting with a letter, at most 35 characters"
 FIELDS = (
-    "name, program, module, command, args, pip, env, framework, roles, ingest, evaluate, storage, limits, "
-    "warm, observe, chief_name, network, seed and kubernetes"
+    "name, program, module, command, args, pip, env, framework, roles, ingest, evaluate, serve, storage, "
+    "limits, warm, observe, chief_name, network, seed and kubernetes"
 )
 ROLE = "expected replicas, processes, cpu, memory, gpu, image, node_selector, tolerations and groups"
 
@@ -588,8 +594,8 @@ def _as_json(value: Any) -> Any:
 def test_the_schema_describes_every_field() -> None:
     objects = [schema(), *schema()["$defs"].values()]
     assert [description["title"] for description in objects] == [
-        *("Job", "Roles", "Role", "Toleration", "Ingest", "Source", "Evaluate", "Storage", "Limits"),
-        *("Kubernetes", "Claim", "Volume", "SecretUse"),
+        *("Job", "Roles", "Role", "Toleration", "Ingest", "Source", "Evaluate", "Serve", "Batching"),
+        *("Storage", "Limits", "Kubernetes", "Claim", "Volume", "SecretUse"),
     ]
     for description in objects:
         assert description["additionalProperties"] is False

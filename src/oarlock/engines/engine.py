@@ -17,7 +17,6 @@ from oarlock.engines.known_engines import Listed, Traits, listed, listed_for
 from oarlock.engines.shared.checkpoint_folder import Entry
 from oarlock.engines.shared.command_streams import Streams
 from oarlock.engines.shared.pull_result import Pulled, Show
-from oarlock.engines.shared.served_at import ServedAt
 from oarlock.engines.shared.standing_board import StandingBoard
 from oarlock.engines.shared.tensorboard_process import Board
 from oarlock.errors import OarlockError
@@ -28,6 +27,7 @@ from oarlock.system.polling import wait_for
 if TYPE_CHECKING:  # reading job files is not needed to look at a run
     from oarlock.engines.shared.serve_order import ServeOrder
     from oarlock.job.job_file import JobFile
+    from oarlock.serving.fleet.announcement import Announcement
 
 
 def engine_called(name: str) -> Engine:
@@ -83,6 +83,10 @@ class CheckpointFolder(CheckpointPlace, Protocol):
 
 def _ignore(sending: Sending) -> None:
     pass
+
+
+def _go_on(problem: str) -> bool:
+    return True
 
 
 @runtime_checkable
@@ -186,6 +190,24 @@ class Engine(Protocol):
     def scale(self, run: RunFolder, workers: int) -> None:
         """Provide machines for that many workers, after the leading agent has agreed."""
 
+    def serve(
+        self, order: ServeOrder, name: str | None = None, on_wait: Callable[[str], bool] = _go_on
+    ) -> RunFolder:
+        """Create the record of a model server and start it; it outlives this process.
+
+        An engine that waits until the server answers calls `on_wait` meanwhile, with what keeps the server
+        from it; False gives up. Raises JobError if this model cannot be served here or the name is taken.
+        """
+        raise OarlockError(f"the engine {self.name} cannot serve models")
+
+    def announced(self, run: RunFolder) -> Announcement | None:
+        """Return what a model server says of itself; None before it answers requests."""
+        return None
+
+    def scale_server(self, run: RunFolder, replicas: int) -> None:
+        """Give a model server that many replicas, and wait until that many answer."""
+        raise self._unable(run, "scale a model server")
+
     def adopt(self, name: str) -> RunFolder | None:
         """Create a record for a run that another machine started; None if there is no such run."""
         return None
@@ -243,26 +265,6 @@ class Engine(Protocol):
 
     def delete_board(self, run: RunFolder) -> bool:
         """Delete the TensorBoard that stands beside the run. Returns whether there was one."""
-        return False
-
-    def serve(self, order: ServeOrder, name: str | None, tell: Callable[[str], None]) -> RunFolder:
-        """Serve a model; return its record once it answers.
-
-        What is served under that name already is updated, without a request that fails. `tell` gets what
-        keeps it from answering. Raises OarlockError if it cannot be served: then nothing is left, or what
-        was served before.
-        """
-        raise OarlockError(f"the engine {self.name} cannot serve a model")
-
-    def served_at(self, run: RunFolder) -> ServedAt | None:
-        """Return where a served model answers; None for a run that serves none, or does not answer."""
-        return None
-
-    def scale_server(self, run: RunFolder, count: int, tell: Callable[[str], None]) -> bool:
-        """Give a served model that many replicas, and wait until they answer.
-
-        Returns False for a run that serves nothing: its leading agent decides on the number of its workers.
-        """
         return False
 
     def checkpoints(self, run: RunFolder, *, writes: bool) -> AbstractContextManager[CheckpointFolder]:

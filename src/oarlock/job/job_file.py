@@ -15,7 +15,7 @@ import msgspec
 
 from oarlock.errors import JobError
 from oarlock.job import runnable
-from oarlock.job.model import WAYS, FieldError, Job, parse, slug
+from oarlock.job.model import WAYS, FieldError, Job, parse, slug, to_data
 from oarlock.job.parsing import overrides as flags
 from oarlock.job.parsing.overrides import Override
 from oarlock.job.parsing.source import Source, read_text
@@ -82,6 +82,18 @@ def load(
     if job.program is not None and data.get("pip") is None:
         job = _with_dependencies(job, found.folder / job.program, here)
     return JobFile(job, found.folder, found.file)
+
+
+def with_sets(job: Job, sets: Sequence[str]) -> Job:
+    """Return a job with some of its fields set, as with --set. Raises JobError."""
+    changes = [_from_set(written) for written in sets]
+    data = to_data(job)
+    for change in changes:
+        data = flags.apply(Job, data, change.path, change.value)
+    try:
+        return parse(data) if changes else job
+    except FieldError as problem:
+        raise JobError(_located(problem, Source(job.name), changes)) from None
 
 
 def _find(target: str | None, cwd: Path, told: bool) -> _Found:

@@ -19,6 +19,7 @@ from oarlock.job.parsing.fields import FieldError, Section, fields_of, read_sect
 from oarlock.job.parsing.json_schema import schema_of
 from oarlock.job.reserved_variables import refused_variable
 from oarlock.job.roles import Role, Roles
+from oarlock.job.serve_section import Serve
 from oarlock.job.stages import (
     ARGS,
     COMMAND,
@@ -51,6 +52,7 @@ __all__ = [
     "Role",
     "Roles",
     "SecretUse",
+    "Serve",
     "Size",
     "Source",
     "Storage",
@@ -200,6 +202,7 @@ class Job(Section, frozen=True, kw_only=True):
     roles: Annotated[Roles, "The roles of the gang. Default: one worker."] = Roles(worker=Role())
     ingest: Annotated[Ingest | None, "Prepares the training data, once; it runs before the training."] = None
     evaluate: Annotated[Evaluate | None, "Scores checkpoints while the training runs."] = None
+    serve: Annotated[Serve | None, "How the model is served, once it is trained."] = None
     storage: Annotated[Storage, "Where data, checkpoints, the model and logs are kept."] = Storage()
     limits: Annotated[Limits, "When Oarlock restarts a run, gives it up or stops it."] = Limits()
     warm: Annotated[

@@ -33,6 +33,9 @@ def check(job: Job, folder: Path, is_here: bool = True) -> Job:
             except FieldError as problem:
                 raise problem.inside(name) from None
             job = msgspec.structs.replace(job, **{name: stage})
+    if job.serve is not None and job.serve.predict is not None:
+        predict = _inside(job.serve.predict, folder, ("serve", "predict"))
+        job = msgspec.structs.replace(job, serve=msgspec.structs.replace(job.serve, predict=predict))
     return job
 
 
@@ -77,14 +80,14 @@ def entries(folder: Path) -> Iterator[Path]:
         return
 
 
-def _inside(program: str, folder: Path) -> str:
+def _inside(program: str, folder: Path, field: tuple[str, ...] = ("program",)) -> str:
     path = Path(os.path.normpath(folder / program))
     if not path.is_relative_to(folder):
-        raise FieldError(("program",), f"{program} is outside {folder}, the folder that travels with the run")
+        raise FieldError(field, f"{program} is outside {folder}, the folder that travels with the run")
     if path.is_dir():
-        raise FieldError(("program",), f"{program} is a folder, not a program")
+        raise FieldError(field, f"{program} is a folder, not a program")
     if not path.is_file():
-        raise FieldError(("program",), f"{program}: {no_such_program(path.name, path.parent)}")
+        raise FieldError(field, f"{program}: {no_such_program(path.name, path.parent)}")
     return path.relative_to(folder).as_posix()
 
 

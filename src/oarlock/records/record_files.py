@@ -10,6 +10,7 @@
         logs/<generation>/<task>.log,  agent.log      (long ones in segments)
         logs/<generation>/<task>.unfinished           the line that a task has begun and not ended
         checkpoints/  model/  tensorboard/
+        serving.json        the settings of a model server, if the run is one; serving.ready, once it answers
         lock                held by the agent for as long as it has the run
 
 Records are private: folders have mode 0700. agent.json has a version, which also covers job.yaml and
@@ -67,6 +68,11 @@ class RecordFiles:
     def cluster_file(self) -> Path:
         """The cluster that the run was sent to; absent for runs on this machine."""
         return self.path / "cluster.json"
+
+    @property
+    def serving_file(self) -> Path:
+        """The settings of the model server that the run is; absent for any other run."""
+        return self.path / "serving.json"
 
     @property
     def agent_log(self) -> Path:

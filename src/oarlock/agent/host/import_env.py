@@ -12,6 +12,7 @@ import sys
 
 from oarlock.agent.protocol.spec import Spec
 from oarlock.agent.zygote import compile_cache
+from oarlock.system.usable_cores import usable_cores
 from oarlock.training.frameworks.loopback import is_loopback
 
 _POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
@@ -23,19 +24,8 @@ _LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 
 def import_time(spec: Spec, tasks: int) -> dict[str, str]:
     """The variables for the zygote of that many tasks, without those that the user has set."""
-    share = str(max(1, cores() // max(1, tasks)))
+    share = str(max(1, usable_cores() // max(1, tasks)))
     wanted = {**dict.fromkeys(_POOLS, share), **_QUIET, **compile_cache.variables(spec)}
     if is_loopback(spec.bind):
         wanted.update(dict.fromkeys(_INTERFACES, _LOOPBACK))
     return {name: value for name, value in wanted.items() if name not in os.environ and name not in spec.env}
-
-
-def cores() -> int:
-    """Of this machine; a pod is told its share of one."""
-    share = os.environ.get("OARLOCK_CORES", "")
-    if share.isdecimal() and int(share):
-        return int(share)
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not Linux
-        return os.cpu_count() or 1

@@ -14,11 +14,11 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from oarlock.agent.host import import_env
 from oarlock.engines.local import gpu_devices, gpu_shares
 from oarlock.records import runs
 from oarlock.screens.units import size
 from oarlock.system import free_ports, private_network
+from oarlock.system.usable_cores import usable_cores
 
 Finding = dict[str, object]
 
@@ -42,7 +42,7 @@ def system() -> Finding:
 
 def cores() -> Finding:
     """Count the processors."""
-    return finding("cores", "ok", str(import_env.cores()))
+    return finding("cores", "ok", str(usable_cores()))
 
 
 def memory() -> Finding:

@@ -28,7 +28,7 @@ _MOMENT = 3.0  # seconds for an earlier problem to be resolved
 @click.argument("words", nargs=-1, required=True, metavar="[RUN] N", shell_complete=run_names)
 @json_option("the run's state as JSON")
 def verb(words: tuple[str, ...], as_json: bool) -> None:
-    """Change the number of workers or replicas of a run.
+    """Change the number of workers, or of replicas.
 
     Its tasks end and a generation with N workers starts from the last checkpoint. Programs that use
     oarlock.State save first and lose no step. It does not count as a restart. A served model answers all
@@ -39,7 +39,8 @@ def verb(words: tuple[str, ...], as_json: bool) -> None:
     require_running(run)
     engine = engine_of(run)
     engine.check_scale(run, workers)
-    if engine.scale_server(run, workers, complain):
+    if run.serving_file.exists():
+        engine.scale_server(run, workers)
         _tell_of_server(run, workers, as_json)
         return
     with engine.following(run):

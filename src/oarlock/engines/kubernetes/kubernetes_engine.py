@@ -183,9 +183,11 @@ class KubernetesEngine(Engine):
         with explained():
             return board_deployment.delete(api, identity.of(run))
 
-    def serve(self, order: ServeOrder, name: str | None, tell: Callable[[str], None]) -> RunFolder:
-        """As a Deployment, whose record names the engine that acts on it."""
-        return serve_model.serve(order, name, tell)
+    def serve(
+        self, order: ServeOrder, name: str | None = None, on_wait: Callable[[str], bool] = lambda _: True
+    ) -> RunFolder:
+        """As a Deployment, whose record names the engine that acts on it from then on."""
+        return serve_model.serve(order, name, on_wait)
 
     @contextmanager
     def checkpoints(self, run: RunFolder, *, writes: bool) -> Iterator[CheckpointFolder]:

@@ -30,7 +30,9 @@ from oarlock.system import machine_id, processes
 from oarlock.system.polling import wait_for
 
 if TYPE_CHECKING:
+    from oarlock.engines.shared.serve_order import ServeOrder
     from oarlock.job.job_file import JobFile
+    from oarlock.serving.fleet.announcement import Announcement
 
 
 class LocalEngine(Engine):
@@ -77,6 +79,29 @@ class LocalEngine(Engine):
         spec = run.spec()
         sizes = {**spec.sizes, "worker": spec.tasks_of("worker", workers)}
         local_spec.check_files(sum(sizes.values()), spec.machines)
+
+    def serve(
+        self,
+        order: ServeOrder,
+        name: str | None = None,
+        on_wait: Callable[[str], bool] = lambda _: True,
+    ) -> RunFolder:
+        """Start the supervisor as the only task of a run."""
+        from oarlock.engines.local import local_server
+
+        return local_server.serve(order, name, _start_agent)
+
+    def announced(self, run: RunFolder) -> Announcement | None:
+        """The supervisor writes it beside its settings."""
+        from oarlock.serving.fleet import announcement
+
+        return announcement.read(announcement.path_for(run.serving_file))
+
+    def scale_server(self, run: RunFolder, replicas: int) -> None:
+        """Change the settings, which the supervisor reads again."""
+        from oarlock.engines.local import local_server
+
+        local_server.scale(run, replicas)
 
     def delete(self, chosen: Collection[RunFolder], *, now: bool, volumes: bool) -> list[str]:
         """Only stop those that run: the caller deletes the records."""

@@ -18,11 +18,10 @@ _HOPELESS = ("ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "Creat
 class Progress:
     """The rollout of a Deployment, looked at again and again."""
 
-    def __init__(self, api: Api, run: Identity, tell: Callable[[str], None]) -> None:
+    def __init__(self, api: Api, run: Identity, on_wait: Callable[[str], bool]) -> None:
         self.api = api
         self.run = run
-        self._tell = tell
-        self._told = ""
+        self._on_wait = on_wait
 
     def is_ready(self) -> bool:
         """Whether all pods of the newest revision answer and no others are left.
@@ -37,10 +36,8 @@ class Progress:
         pods = self.pods(found)
         if any(is_hopeless(pod) for pod in pods):
             raise OarlockError(self.reason("its pod does not start"))
-        problem = self._problem(found, pods)
-        if problem and problem != self._told:
-            self._told = problem
-            self._tell(problem)
+        if not self._on_wait(self._problem(found, pods)):
+            raise OarlockError("you did not wait for it")
         return False
 
     def pods(self, deployment: Object) -> list[Object]:

@@ -154,13 +154,13 @@ def is_complete(deployment: Object) -> bool:
     return COMPLETE in (deployment["metadata"].get("annotations") or {})
 
 
-def wait(api: Api, run: Identity, patience: float, tell: Callable[[str], None]) -> None:
+def wait(api: Api, run: Identity, patience: float, on_wait: Callable[[str], bool]) -> None:
     """Wait until all pods of the newest revision answer, and no others are left.
 
-    `tell` gets what keeps them from it, whenever that changes. Raises OarlockError with the reason if they
-    cannot, or do not in time.
+    `on_wait` gets what keeps them from it; False gives up. Raises OarlockError with the reason if they cannot
+    answer, or do not in time.
     """
-    progress = readiness.Progress(api, run, tell)
+    progress = readiness.Progress(api, run, on_wait)
     try:
         wait_for(progress.is_ready, f"answer of {run.name}", patience, _POLL)
     except TimeoutError:

@@ -24,7 +24,7 @@ _GOING = 60.0
 _LONGEST = 40 - len("-serve")
 
 
-def serve(order: ServeOrder, name: str | None, tell: Callable[[str], None]) -> RunFolder:
+def serve(order: ServeOrder, name: str | None, on_wait: Callable[[str], bool]) -> RunFolder:
     """Serve a model, or update what is served under that name; return its record once it answers."""
     name = check_name(name or f"{slug(order.job.name)[:_LONGEST].strip('-')}-serve")
     with explained():
@@ -37,11 +37,11 @@ def serve(order: ServeOrder, name: str | None, tell: Callable[[str], None]) -> R
         if found is None:
             if run is not None:
                 run.delete()  # of what is gone from the cluster
-            return _begin(api, order, name, tell)
+            return _begin(api, order, name, on_wait)
         if run is None:
             run = server_record.adopt(api, found)
         identity.require_deployment(run, api)
-        return _update(api, order, run, found, tell)
+        return _update(api, order, run, found, on_wait)
 
 
 def _api(order: ServeOrder) -> Api:
@@ -78,14 +78,14 @@ def _ours(api: Api, name: str) -> Object | None:
     return found
 
 
-def _begin(api: Api, order: ServeOrder, name: str, tell: Callable[[str], None]) -> RunFolder:
+def _begin(api: Api, order: ServeOrder, name: str, on_wait: Callable[[str], bool]) -> RunFolder:
     parcel = server_packing.pack(order, name, id=secrets.token_hex(8), owner=api.user)
     _check_claims(api, parcel)
     run = server_record.create(parcel, api, order.folder.resolve())
     try:
         identity.note(run, _created(api, parcel))
         try:
-            rollout.wait(api, parcel.identity, _PATIENCE, tell)
+            rollout.wait(api, parcel.identity, _PATIENCE, on_wait)
         except BaseException:
             rollout.delete(api, parcel.identity, now=True, patience=_GOING)
             raise
@@ -111,7 +111,7 @@ def _created(api: Api, parcel: ServerParcel) -> Object:
 
 
 def _update(
-    api: Api, order: ServeOrder, run: RunFolder, found: Object, tell: Callable[[str], None]
+    api: Api, order: ServeOrder, run: RunFolder, found: Object, on_wait: Callable[[str], bool]
 ) -> RunFolder:
     who, owner = identity.of(run), server_record.owner_of(found)
     parcel = server_packing.pack(order, run.name, id=who.id, owner=owner)
@@ -119,7 +119,7 @@ def _update(
     _check_claims(api, parcel)
     made = rollout.update(api, parcel, found)
     try:
-        rollout.wait(api, who, _PATIENCE, tell)
+        rollout.wait(api, who, _PATIENCE, on_wait)
     except BaseException as problem:
         rollout.revert(api, who, found)
         if isinstance(problem, OarlockError):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
+from dataclasses import replace
 
 from oarlock.engines.kubernetes.api import pod_exec
 from oarlock.engines.kubernetes.api.api_error import ApiError
@@ -13,7 +13,8 @@ from oarlock.engines.kubernetes.api.names import Object
 from oarlock.engines.kubernetes.deployments import rollout, server_record
 from oarlock.engines.kubernetes.deployments.server_parcel import PORT
 from oarlock.engines.kubernetes.follow import pod_status
-from oarlock.engines.shared.served_at import ServedAt
+from oarlock.serving.fleet import announcement
+from oarlock.serving.fleet.announcement import Announcement
 from oarlock.system.pods.places import WORK
 
 # The server writes it beside its settings, once it answers.
@@ -21,30 +22,32 @@ _READ = f"print(open('{WORK}/settings.ready').read())"
 _HERE = "127.0.0.1"
 
 
-def of(api: Api, deployment: Object) -> ServedAt | None:
-    """Return where it answers; None if no pod does."""
+def of(api: Api, deployment: Object) -> Announcement | None:
+    """Return what a pod that answers says, with the addresses that hold outside of it; None if none does."""
     who = server_record.identity_of(deployment)
     ready = [pod for pod in api.all("Pod", who.members) if pod_status.is_well(pod)]
     if not ready:
         return None
     told = _announced(api, ready[-1]["metadata"]["name"])
-    scheme = "https" if told.get("url", "").startswith("https") else "http"
+    if told is None:
+        return None
+    scheme = told.url.partition("://")[0]
     context = f" --context {shlex.quote(api.context)}" if api.context else ""
-    return ServedAt(
+    return replace(
+        told,
         url=f"{scheme}://{who.name}.{api.namespace}.svc:{PORT}",
-        curl=_from_here(told.get("curl", "")),
+        curl=_from_here(told.curl),
         forward=f"kubectl{context} -n {api.namespace} port-forward service/{who.name} {PORT}",
         outside=_outside(api, who.selector),
     )
 
 
-def _announced(api: Api, pod: str) -> dict[str, str]:
+def _announced(api: Api, pod: str) -> Announcement | None:
     try:
         code, said, _ = pod_exec.run(api, pod, ["python3", "-I", "-S", "-c", _READ])
-        told = json.loads(said) if code == 0 else {}
+        return announcement.parse(said) if code == 0 else None
     except (ApiError, ValueError):
-        return {}  # this user may not, or the pod has just ended
-    return {str(name): str(value) for name, value in told.items()} if isinstance(told, dict) else {}
+        return None  # this user may not, or the pod has just ended
 
 
 def _from_here(curl: str) -> str:

@@ -43,7 +43,7 @@ def create(parcel: ServerParcel, api: Api, folder: Path) -> RunFolder:
 
     def fill(draft: RunFolder) -> None:
         identity.write(draft, api, parcel.id, sent_from=folder, engine=ENGINE)
-        _fill(draft, parcel.written, spec_of(parcel), time.time())
+        _fill(draft, parcel.written, parcel.settings, spec_of(parcel), time.time())
 
     return runs.create(parcel.job.name, fill, parcel.run)
 
@@ -65,7 +65,7 @@ def adopt(api: Api, found: Object) -> RunFolder:
     def fill(draft: RunFolder) -> None:
         identity.write(draft, api, labels.get(ID, ""), engine=ENGINE)
         identity.note(draft, found)
-        _fill(draft, written, spec, created)
+        _fill(draft, written, settings, spec, created)
 
     return runs.create(labels[JOB], fill, name)
 
@@ -96,6 +96,7 @@ def renew(run: RunFolder, parcel: ServerParcel) -> None:
     write_durably(run.job_file, parcel.written.encode())
     os.utime(run.job_file, (created, created))
     write_durably(run.spec_file, spec_of(parcel).to_json().encode())
+    write_durably(run.serving_file, parcel.settings.to_json().encode())
     reopen(run)
 
 
@@ -197,7 +198,8 @@ def _spec(name: str, job: str, id: str, settings: Settings) -> Spec:
     )
 
 
-def _fill(draft: RunFolder, written: str, spec: Spec, created: float) -> None:
+def _fill(draft: RunFolder, written: str, settings: Settings, spec: Spec, created: float) -> None:
+    write_durably(draft.serving_file, settings.to_json().encode())
     write_durably(draft.job_file, written.encode())
     os.utime(draft.job_file, (created, created))
     write_durably(draft.spec_file, spec.to_json().encode())

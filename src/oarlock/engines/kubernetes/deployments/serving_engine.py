@@ -16,10 +16,10 @@ from oarlock.engines.kubernetes.deployments import rollout, serve_model, server_
 from oarlock.engines.kubernetes.lifecycle import adopt, identity
 from oarlock.engines.kubernetes.lifecycle.connect import explained
 from oarlock.engines.shared.serve_order import ServeOrder
-from oarlock.engines.shared.served_at import ServedAt
 from oarlock.errors import JobError, OarlockError
 from oarlock.job.job_file import JobFile
 from oarlock.records.run_folder import RunFolder
+from oarlock.serving.fleet.announcement import Announcement
 
 _GOING = 60.0  # seconds for objects to disappear, beyond the grace
 _PATIENCE = 600.0  # seconds for pods that are added
@@ -43,11 +43,13 @@ class ServingEngine(Engine):
         """It trains nothing."""
         raise JobError(f"the engine {self.name} serves models; `--on kubernetes` trains")
 
-    def serve(self, order: ServeOrder, name: str | None, tell: Callable[[str], None]) -> RunFolder:
+    def serve(
+        self, order: ServeOrder, name: str | None = None, on_wait: Callable[[str], bool] = lambda _: True
+    ) -> RunFolder:
         """Update what is served."""
-        return serve_model.serve(order, name, tell)
+        return serve_model.serve(order, name, on_wait)
 
-    def served_at(self, run: RunFolder) -> ServedAt | None:
+    def announced(self, run: RunFolder) -> Announcement | None:
         """Inside the cluster, and through a port that is forwarded."""
         with explained(), closing(_reach(run)) as api:
             found = identity.require_deployment(run, api)
@@ -103,13 +105,12 @@ class ServingEngine(Engine):
         with explained(), closing(_reach(run)) as api:
             _check_scale(run, api, workers)
 
-    def scale_server(self, run: RunFolder, count: int, tell: Callable[[str], None]) -> bool:
+    def scale_server(self, run: RunFolder, replicas: int) -> None:
         """Set the number of pods; those that go answer what they have."""
         with explained(), closing(_reach(run)) as api:
-            rollout.scale(api, _check_scale(run, api, count), count)
-            rollout.wait(api, identity.of(run), _PATIENCE, tell)
+            rollout.scale(api, _check_scale(run, api, replicas), replicas)
+            rollout.wait(api, identity.of(run), _PATIENCE, lambda _: True)
             server_record.refresh(run, api, with_logs=False)
-        return True
 
     def adopt(self, name: str) -> RunFolder | None:
         """Only from the namespace of the kubeconfig's current context; None if it cannot be reached."""

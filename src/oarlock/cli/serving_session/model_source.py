@@ -1,0 +1,113 @@
+"""Which model `oarlock serve` serves: that of a run, of a folder, or of a bucket."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from oarlock.cli.session import find_run
+from oarlock.engines.engine import Engine
+from oarlock.engines.known_engines import traits_of
+from oarlock.engines.shared import specs
+from oarlock.errors import JobError, OarlockError, UnknownRun
+from oarlock.job.job_file import JOB_FILES
+from oarlock.job.job_file import load as load_job
+from oarlock.job.model import Job, slug
+from oarlock.models.model_manifest import BadManifest
+from oarlock.models.model_versions import versions
+from oarlock.records import runs
+from oarlock.records.run_folder import RunFolder
+
+_SCHEMES = ("s3://", "gs://", "az://")
+_FRAMEWORKS = {"saved_model": "tensorflow", "torch_export": "torch", "jax_export": "jax"}
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A model, and the job that it is from."""
+
+    place: str  # a folder or a URL
+    job: Job
+    folder: Path  # the job's
+    run: RunFolder | None = None
+
+    @property
+    def framework(self) -> str:
+        """What the newest version needs, as far as its folder tells."""
+        found = versions(Path(self.place)) if "://" not in self.place else []
+        try:
+            return _FRAMEWORKS.get(found[-1].manifest().format, "none") if found else "none"
+        except (BadManifest, OSError):
+            return "none"
+
+
+def find(target: str | None, engine: Engine) -> ModelSource:
+    """Return the model that is meant; None: that of the newest run that has one. Raises OarlockError."""
+    if target is None:
+        return of_run(_newest(engine), engine)
+    if target.startswith(_SCHEMES):
+        name = target.rstrip("/").rpartition("/")[2]
+        return ModelSource(target, _bare_job(name), Path.cwd())
+    if "://" in target:
+        raise JobError(f"{target}: expected {', '.join(_SCHEMES)}, a folder or a run")
+    path = Path(target)
+    if path.is_dir() and target not in {run.name for run in runs.all_runs()}:
+        return _of_folder(path.absolute(), engine)
+    if "/" in target:
+        raise JobError(f"{target}: no such folder")
+    return of_run(find_run.recorded(target), engine)
+
+
+def of_run(run: RunFolder, engine: Engine) -> ModelSource:
+    """Return the model of a run. Raises OarlockError if it has none, or none that this engine can reach."""
+    job = specs.job_of(run.job_file.read_text(), str(run.job_file))
+    place = run.folder("model")
+    is_here = traits_of(run).files_are_here
+    folder = Path(run.spec().cwd) if is_here else run.sent_from or Path.cwd()
+    if not is_here and not engine.traits.sends_program and "://" not in place:
+        raise OarlockError(
+            f"the model of {run.name} is on its cluster: `oarlock serve {run.name} --on {run.engine}` serves "
+            f"it there; `oarlock pull {run.name} model` copies it here"
+        )
+    if is_here and "://" not in place and not versions(Path(place)):
+        raise OarlockError(
+            f"{run.name} has no model: {place} holds neither a SavedModel nor numbered versions; "
+            "`oarlock.export(model)` in its program writes one"
+        )
+    return ModelSource(place, job, folder, run)
+
+
+def _newest(engine: Engine) -> RunFolder:
+    for run in runs.all_runs():
+        if run.serving_file.exists() or run.later():
+            continue
+        try:
+            of_run(run, engine)
+        except (OarlockError, OSError):
+            continue
+        if traits_of(run).files_are_here or run.state().state == "succeeded":
+            return run
+    raise UnknownRun("no run has a model yet; train one with `oarlock run`, or name a folder with a model")
+
+
+def _of_folder(folder: Path, engine: Engine) -> ModelSource:
+    """A folder with a model, or that of a job: then the newest run of the job has the model."""
+    if versions(folder):
+        return ModelSource(str(folder), _bare_job(_name(folder)), folder)
+    if not any((folder / name).exists() for name in JOB_FILES):
+        raise JobError(f"{folder} holds no model: neither a SavedModel nor numbered versions such as 1/")
+    found = load_job(str(folder))
+    for run in runs.all_runs():
+        if run.state().job == found.job.name and not run.serving_file.exists():
+            source = of_run(run, engine)
+            return ModelSource(source.place, found.job, found.folder, run)
+    raise JobError(f"there is no run of {found.job.name} yet; `oarlock run {folder}` trains the model")
+
+
+def _name(folder: Path) -> str:
+    """A folder called `model` is one of many: the folder around it tells them apart."""
+    return folder.parent.name if folder.name in ("model", "models") and folder.parent.name else folder.name
+
+
+def _bare_job(name: str) -> Job:
+    return Job(name=slug(name or "model"), module="oarlock.serving")

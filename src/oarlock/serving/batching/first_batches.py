@@ -1,0 +1,38 @@
+"""Run a model before it is asked: the first call of each batch size is the slow one."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from oarlock.models.model_manifest import Manifest
+from oarlock.serving.runtimes import warm_up
+from oarlock.serving.runtimes.runtime import ModelError, Runtime
+
+_LONGEST = 2.0  # seconds: larger batches than one that takes this long warm up when they come
+
+
+def run(folder: Path, runtime: Runtime, max_rows: int) -> None:
+    """Run batches of 1, 2, 4, ... rows. Raises ModelError if it refuses what it says it takes."""
+    rows = 1
+    while rows <= max_rows:
+        began = time.monotonic()
+        inputs = warm_up.inputs(folder, runtime.manifest, rows)
+        if not inputs:
+            return
+        try:
+            runtime.run(inputs)
+        except ModelError:
+            if _is_described(runtime.manifest):
+                raise
+            return  # what it takes may have to be of a certain size, or text of a certain form
+        if time.monotonic() - began > _LONGEST:
+            return
+        rows *= 2
+
+
+def _is_described(manifest: Manifest) -> bool:
+    """Whether any input of the stated types and shapes is a valid one."""
+    return manifest.kind in ("tensor", "image") and all(
+        one.dtype.startswith("float") and None not in one.shape[1:] for one in manifest.inputs
+    )

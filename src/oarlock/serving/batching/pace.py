@@ -1,0 +1,55 @@
+"""How fast a model is, learned from its batches: how many rows to run at once, and how long a queue takes.
+
+Times are kept for sizes that are powers of two. A slow batch counts little: it may be the first of its size,
+or another process had the processor. Pure.
+"""
+
+from __future__ import annotations
+
+_FASTER, _SLOWER = 0.5, 0.1  # the weight of a batch that is faster, or slower, than what is known
+_GOOD = 0.95  # of the best rate: a smaller batch that reaches it is preferred, as it answers sooner
+_LOOK = 64  # batches at the limit until a larger one is tried again
+
+
+class Pace:
+    """The time of one model's batches, of 1 row to `most` rows."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._seconds: dict[int, float] = {}  # size -> of one row in a batch of that size
+        self._limit = most
+        self._at_limit = 0
+
+    def note(self, rows: int, seconds: float) -> None:
+        """Learn from a batch."""
+        size, each = _size(rows), seconds / max(rows, 1)
+        known = self._seconds.get(size)
+        if known is not None:
+            weight = _FASTER if each < known else _SLOWER
+            each = known + weight * (each - known)
+        self._seconds[size] = each
+        best = min(self._seconds.values())
+        good = [size for size, one in self._seconds.items() if one * _GOOD <= best]
+        largest = max(self._seconds)
+        # What is larger than anything measured may be better still.
+        self._limit = self.most if largest in good else min(min(good), self.most)
+
+    def rows(self, waiting: int) -> int:
+        """How many rows the next batch may have."""
+        if waiting <= self._limit:
+            return self._limit
+        self._at_limit += 1
+        return self.most if self._at_limit % _LOOK == 0 else self._limit
+
+    def seconds(self, rows: int) -> float:
+        """How long that many waiting rows take, as far as is known; 0 before the first batch."""
+        if not self._seconds or rows <= 0:
+            return 0.0
+        size = _size(min(rows, self._limit))
+        near = min(self._seconds, key=lambda known: (abs(known.bit_length() - size.bit_length()), -known))
+        return rows * self._seconds[near]
+
+
+def _size(rows: int) -> int:
+    """The power of two at or below it."""
+    return 1 << (max(rows, 1).bit_length() - 1)

@@ -1,0 +1,169 @@
+"""A client's connection: uvicorn's, and what it lacks against clients that are slow, greedy or gone.
+
+A request must be complete within a time that grows with what has arrived; headers have a limit; an answer
+that nobody reads is dropped; when connections run out, the one that has waited longest makes room. One sweep
+a second looks at all connections, so that a request costs no timer. A client that goes takes its work along.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from oarlock.serving.dialects.exchange import Refused
+from oarlock.serving.http.routes import SERVER
+from oarlock.serving.settings import Settings
+
+SWEEP = 1.0  # seconds between two looks at all connections
+PATIENCE = 20.0  # seconds for a request to arrive, or an answer to be read
+SLOWEST = 16 << 10  # bytes a second that extend it
+LARGEST_HEADERS = 64 << 10
+MOST_CONNECTIONS = 4096
+_SPARE_FILES = 64  # descriptors that a replica needs for other things
+
+
+def connections(settings: Settings) -> type[ClientConnection]:
+    """Return what `uvicorn.Config(http=...)` takes."""
+    return type("ClientConnection", (ClientConnection,), {"body_limit": settings.body_limit})
+
+
+class ClientConnection(HttpToolsProtocol):
+    """uvicorn makes one for each connection."""
+
+    body_limit = 32 << 20  # bytes
+    task: asyncio.Task[Any] | None = None  # which answers the current request
+    _asked_since: float | None = None  # since when the rest of a request is awaited
+    _stuck_since: float | None = None  # since when the client does not read
+    _is_in_headers = True
+    _arrived = 0  # bytes of this request
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has connected."""
+        super().connection_made(transport)
+        self._asked_since = self.loop.time()
+        if len(self.connections) > most_connections():
+            self._make_room()
+        if "oarlock.sweep" not in self.app_state:
+            self.app_state["oarlock.sweep"] = self.loop.call_later(SWEEP, _sweep, self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client has gone, or the connection was closed here: nobody waits for the answer."""
+        super().connection_lost(exc)
+        if self.task is not None:
+            self.task.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        """Count before parsing."""
+        self._arrived += len(data)
+        if self._is_in_headers and self._arrived > LARGEST_HEADERS + len(data):
+            self._refuse(431, f"the headers are larger than {LARGEST_HEADERS} bytes")
+        elif self._arrived > self._most_bytes():
+            self.transport.abort()
+        elif not self.transport.is_closing():
+            super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        super().on_message_begin()
+        self._asked_since = self.loop.time()
+        self._is_in_headers = True
+        self._arrived = 0
+        self.scope["oarlock.connection"] = self  # type: ignore[typeddict-unknown-key]
+
+    def on_headers_complete(self) -> None:
+        """Its headers are there."""
+        self._is_in_headers = False
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """It is whole."""
+        self._asked_since = None
+        super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        """The client does not read."""
+        self._stuck_since = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        self._stuck_since = None
+        super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP gets a sentence as well."""
+        self._refuse(400, "this is no HTTP request that this server can read")
+
+    def look(self, now: float) -> None:
+        """End the connection if the client has had its time."""
+        if self.transport.is_closing():
+            self._stuck_since = self._stuck_since or now  # what is written has to leave within the same time
+        if self._stuck_since is not None and now - self._stuck_since > PATIENCE:
+            self.transport.abort()
+        elif self._asked_since is None or self.flow.read_paused:
+            return
+        elif now - self._asked_since > PATIENCE + self._arrived / SLOWEST:
+            self._refuse(408, "the request did not arrive in time")
+
+    def waiting_since(self) -> float | None:
+        """Since when the server waits for this client; None while it works for it."""
+        if self._asked_since is not None:
+            return self._asked_since
+        is_idle = self.cycle is None or self.cycle.response_complete
+        return 0.0 if is_idle else None
+
+    def _make_room(self) -> None:
+        waits = [(since, one) for one in self.connections if (since := _since(one)) is not None]
+        others = [pair for pair in waits if pair[1] is not self]
+        if others:
+            min(others, key=lambda pair: pair[0])[1].transport.abort()
+        else:
+            self._refuse(503, "this server has no room for another connection; try again")
+
+    def _most_bytes(self) -> int:
+        """Chunks of a few bytes have more frame than content; nobody honest sends twice the limit."""
+        return 2 * self.body_limit + 2 * LARGEST_HEADERS + (1 << 20)
+
+    def _refuse(self, status: int, text: str) -> None:
+        if self.transport.is_closing():
+            return
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            body = SERVER.refusal(Refused(status, text)).body
+            head = f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: application/json\r\n"
+            head += f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            self.transport.write(head.encode() + body)
+        self.transport.close()
+
+
+_REASONS = {
+    400: "Bad Request",
+    408: "Request Timeout",
+    431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
+}
+
+
+def most_connections() -> int:
+    """Below the number of files that this process may open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(1, min(MOST_CONNECTIONS, soft - _SPARE_FILES) if soft > 0 else MOST_CONNECTIONS)
+
+
+def _since(connection: Any) -> float | None:
+    since: float | None = connection.waiting_since()
+    return since
+
+
+def _sweep(connection: ClientConnection) -> None:
+    """Look at all connections, and again while there are any."""
+    now = connection.loop.time()
+    for one in list(connection.connections):
+        if isinstance(one, ClientConnection):
+            one.look(now)
+    if connection.connections:
+        connection.app_state["oarlock.sweep"] = connection.loop.call_later(SWEEP, _sweep, connection)
+    else:
+        del connection.app_state["oarlock.sweep"]

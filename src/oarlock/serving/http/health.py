@@ -1,0 +1,23 @@
+"""Whether this replica lives, whether it answers, and what all replicas have counted."""
+
+from __future__ import annotations
+
+from oarlock.serving.dialects.exchange import Answer, Call, to_json
+
+_TEXT = b"text/plain; version=0.0.4; charset=utf-8"
+
+
+async def alive(call: Call) -> Answer:
+    """`GET /healthz`: 200 as long as the process answers, while it loads a model, too."""
+    return to_json({"alive": True})
+
+
+async def ready(call: Call) -> Answer:
+    """`GET /readyz`: 200 once the model is loaded and warm, 503 before and while the server drains."""
+    is_ready = call.models.is_ready
+    return to_json({"ready": is_ready}, 200 if is_ready else 503)
+
+
+async def metrics(call: Call) -> Answer:
+    """`GET /metrics`, as Prometheus reads it."""
+    return Answer(call.models.counters.render().encode(), content_type=_TEXT)

@@ -1,0 +1,80 @@
+"""Which address is answered by what: one table, made once for the model's name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from oarlock.serving.dialects import tensorflow_models, tensorflow_predict
+from oarlock.serving.dialects.checked_inputs import shortened
+from oarlock.serving.dialects.exchange import Dialect, Handler, Refused
+from oarlock.serving.http import health
+
+TENSORFLOW = Dialect("tensorflow")
+OPEN_INFERENCE = Dialect("open_inference")
+SERVER = Dialect("server")  # what belongs to no dialect: health, metrics, the page
+
+_VERSION = re.compile(r"/versions/([^/:]*)")
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_MODEL = re.compile(r"/(v[12])/models/([^/:]+)")
+
+
+@dataclass(frozen=True)
+class Route:
+    """Who answers at an address, by method."""
+
+    handlers: Mapping[str, Handler]
+    dialect: Dialect
+    is_open: bool = False  # needs no token
+
+
+Table = Mapping[str, Route]
+
+
+def table(name: str) -> dict[str, Route]:
+    """Return all addresses of a model. A version in an address is left out: see `find`."""
+    return {f"/v1/models/{name}{rest}": route for rest, route in _TENSORFLOW.items()} | {
+        "/v1/models": Route({"GET": tensorflow_models.listed}, TENSORFLOW),
+        "/healthz": Route({"GET": health.alive}, SERVER, is_open=True),
+        "/readyz": Route({"GET": health.ready}, SERVER, is_open=True),
+        "/metrics": Route({"GET": health.metrics}, SERVER),
+    }
+
+
+def find(routes: Table, path: str, name: str) -> tuple[Route, int | None]:
+    """Return who answers, and the version that the path names. Raises Refused with 404."""
+    route = routes.get(path)
+    if route is not None:
+        return route, None
+    version = _VERSION.search(path)
+    if version is not None:
+        route = routes.get(path[: version.start()] + path[version.end() :])
+        if route is not None and route.dialect in (TENSORFLOW, OPEN_INFERENCE):
+            if not _NUMBER.fullmatch(version[1]):
+                raise Refused(404, f"{shortened(version[1])} is no version; versions are numbers")
+            return route, int(version[1])
+    raise _unknown(path, name)
+
+
+def dialect_of(path: str) -> Dialect:
+    """Whose errors an unknown address gets."""
+    if path.startswith("/v2"):
+        return OPEN_INFERENCE
+    return TENSORFLOW if path.startswith("/v1/models") else SERVER
+
+
+def _unknown(path: str, name: str) -> Refused:
+    model = _MODEL.match(path)
+    if model is not None and model[2] != name:
+        return Refused(404, f"there is no model {shortened(model[2])} here; this server has {name!r}")
+    return Refused(404, f"there is nothing at {shortened(path)}; /openapi.json lists what there is")
+
+
+_TENSORFLOW = {
+    "": Route({"GET": tensorflow_models.status}, TENSORFLOW),
+    "/metadata": Route({"GET": tensorflow_models.metadata}, TENSORFLOW),
+    ":predict": Route({"POST": tensorflow_predict.predict}, TENSORFLOW),
+    ":classify": Route({"POST": tensorflow_predict.classify}, TENSORFLOW),
+    ":regress": Route({"POST": tensorflow_predict.regress}, TENSORFLOW),
+}

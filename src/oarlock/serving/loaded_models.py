@@ -1,0 +1,93 @@
+"""The versions that a replica has loaded, and which of them answers a request."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oarlock.models.model_manifest import Manifest
+from oarlock.models.model_versions import Version
+from oarlock.serving.batching import first_batches
+from oarlock.serving.batching.batcher import Batcher
+from oarlock.serving.counters import Counters
+from oarlock.serving.runtimes import load_runtime
+from oarlock.serving.runtimes.runtime import Runtime
+from oarlock.serving.settings import Settings
+from oarlock.system.usable_cores import usable_cores
+
+if TYPE_CHECKING:
+    from oarlock.serving.runtimes.runtime import Array
+
+
+class LoadedVersion:
+    """One version in memory, with its queue."""
+
+    def __init__(self, number: int, runtime: Runtime, settings: Settings, counters: Counters) -> None:
+        self.number = number
+        self.runtime = runtime
+        self.manifest: Manifest = runtime.manifest
+        self.form: str = runtime.form
+        self._batcher = Batcher(runtime, settings, counters, number)
+
+    async def predict(self, inputs: Mapping[str, Array], deadline: float | None) -> dict[str, Array]:
+        """See `Served.predict`."""
+        return await self._batcher.predict(inputs, deadline)
+
+    def close(self) -> None:
+        """Compute what waits, then release the model."""
+        self._batcher.close()
+
+
+class LoadedModels:
+    """All versions of one replica: one or, in an A/B, several."""
+
+    def __init__(self, settings: Settings, counters: Counters) -> None:
+        self.name = settings.name
+        self.settings = settings
+        self.counters = counters
+        self.is_ready = False
+        self._loaded: dict[int, LoadedVersion] = {}
+        self._draw: Callable[[], LoadedVersion] | None = None
+
+    def load(self, versions: Sequence[Version], say: Callable[[str], object]) -> None:
+        """Load and warm up; `say` is told why a faster form is not used. Raises ModelError."""
+        predict = Path(self.settings.predict) if self.settings.predict else None
+        threads = max(1, usable_cores() // self.settings.replicas)
+        for version in versions:
+            runtime = load_runtime.load(version, predict, threads=threads, note=say)
+            first_batches.run(version.path, runtime, self.settings.max_rows)
+            self._loaded[version.number] = LoadedVersion(
+                version.number, runtime, self.settings, self.counters
+            )
+        self._draw = self._drawing()
+
+    def _drawing(self) -> Callable[[], LoadedVersion]:
+        """How the version of a request that names none is found."""
+        loaded = list(self._loaded.values())
+        if len(loaded) == 1:
+            return lambda: loaded[0]
+        weights = [self.settings.weights.get(one.number, 0.0) for one in loaded]
+        chance = random.Random()
+        return lambda: chance.choices(loaded, weights)[0]
+
+    def pick(self, number: int | None) -> LoadedVersion:
+        """See `Models.pick`."""
+        if number is None and self._draw is not None:
+            return self._draw()
+        if number not in self._loaded:
+            known = ", ".join(map(str, self._loaded))
+            raise KeyError(f"version {number} of {self.name} is not loaded; loaded: {known}")
+        return self._loaded[number]
+
+    def all(self) -> Sequence[LoadedVersion]:
+        """See `Models.all`."""
+        return sorted(
+            self._loaded.values(), key=lambda one: (-self.settings.weights.get(one.number, 0), -one.number)
+        )
+
+    def close(self) -> None:
+        """Release all of them."""
+        for one in self._loaded.values():
+            one.close()
