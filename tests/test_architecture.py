@@ -27,7 +27,7 @@ TRAVELS = [
 ]
 # Only there, and only in the processes that snapshots and an ingest have of their own.
 OBSTORE = {"checkpoints/bucket.py", "agent/ingest/object_origin.py"}
-FRAMEWORKS = {"tensorflow", "keras", "tf_keras", "torch", "jax", "numpy"}
+FRAMEWORKS = {"tensorflow", "keras", "tf_keras", "torch", "jax", "numpy", "onnx"}
 # What the model server may import: the extra `serve`, and what runs a model.
 SERVING = {*FRAMEWORKS, "uvicorn", "uvloop", "httptools", "orjson", "onnxruntime", "ai_edge_litert"}
 CLIENT = {"lightkube", "httpx2", "httpcore2", "wsproto", "oarlock.engines.kubernetes"}

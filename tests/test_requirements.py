@@ -22,7 +22,10 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 DEPENDENCIES = [Requirement(text) for text in PROJECT["project"]["dependencies"]]
 BUILD = [Requirement(text) for text in PROJECT["build-system"]["requires"]]
 PROVIDED_BY = {"yaml": "pyyaml"}
-OPTIONAL = {"tensorflow", "keras", "tf_keras", "torch", "jax", "numpy", "obstore", "ml_dtypes", "_pytest"}
+OPTIONAL = {
+    *("tensorflow", "keras", "tf_keras", "torch", "jax", "numpy", "obstore", "ml_dtypes", "_pytest"),
+    *("uvicorn", "httptools", "uvloop", "orjson", "ai_edge_litert", "onnxruntime", "onnx"),
+}
 
 
 def pinned(name: str) -> dict[str, set[Version]]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from oarlock.api import Job, Run
     from oarlock.errors import JobError, OarlockError, RunFailed, UnknownRun
     from oarlock.training import data, keras
+    from oarlock.training.exporting.publishing import export
     from oarlock.training.state import State
     from oarlock.training.task.context import Context, current
 
@@ -30,6 +31,7 @@ __all__ = [
     "__version__",
     "current",
     "data",
+    "export",
     "keras",
 ]
 
@@ -44,6 +46,7 @@ _HOME = {
     "UnknownRun": "oarlock.errors",
     "current": "oarlock.training.task.context",
     "data": "oarlock.training.data",
+    "export": "oarlock.training.exporting.publishing",
     "keras": "oarlock.training.keras",
 }
 

@@ -18,6 +18,7 @@ In a training program:
     ├── FencedError             a later generation writes to the checkpoints now: this one must not
     └── NoInput                 the program reads input, and this task has none, or no more
     ValueError
+    ├── ExportError             a model cannot be exported as it was given
     ├── MismatchError           a checkpoint does not fit the state that it is restored into
     └── Refused                 Keras is called in a way that would train wrongly on several workers
 
@@ -25,16 +26,20 @@ Inside Oarlock, where a caller never meets them:
 
     Exception
     ├── BrokenError             a source of data breaks off; the next attempt may succeed
+    ├── CannotConvert           a model has no LiteRT form
     ├── ChangedError            a file of a checkpoint is not what its manifest says
     ├── DamagedError            a checkpoint cannot be read, or is not whole
     ├── Detached                the user detaches from a run with Ctrl-C
     ├── FetchError              a source of data cannot be fetched
     │   └── StoppedError        it was stopped; the next attempt resumes
+    ├── ModelError              a model cannot be loaded, or refuses an input; a client gets its text
     ├── OvertakenError          an upload is no longer useful: the run ends and there is a newer checkpoint
     ├── UnreachableError        the leading agent, or the machine with a checkpoint, does not answer
     └── WireError               a peer sends something that is not a message
         └── OtherVersionError   a peer is of another version
     ValueError
+    ├── BadManifest             a folder holds no model, or its manifest is damaged
+    ├── BadPredict              a predict.py cannot be used
     ├── ItemError               one entry of a list or mapping in a job is wrong
     └── LaterVersion            data of a later version that this one cannot read
 

@@ -41,7 +41,8 @@ def test_versions_published_at_the_same_time_all_stay(tmp_path: Path) -> None:
     gate = threading.Barrier(4)
 
     def publish() -> None:
-        with new_version(tmp_path):
+        with new_version(tmp_path) as draft:
+            (draft / "file").touch()
             gate.wait()
 
     threads = [threading.Thread(target=publish) for _ in range(4)]

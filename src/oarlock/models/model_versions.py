@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +20,15 @@ from oarlock.models.model_manifest import BadManifest, Manifest
 from oarlock.system.atomic_file import sync_folder
 
 SAVED_MODEL = "saved_model.pb"
+TORCH_PROGRAM, JAX_PROGRAM, ONNX_FILE = "model.pt2", "model.jax", "model.onnx"
+EXAMPLE = "example.npz"  # a few inputs, to try the model with
 # By what a folder without a manifest can be told: the first file that is there.
-_KNOWN = {SAVED_MODEL: "saved_model", "model.pt2": "torch_export", "model.onnx": "onnx"}
+_KNOWN = {
+    SAVED_MODEL: "saved_model",
+    TORCH_PROGRAM: "torch_export",
+    JAX_PROGRAM: "jax_export",
+    ONNX_FILE: "onnx",
+}
 _NUMBER = re.compile("[1-9][0-9]{0,17}")
 _DRAFT = ".draft-"
 
@@ -67,19 +74,32 @@ def new_version(folder: Path) -> Iterator[Path]:
 
     Nothing is left if the block raises. If two processes publish at once, both versions exist afterwards.
     """
+    with _draft(folder) as draft:
+        yield draft
+        _publish(draft, folder)
+
+
+def write_version(folder: Path, write: Callable[[Path], object]) -> Version:
+    """Have `write` fill the folder of the next version, and return that version. Otherwise as above."""
+    with _draft(folder) as draft:
+        write(draft)
+        return _publish(draft, folder)
+
+
+@contextmanager
+def _draft(folder: Path) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=_DRAFT, dir=folder))
     try:
         yield draft
-        draft.chmod(0o755)
-        _flush(draft)
-        _publish(draft, folder)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
 
 
-def _publish(draft: Path, folder: Path) -> None:
+def _publish(draft: Path, folder: Path) -> Version:
+    draft.chmod(0o755)
+    _flush(draft)
     number = max((one.number for one in versions(folder) if one.path != folder), default=0) + 1
     while True:
         try:
@@ -90,7 +110,7 @@ def _publish(draft: Path, folder: Path) -> None:
             number += 1  # another process was faster
         else:
             sync_folder(folder)
-            return
+            return Version(number, folder / str(number))
 
 
 def _flush(folder: Path) -> None:

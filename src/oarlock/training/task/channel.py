@@ -27,6 +27,7 @@ _socket: socket.socket | None = None
 _opened_by = 0  # a forked data loader must not write for its parent
 _sent = 0.0
 _kept: dict[str, Any] | None = None
+_newest: dict[str, Any] = {}  # what this program reported last, by name; there without a launcher, too
 _reports_itself = False  # whether the program has reported: then nothing that hooks observe is sent
 _requests: set[str] = set()
 _sending = threading.Lock()
@@ -39,7 +40,13 @@ def report(event: dict[str, Any]) -> None:
     """Send progress, unless a report was just sent: then it is merged into the next one."""
     global _reports_itself
     _reports_itself = True
+    _newest.update(event)
     _report(event)
+
+
+def newest() -> dict[str, Any]:
+    """Return the newest step and the newest value of each metric that the program itself reported."""
+    return dict(_newest)
 
 
 def report_observed(event: dict[str, Any]) -> None:

@@ -1,0 +1,67 @@
+"""Which exporter a model needs. A framework that the program has not imported cannot have made the model."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from oarlock.training.exporting.written_model import ExportError, Writer
+
+
+def writer_of(model: Any, example: Any) -> Writer:
+    """Return what writes this model. Raises ExportError."""
+    if isinstance(model, (str, os.PathLike)):
+        return _of_file(model, example)
+    if _is_a(model, "torch", "nn.Module"):  # a Keras model with the backend torch is one, too
+        from oarlock.training.exporting.torch_program import TorchProgram
+
+        return TorchProgram(model, example)
+    if _is_a(model, "keras", "Model") or _is_a(model, "tf_keras", "Model"):
+        from oarlock.training.exporting.saved_models import KerasModel
+
+        return KerasModel(model)
+    if _is_a(model, "keras", "export.ExportArchive") or _is_a(model, "tf_keras", "export.ExportArchive"):
+        from oarlock.training.exporting.saved_models import Archive
+
+        return Archive(model)
+    if _is_a(model, "tensorflow", "Module") or _is_function_of_tensorflow(model):
+        from oarlock.training.exporting.saved_models import Module
+
+        return Module(model, example)
+    if hasattr(model, "SerializeToString") and hasattr(model, "graph"):
+        from oarlock.training.exporting.onnx_files import OnnxModel
+
+        return OnnxModel(model)
+    if callable(model) and "jax" in sys.modules:
+        from oarlock.training.exporting.jax_program import JaxProgram
+
+        return JaxProgram(model, example)
+    raise ExportError(
+        f"a {type(model).__name__} cannot be exported: give a Keras model, a tf.Module, a torch.nn.Module, "
+        "a function of JAX, the path of an .onnx file, or the path of a predict.py"
+    )
+
+
+def _of_file(path: str | os.PathLike[str], example: Any) -> Writer:
+    name = os.fspath(path)
+    if name.endswith(".onnx"):
+        from oarlock.training.exporting.onnx_files import OnnxFile
+
+        return OnnxFile(path)
+    if name.endswith(".py"):
+        from oarlock.training.exporting.python_program import PythonProgram
+
+        return PythonProgram(path, example)
+    raise ExportError(f"{name} cannot be exported: give the path of an .onnx file or of a predict.py")
+
+
+def _is_a(model: Any, package: str, name: str) -> bool:
+    kind: Any = sys.modules.get(package)
+    for part in name.split("."):
+        kind = getattr(kind, part, None)
+    return isinstance(kind, type) and isinstance(model, kind)
+
+
+def _is_function_of_tensorflow(model: Any) -> bool:
+    return callable(model) and hasattr(model, "get_concrete_function") and "tensorflow" in sys.modules

@@ -1,0 +1,80 @@
+"""`oarlock.export`: what a program calls after the training, once, on every worker.
+
+The version appears whole or not at all, and only the leading task leaves one: where saving is something that
+all workers do together (TensorFlow's MultiWorkerMirroredStrategy), the others write to a scratch folder.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Union
+
+from oarlock.models import model_manifest, model_versions
+from oarlock.models.model_manifest import KINDS, Manifest
+from oarlock.training.exporting import bundled_files, examples, model_formats, provenance
+from oarlock.training.exporting.written_model import ExportError
+from oarlock.training.task.context import current
+
+_Place = Union[str, "os.PathLike[str]"]
+
+
+def export(
+    model: Any,
+    *,
+    example: Any = None,
+    kind: str = "tensor",
+    labels: Iterable[str] = (),
+    files: Mapping[str, _Place] | Sequence[_Place] = (),
+    predict: _Place | None = None,
+    step: int | None = None,
+    scores: Mapping[str, Any] | None = None,
+    folder: _Place | None = None,
+) -> Path | None:
+    """Write a model as the next version in MODEL_DIR, and return the version's folder.
+
+    Every worker calls it; all but the leading one get None and leave nothing. Raises ExportError.
+    """
+    if kind not in KINDS:
+        raise ExportError(f"kind={kind!r}: a model's kind is {', '.join(KINDS)}")
+    task = current()
+    write = model_formats.writer_of(model, example)
+    if not task.is_chief:
+        if write.is_collective:
+            with tempfile.TemporaryDirectory(prefix="oarlock-export-") as scratch:
+                write.write(Path(scratch) / "model")
+        return None
+
+    def fill(draft: Path) -> None:
+        bundled = bundled_files.checked(files, predict)
+        written = write.write(draft)
+        stored = bundled_files.copy(bundled, draft)
+        manifest = Manifest(
+            format=written.format,
+            inputs=written.inputs,
+            outputs=written.outputs,
+            kind=kind,
+            entry=written.entry or (bundled_files.PREDICT if predict is not None else ""),
+            labels=tuple(str(label) for label in labels),
+            files=stored,
+            frameworks=provenance.frameworks(written.format),
+            run=task.run,
+            step=provenance.step() if step is None else int(step),
+            scores=provenance.scores() if scores is None else provenance.plain(scores),
+        )
+        examples.store(draft, written.example)
+        (draft / model_manifest.FILE_NAME).write_bytes(write.finish(draft, manifest).to_json())
+
+    return model_versions.write_version(_folder(folder, task.model), fill).path
+
+
+def _folder(given: _Place | None, usual: Path) -> Path:
+    written = os.fspath(given) if given is not None else os.environ.get("MODEL_DIR", str(usual))
+    if "://" in written:
+        raise ExportError(
+            f"the model folder is {written}, and a model is exported to a folder: pass folder=, "
+            "and set storage.snapshots to have it copied to a bucket"
+        )
+    return Path(written)
