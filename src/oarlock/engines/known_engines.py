@@ -51,7 +51,9 @@ ENGINES = {
     ),
     "kubernetes": Listed(
         "oarlock.engines.kubernetes.kubernetes_engine:KubernetesEngine",
-        Traits(options=frozenset({"namespace", "context"}), pod_faults=("delete", "evict")),
+        Traits(
+            options=frozenset({"namespace", "context", "ingress", "gateway"}), pod_faults=("delete", "evict")
+        ),
     ),
     # A model that is served on a cluster. `--on kubernetes` starts it; only its record names this engine.
     "kubernetes-serving": Listed(
