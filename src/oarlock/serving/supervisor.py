@@ -28,6 +28,7 @@ from oarlock.serving.settings import MOST_REPLICAS, Settings
 from oarlock.training.task import context
 
 _REPORT = 1.0  # seconds
+_STILL = 60.0  # seconds between two reports of the same
 _SERVER_MODULES = ("uvloop", "httptools", "uvicorn.protocols.http.httptools_impl", "uvicorn.lifespan.off")
 _OURS = ("oarlock.serving.loaded_models", "oarlock.serving.http.app", "oarlock.serving.draining_server")
 
@@ -51,6 +52,8 @@ class Supervisor:
         self._proven: VersionSet | None = None  # what has answered, and is gone back to
         self._seen: tuple[object, ...] | None = None  # the candidate's key at the last look
         self._said: set[object] = set()
+        self._reported: dict[str, object] = {}
+        self._reported_at = 0.0
         self._signals: list[int] = []
 
     def run(self) -> None:
@@ -103,6 +106,8 @@ class Supervisor:
         wakeups.clear()
 
     def _on_signal(self) -> None:
+        """Let replicas finish, or end them at a second signal. Who comes now is refused, not kept waiting."""
+        self._listener.close()
         self._fleet.end(now=len(self._signals) > 1)
 
     def _steer(self) -> None:
@@ -203,13 +208,16 @@ class Supervisor:
         serving = self._fleet.serving
         if not serving:
             return
-        told = self._traffic.look()
-        context.current().report(
-            **told,
-            replicas=len(self._fleet.ready),
-            version=",".join(str(one["number"]) for one in serving),
-            form=str(serving[0]["form"]),
-        )
+        told = {
+            **self._traffic.look(),
+            "replicas": len(self._fleet.ready),
+            "version": " and ".join(str(one["number"]) for one in serving),
+            "form": str(serving[0]["form"]),
+        }
+        now = time.monotonic()
+        if told != self._reported or now > self._reported_at + _STILL:
+            self._reported, self._reported_at = told, now
+            context.current().report(**told)
 
     def _say_once(self, text: str) -> None:
         if text not in self._said:

@@ -28,21 +28,24 @@ _MOMENT = 3.0  # seconds for an earlier problem to be resolved
 @click.argument("words", nargs=-1, required=True, metavar="[RUN] N", shell_complete=run_names)
 @json_option("the run's state as JSON")
 def verb(words: tuple[str, ...], as_json: bool) -> None:
-    """Change the number of workers, or of replicas.
+    """Change the number of workers of a running run, or of a server's replicas.
 
     Its tasks end and a generation with N workers starts from the last checkpoint. Programs that use
-    oarlock.State save first and lose no step. It does not count as a restart. A served model answers all
-    the time.
+    oarlock.State save first and lose no step. It does not count as a restart. A model server gets N replicas
+    and answers on.
     """
     name, workers = _parse(words)
     run = find_run.find(name)
     require_running(run)
     engine = engine_of(run)
-    engine.check_scale(run, workers)
     if run.serving_file.exists():
         engine.scale_server(run, workers)
-        _tell_of_server(run, workers, as_json)
+        if as_json:
+            print_json(json_shape.of_run(run, run.state()))
+        else:
+            say(f"{run.name} answers with {plural(workers, 'replica')}")
         return
+    engine.check_scale(run, workers)
     with engine.following(run):
         answer = ask(run, {"ask": "scale", "workers": workers})
         engine.scale(run, workers)
@@ -51,13 +54,6 @@ def verb(words: tuple[str, ...], as_json: bool) -> None:
         print_json(json_shape.of_run(run, state))
         return
     say(f"{run.name} runs with {plural(workers, 'worker')} in generation {state.generation}")
-
-
-def _tell_of_server(run: RunFolder, replicas: int, as_json: bool) -> None:
-    if as_json:
-        print_json(json_shape.of_run(run, run.state()))
-    else:
-        say(f"{run.name} answers with {plural(replicas, 'replica')}")
 
 
 def _parse(words: tuple[str, ...]) -> tuple[str | None, int]:

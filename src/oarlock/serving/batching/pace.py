@@ -32,7 +32,9 @@ class Pace:
         good = [size for size, one in self._seconds.items() if one * _GOOD <= best]
         largest = max(self._seconds)
         # What is larger than anything measured may be better still.
-        self._limit = self.most if largest in good else min(min(good), self.most)
+        is_open = largest in good and largest < _size(self.most)
+        smallest = min(good)
+        self._limit = self.most if is_open or smallest == _size(self.most) else smallest
 
     def rows(self, waiting: int) -> int:
         """How many rows the next batch may have."""

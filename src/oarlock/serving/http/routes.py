@@ -6,7 +6,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from oarlock.serving.dialects import tensorflow_models, tensorflow_predict
+from oarlock.serving.dialects import (
+    open_inference,
+    open_inference_models,
+    tensorflow_models,
+    tensorflow_predict,
+)
 from oarlock.serving.dialects.checked_inputs import shortened
 from oarlock.serving.dialects.exchange import Dialect, Handler, Refused
 from oarlock.serving.http import health
@@ -34,11 +39,10 @@ Table = Mapping[str, Route]
 
 def table(name: str) -> dict[str, Route]:
     """Return all addresses of a model. A version in an address is left out: see `find`."""
-    return {f"/v1/models/{name}{rest}": route for rest, route in _TENSORFLOW.items()} | {
-        "/v1/models": Route({"GET": tensorflow_models.listed}, TENSORFLOW),
-        "/healthz": Route({"GET": health.alive}, SERVER, is_open=True),
-        "/readyz": Route({"GET": health.ready}, SERVER, is_open=True),
-        "/metrics": Route({"GET": health.metrics}, SERVER),
+    return {
+        **{f"/v1/models/{name}{rest}": route for rest, route in _TENSORFLOW.items()},
+        **{f"/v2/models/{name}{rest}": route for rest, route in _OPEN_INFERENCE.items()},
+        **_SERVER,
     }
 
 
@@ -77,4 +81,20 @@ _TENSORFLOW = {
     ":predict": Route({"POST": tensorflow_predict.predict}, TENSORFLOW),
     ":classify": Route({"POST": tensorflow_predict.classify}, TENSORFLOW),
     ":regress": Route({"POST": tensorflow_predict.regress}, TENSORFLOW),
+}
+_OPEN_INFERENCE = {
+    "": Route({"GET": open_inference_models.model}, OPEN_INFERENCE),
+    "/ready": Route({"GET": open_inference_models.model_ready}, OPEN_INFERENCE, is_open=True),
+    "/infer": Route({"POST": open_inference.infer}, OPEN_INFERENCE),
+}
+_SERVER = {
+    "/v1/models": Route({"GET": tensorflow_models.listed}, TENSORFLOW),
+    "/v2": Route({"GET": open_inference_models.server}, OPEN_INFERENCE),
+    "/v2/health/live": Route({"GET": open_inference_models.live}, OPEN_INFERENCE, is_open=True),
+    "/v2/health/ready": Route({"GET": open_inference_models.ready}, OPEN_INFERENCE, is_open=True),
+    "/v2/models": Route({"GET": open_inference_models.listed}, OPEN_INFERENCE),
+    "/v2/repository/index": Route({"POST": open_inference_models.index}, OPEN_INFERENCE),
+    "/healthz": Route({"GET": health.alive}, SERVER, is_open=True),
+    "/readyz": Route({"GET": health.ready}, SERVER, is_open=True),
+    "/metrics": Route({"GET": health.metrics}, SERVER),
 }
