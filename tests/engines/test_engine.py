@@ -20,6 +20,7 @@ from oarlock.cli.group import Verbs
 from oarlock.cli.verbs import run as run_verb
 from oarlock.engines.engine import Engine, Sending, engine_called, engine_of
 from oarlock.engines.known_engines import ENGINES, Listed, Traits, traits_of
+from oarlock.engines.kubernetes.deployments.serving_engine import ServingEngine
 from oarlock.engines.kubernetes.kubernetes_engine import KubernetesEngine
 from oarlock.engines.local.local_engine import LocalEngine
 from oarlock.errors import JobError, OarlockError
@@ -27,7 +28,7 @@ from oarlock.job.job_file import JobFile
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
 
-REAL = (LocalEngine, KubernetesEngine)
+REAL = (LocalEngine, KubernetesEngine, ServingEngine)
 
 
 class PaperEngine(Engine):
@@ -176,7 +177,9 @@ def test_both_real_engines_are_engines(kind: type[Engine]) -> None:
 
 def test_only_kubernetes_has_every_ability() -> None:
     methods = {name for name, _ in inspect.getmembers(Engine, inspect.isfunction) if not name.startswith("_")}
-    assert methods - vars(KubernetesEngine).keys() == {"stop", "ignores"}, "the same everywhere; nothing"
+    served = {"announced", "scale_server"}  # a run that serves has an engine of its own there
+    assert methods - vars(KubernetesEngine).keys() == {"stop", "ignores", *served}, "the same everywhere"
+    assert served <= vars(ServingEngine).keys()
 
 
 def test_nothing_above_the_engines_asks_which_one_it_is() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import io
 import os
 import random
@@ -12,7 +11,7 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -438,25 +437,30 @@ def test_at_most_five_places_are_named(tmp_path: Path) -> None:
 # What travels of Oarlock.
 
 
-def test_the_agents_zip_holds_what_travels_and_nothing_else() -> None:
-    spec = importlib.util.spec_from_file_location(
-        "architecture", Path(__file__).parents[1] / "test_architecture.py"
-    )
-    assert spec
-    assert spec.loader
-    architecture = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(architecture)
-    with zipfile.ZipFile(io.BytesIO(agent_zip.pack())) as archive:
+@pytest.mark.parametrize(
+    ("pack", "rooms", "module"),
+    [
+        (agent_zip.pack, agent_zip.TRAVELS, "oarlock.agent.pod.main"),
+        (agent_zip.pack_server, agent_zip.SERVES, "oarlock.serving.pod_start"),
+    ],
+)
+def test_an_archive_holds_what_travels_and_nothing_else(
+    pack: Callable[[], bytes], rooms: Sequence[str], module: str
+) -> None:
+    source = Path(agent_zip.__file__).parents[1]
+    found = [source / "__init__.py", *(path for room in rooms for path in (source / room).rglob("*"))]
+    files = [path for path in found if path.is_file() and "__pycache__" not in path.parts]
+    with zipfile.ZipFile(io.BytesIO(pack())) as archive:
         assert archive.namelist() == ["__main__.py", "modules.zip"]
-        assert archive.read("__main__.py").decode() == agent_zip.BOOT
+        assert archive.read("__main__.py").decode() == agent_zip.boot(module)
         how = [entry.compress_type for entry in archive.infolist()]
         assert how == [zipfile.ZIP_STORED, zipfile.ZIP_BZIP2]
         assert {entry.date_time[0] for entry in archive.infolist()} == {1980}
         inside = io.BytesIO(archive.read("modules.zip"))
     with zipfile.ZipFile(inside) as modules:
-        assert modules.namelist() == sorted(f"oarlock/{name}" for name in architecture.TRAVELS)
-        for name in architecture.TRAVELS:
-            assert modules.read(f"oarlock/{name}") == (architecture.SOURCE / name).read_bytes()
+        assert modules.namelist() == sorted(f"oarlock/{path.relative_to(source)}" for path in files)
+        for path in files:
+            assert modules.read(f"oarlock/{path.relative_to(source)}") == path.read_bytes()
         assert {entry.date_time[0] for entry in modules.infolist()} == {1980}
 
 

@@ -85,6 +85,10 @@ def _ignore(sending: Sending) -> None:
     pass
 
 
+def _go_on(problem: str) -> bool:
+    return True
+
+
 @runtime_checkable
 class Engine(Protocol):
     """Where runs run.
@@ -186,10 +190,13 @@ class Engine(Protocol):
     def scale(self, run: RunFolder, workers: int) -> None:
         """Provide machines for that many workers, after the leading agent has agreed."""
 
-    def serve(self, order: ServeOrder, name: str | None = None) -> RunFolder:
+    def serve(
+        self, order: ServeOrder, name: str | None = None, on_wait: Callable[[str], bool] = _go_on
+    ) -> RunFolder:
         """Create the record of a model server and start it; it outlives this process.
 
-        Raises JobError if this model cannot be served here or the name is taken.
+        An engine that waits until the server answers calls `on_wait` meanwhile, with what keeps the server
+        from it; False gives up. Raises JobError if this model cannot be served here or the name is taken.
         """
         raise OarlockError(f"the engine {self.name} cannot serve models")
 

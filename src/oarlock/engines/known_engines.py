@@ -17,6 +17,7 @@ from oarlock.records.run_folder import RunFolder
 class Traits:
     """Facts about an engine that verbs and screens act on or print."""
 
+    trains: bool = True  # `oarlock run` can start a run with it
     interrupt_stops: bool = False  # Ctrl-C in `oarlock run` stops the run; otherwise it only detaches
     sends_program: bool = True  # the program's folder is copied to other machines
     files_are_here: bool = False  # checkpoints, model and logs are on this machine
@@ -50,9 +51,17 @@ ENGINES = {
     ),
     "kubernetes": Listed(
         "oarlock.engines.kubernetes.kubernetes_engine:KubernetesEngine",
-        Traits(options=frozenset({"namespace", "context"}), pod_faults=("delete", "evict")),
+        Traits(
+            options=frozenset({"namespace", "context", "ingress", "gateway"}), pod_faults=("delete", "evict")
+        ),
+    ),
+    # A model that is served on a cluster. `--on kubernetes` starts it; only its record names this engine.
+    "kubernetes-serving": Listed(
+        "oarlock.engines.kubernetes.deployments.serving_engine:ServingEngine",
+        Traits(trains=False, resumable=frozenset({"stopped"}), pod_faults=("delete", "evict")),
     ),
 }
+TRAINING = tuple(name for name, listed in ENGINES.items() if listed.traits.trains)  # after `--on`
 
 
 def traits_of(run: RunFolder) -> Traits:
@@ -71,5 +80,5 @@ def listed_for(run: RunFolder) -> Listed:
 def listed(name: str) -> Listed:
     """Return the engine of that name. Raises JobError if there is none."""
     if name not in ENGINES:
-        raise JobError(f"there is no engine called {name!r}; expected {' or '.join(map(repr, ENGINES))}")
+        raise JobError(f"there is no engine called {name!r}; expected {' or '.join(map(repr, TRAINING))}")
     return ENGINES[name]

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 
-from oarlock.job.cluster_names import IMAGE
+from oarlock.job.cluster_names import DNS, IMAGE, object_name
 from oarlock.job.parsing import kinds
 from oarlock.job.parsing.fields import FieldError, Section
 from oarlock.job.roles import Role
@@ -20,6 +20,7 @@ from oarlock.run.typed import is_number
 _NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?"
 _CONDITION = rf"([A-Za-z_][A-Za-z0-9_./-]*) *(>=|<=|>|<) *({_NUMBER})"
 _WHEN = kinds.text("a score and a bound such as accuracy >= 0.95", _CONDITION)
+_GATEWAY = kinds.text("the name of a Gateway, or NAMESPACE/NAME", rf"(?:{DNS}/)?{DNS}(?:\.{DNS})*")
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
@@ -63,6 +64,12 @@ class Serve(Section, frozen=True, kw_only=True):
     access_log: Annotated[bool, kinds.flag(), "Write a line of JSON for every request."] = False
     predict: Annotated[
         str | None, PROGRAM, "A Python file whose functions prepare inputs and outputs (before, after)."
+    ] = None
+    ingress: Annotated[
+        str | None, object_name("a host name"), "The name by which others reach it from outside of a cluster."
+    ] = None
+    gateway: Annotated[
+        str | None, _GATEWAY, "The Gateway that leads there, as NAME or NAMESPACE/NAME. Default: an Ingress."
     ] = None
     when: Annotated[
         str | None, _WHEN, "With `oarlock run --serve`: serve only if the score is good enough."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import stat
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
 # The parts of Oarlock that travel: whole folders, and the package's own `__init__`.
 TRAVELS = ("run", "system", "checkpoints", "models", "training", "agent")
+# The same for the model server, which needs no agent.
+SERVES = ("run", "system", "checkpoints", "models", "training", "serving")
+_COMPILED = (".pyc", ".pyo")
 # The boot program unpacks the modules first, so that every later process finds them compiled. The first
 # process of a pod has no default signal handlers: without one of its own, a pod that is deleted before its
-# agent's loop runs would last for its whole grace period.
-BOOT = f"""import io, os, signal, sys, zipfile
+# main loop runs would last for its whole grace period.
+_BOOT = f"""import io, os, signal, sys, zipfile
 
 signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
 place = "{AGENT}"
@@ -29,26 +32,43 @@ with zipfile.ZipFile(sys.argv[0]) as archive:
 with zipfile.ZipFile(modules) as archive:
     archive.extractall(place)
 sys.path[0] = place
-from oarlock.agent.pod.main import main
+from {{module}} import main
 
 sys.exit(main())
 """
 
 
 def pack() -> bytes:
-    """Pack the agent; `python agent.zip` starts it with nothing installed.
+    """Pack the agent; `python agent.zip` starts it with nothing installed."""
+    return _packed(TRAVELS, "oarlock.agent.pod.main")
+
+
+def pack_server() -> bytes:
+    """Pack the model server; `python server.zip` prepares the pod and becomes it."""
+    return _packed(SERVES, "oarlock.serving.pod_start")
+
+
+def boot(module: str) -> str:
+    """Return the program that unpacks the modules and starts the `main` of one of them."""
+    return _BOOT.format(module=module)
+
+
+def _packed(rooms: Sequence[str], module: str) -> bytes:
+    """Pack those folders, and the program that starts a module's `main`.
 
     The modules are stored in an inner archive, which is compressed as a whole: to 141 kB by bzip2, to 191 by
     deflate, and `kubectl apply` takes no more than 192. Python itself does not start what bzip2 compressed.
     """
-    modules = _zip(_travelling())
-    return _zip({"__main__.py": BOOT.encode(), "modules.zip": modules}, {"modules.zip": zipfile.ZIP_BZIP2})
+    modules = _zip(_travelling(rooms))
+    return _zip(
+        {"__main__.py": boot(module).encode(), "modules.zip": modules}, {"modules.zip": zipfile.ZIP_BZIP2}
+    )
 
 
-def _travelling() -> dict[str, bytes]:
+def _travelling(rooms: Sequence[str]) -> dict[str, bytes]:
     package = resources.files("oarlock")
     texts = {"oarlock/__init__.py": package.joinpath("__init__.py").read_bytes()}
-    for name in TRAVELS:
+    for name in rooms:
         texts |= _modules(package.joinpath(name), f"oarlock/{name}")
     return texts
 
@@ -58,7 +78,7 @@ def _modules(folder: Traversable, path: str) -> dict[str, bytes]:
     for found in folder.iterdir():
         if found.is_dir():
             texts |= _modules(found, f"{path}/{found.name}")
-        elif found.name.endswith(".py"):
+        elif not found.name.endswith(_COMPILED):  # a page's files travel too
             texts[f"{path}/{found.name}"] = found.read_bytes()
     return texts
 

@@ -36,7 +36,7 @@ def pack(folder: Path) -> Bundle:
     """
     folder = folder.resolve()
     found, withheld = folder_scan.scan(folder)
-    squeezed = _Squeezed()
+    squeezed = Squeezed()
     files: list[str] = []
     size = 0
     try:
@@ -56,16 +56,16 @@ def pack(folder: Path) -> Bundle:
                     files.append(entry.path)
                     size += written
         return Bundle(squeezed.finish(), tuple(files), size, tuple(sorted(withheld)))
-    except _OverLimit:
+    except OverLimit:
         sizes = {entry.path: entry.size for entry in found}
         raise JobError(oversize.message(str(folder), sizes)) from None
 
 
-class _OverLimit(Exception):
-    pass
+class OverLimit(Exception):
+    """More would travel than may."""
 
 
-class _Squeezed:
+class Squeezed:
     """The file that the archive is written to: compresses, and raises once there is more than may travel."""
 
     def __init__(self) -> None:
@@ -74,21 +74,24 @@ class _Squeezed:
         self._written = 0
 
     def write(self, data: bytes) -> int:
+        """Compress more."""
         self._keep(self._compressor.compress(data))
         self._written += len(data)
         return len(data)
 
     def tell(self) -> int:
+        """How much was written."""
         return self._written
 
     def finish(self) -> bytes:
+        """Return all of it."""
         self._keep(self._compressor.flush())
         return bytes(self._data)
 
     def _keep(self, compressed: bytes) -> None:
         self._data += compressed
         if len(self._data) > LIMIT:
-            raise _OverLimit
+            raise OverLimit
 
 
 def _add(archive: tarfile.TarFile, entry: Found) -> int | str | None:

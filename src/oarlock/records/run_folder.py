@@ -48,12 +48,11 @@ class RunFolder(RecordFiles):
     def engine(self) -> str:
         """The name of the engine that runs it."""
         if self.cluster_file.exists():
-            return "kubernetes"
+            return self._placed("engine", _ENGINE) or "kubernetes"
         try:
-            first: Event = next(self.events(), {})
+            name = next(self.events(), {}).get("engine")
         except OSError:
             return _LOCAL  # the record is gone
-        name = first.get("engine")
         return name if isinstance(name, str) and re.fullmatch(_ENGINE, name) else _LOCAL
 
     @property
@@ -67,9 +66,12 @@ class RunFolder(RecordFiles):
 
         None if another client did, and for records of earlier versions, which do not say.
         """
+        return Path(folder) if (folder := self._placed("sent_from")) else None
+
+    def _placed(self, field: str, pattern: str = "(?s:.*)") -> str | None:
         try:
-            folder = json.loads(self.cluster_file.read_bytes())["sent_from"]
-            return Path(folder) if isinstance(folder, str) else None
+            value = json.loads(self.cluster_file.read_bytes())[field]
+            return value if re.fullmatch(pattern, value) else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 

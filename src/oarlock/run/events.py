@@ -10,6 +10,7 @@ An event is one flat JSON object: `t` (seconds since the epoch), `kind`, and the
     never_ready text, task?, code?, ...     a machine cannot run tasks
     alive                                   a task reports, prints or computes; never recorded
     generation  generation, tasks           a gang forms
+    tasks       tasks                       the tasks that there are now: those of a server come and go
     task        task, state, pid | code     a task started or ended (`code`: its own, or 128+n for signal n)
     report      task, step, total?, busy?, ...  progress as the program reports it; `busy`: the share of its
                                             time in which the task does not wait for the others; `observed`:
@@ -60,6 +61,7 @@ _CHECKS: dict[str, dict[str, Check]] = {
     "alive": {},
     "image": {"image": text, "digest": text},
     "generation": {"tasks": several(word)},
+    "tasks": {"tasks": several(word)},
     "task": {"state": word, "pid": _COUNT, "code": _CODE, "ours": flag},
     "report": {"step": whole(), "total": whole(), "busy": number(0, 1), "observed": word, "more": flag},
     "error": _WHY,
@@ -78,6 +80,7 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
     "never_ready": ("text",),
     "image": ("image", "digest"),
     "generation": ("generation",),
+    "tasks": ("tasks",),
     "task": ("task", "state"),
     "report": ("task",),
     "error": ("task",),

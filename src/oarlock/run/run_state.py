@@ -159,6 +159,9 @@ class RunState:
             task.state, task.pid, task.code, task.rate, task.busy = "pending", None, None, None, None
             task.measured = 0.0
 
+    def _on_tasks(self, event: Event) -> None:
+        self.tasks = {name: self.tasks.get(name) or TaskState(name) for name in event["tasks"]}
+
     def _on_task(self, event: Event) -> None:
         task = self._task(event)
         if event["state"] == "started":

@@ -29,7 +29,6 @@ from oarlock.agent.follower import Follower
 from oarlock.agent.leader import lead
 from oarlock.agent.net.link import Link
 from oarlock.agent.net.loop import Loop
-from oarlock.agent.pod import pip_install
 from oarlock.agent.pod.unpack_program import unpack
 from oarlock.agent.protocol import pod_paths
 from oarlock.agent.protocol.messages import Hello
@@ -46,6 +45,7 @@ from oarlock.run.error_text import error_text
 from oarlock.run.run_state import RunState, fold
 from oarlock.run.typed import VERSION
 from oarlock.system import processes
+from oarlock.system.pods import pip_install
 
 CODE = Path(pod_paths.CODE)
 WORK = Path(pod_paths.WORK)
@@ -106,7 +106,7 @@ def _lead(spec: Spec, role: str, index: int) -> int:
     if not is_over:
         host = os.environ.get("HOSTNAME") or socket.gethostname()
         record.emit("agent", pid=os.getpid(), host=host, version=VERSION)
-    failed = None if is_over else pip_install.install(spec, role, WORK)
+    failed = None if is_over else _install(spec, role)
     code = lead(spec, record, spec.seat_of(role, index), failed, leadership)
     if leadership.is_over:
         return _stand_aside(leadership)
@@ -128,7 +128,7 @@ def _stand_aside(leadership: Leadership) -> int:
 def _follow(spec: Spec, role: str, index: int, address: str) -> int:
     host, port = address.rsplit(":", 1)
     seat = spec.seat_of(role, index)
-    failed = pip_install.install(spec, role, WORK)
+    failed = _install(spec, role)
     if failed is not None:
         return _give_notice(spec, seat, (host, int(port)), failed)
     record = Record(Path(spec.folder), RunState(spec.run), Echo(leads=False))
@@ -202,6 +202,11 @@ def _past(path: Path) -> list[events.Event]:
         return []
     lines = path.read_text(errors="replace").splitlines()
     return [event for event in map(events.decode, lines) if event is not None]
+
+
+def _install(spec: Spec, role: str) -> str | None:
+    """None, or why the packages of a role cannot be installed. pip gets the job's `env`."""
+    return pip_install.install(spec.pip_of(role), WORK, spec.cwd, spec.env)
 
 
 def _make_home() -> None:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-ROOT = "/oarlock"
-CODE = f"{ROOT}/code"  # what the client sent
-SECRET = f"{ROOT}/secret"
-WORK = f"{ROOT}/work"  # the pod's own
-STORE = f"{ROOT}/store"  # the claim
+from oarlock.system.pods.places import CODE, ROOT, SECRET, STORE, WORK
+
+__all__ = [
+    "AGENT",
+    "CODE",
+    "PORT",
+    "ROOT",
+    "SEAT_OFFSET",
+    "SECRET",
+    "STORE",
+    "WORK",
+    "program_folder",
+    "record_folder",
+]
+
 AGENT = f"{WORK}/agent"  # what travels of Oarlock, unpacked
 PORT = 7077  # the coordinator's
 SEAT_OFFSET = "OARLOCK_SEAT_OFFSET"  # a variable: the index of a Job's first task in its role

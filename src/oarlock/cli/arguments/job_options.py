@@ -86,7 +86,7 @@ def stage_options(verb: F) -> F:
 
 def cluster_options(verb: F) -> F:
     """Add --namespace and --context, which override the fields of the job."""
-    for option in reversed(_CLUSTER):
+    for option in reversed(CLUSTER):
         verb = option(verb)
     return verb
 
@@ -229,7 +229,7 @@ _INGEST: tuple[Callable[[Any], Any], ...] = (
         "--force-ingest", is_flag=True, help="Prepare the data again if it is there (ingest.when: always)."
     ),
 )
-_CLUSTER: tuple[Callable[[Any], Any], ...] = (
+CLUSTER: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--namespace", metavar="NAME", help="On the cluster. Default: the job's, then the context's."
     ),

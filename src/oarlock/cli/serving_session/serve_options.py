@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from oarlock.cli.arguments.job_options import CLUSTER
 from oarlock.cli.serving_session.model_source import ModelSource
+from oarlock.cli.session import starting
 from oarlock.engines.engine import Engine
 from oarlock.engines.shared.serve_order import ServeOrder
 from oarlock.errors import JobError, OarlockError
@@ -28,7 +30,10 @@ _LOOPBACK = "127.0.0.1"
 _SHARE = re.compile(r"\s*([1-9][0-9]*)\s*=\s*([0-9]+(?:\.[0-9]+)?)\s*")
 
 _OPTIONS = (
-    click.option("--name", help="The run's name. Default: the job's name, -serve and four letters."),
+    click.option(
+        "--name",
+        help="The run's name. Default: the job's name, -serve and four letters; without these on a cluster.",
+    ),
     click.option("--model-name", metavar="NAME", help="The model's name in URLs. Default: the job's name."),
     click.option("--port", type=click.IntRange(1, 65535), help="Default: 8000, or a free one."),
     click.option("--host", help="The address to listen on. Default: 127.0.0.1, this machine alone."),
@@ -40,6 +45,9 @@ _OPTIONS = (
     click.option("--token-file", type=click.Path(), help="Answer only who sends the token in this file."),
     click.option("--tls-cert", type=click.Path(), help="The certificate, for https."),
     click.option("--tls-key", type=click.Path(), help="Its key."),
+    click.option("--ingress", metavar="HOST", help="On a cluster: the name by which others reach it."),
+    click.option("--gateway", metavar="NAME", help="On a cluster: the Gateway that leads to it."),
+    *CLUSTER,
     click.option(
         "--set", "sets", multiple=True, metavar="FIELD=VALUE", help="Set any field: --set serve.deadline=5s."
     ),
@@ -55,7 +63,9 @@ def serve_options(verb: F) -> F:
 
 def order(source: ModelSource, engine: Engine, given: Mapping[str, Any]) -> ServeOrder:
     """Return what the engine is asked for. Raises OarlockError or click.UsageError."""
-    job = with_sets(source.job, given.get("sets") or ())
+    starting.check_options(engine, given)
+    sets = [f"kubernetes.{name}={given[name]}" for name in ("namespace", "context") if given.get(name)]
+    job = with_sets(source.job, [*(given.get("sets") or ()), *sets])
     part = job.serve or Serve()
     if given.get("replicas"):
         part = _with_replicas(part, str(given["replicas"]))
@@ -72,6 +82,8 @@ def order(source: ModelSource, engine: Engine, given: Mapping[str, Any]) -> Serv
         framework=source.framework,
         pip=part.pip,
         env=part.env,
+        host=given.get("ingress") or part.ingress or "",
+        gateway=given.get("gateway") or part.gateway or "",
         folder=source.folder,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from oarlock.cli.session import attached
-from oarlock.engines.engine import Engine
+from oarlock.engines.engine import Engine, engine_of
 from oarlock.engines.shared.serve_order import ServeOrder
 from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import Watch
@@ -22,7 +22,8 @@ def serve(engine: Engine, order: ServeOrder, name: str | None, *, detach: bool, 
         who = "whoever sends the token" if order.settings.token_file else "everybody"
         complain(f"{order.settings.host}: other machines can reach this server, and it answers {who}")
     with Interrupts() as interrupts:
-        watch = Watch(engine.serve(order, name))
+        watch = Watch(engine.serve(order, name, _Waiting(interrupts).goes_on))
+        engine = engine_of(watch.run)
         if detach or as_json:
             found = _ready(engine, watch.run, interrupts)
             if found is None and not interrupts.count:
@@ -32,6 +33,20 @@ def serve(engine: Engine, order: ServeOrder, name: str | None, *, detach: bool, 
             if detach:
                 return 0
         return attached.started(watch, interrupts, as_json)
+
+
+class _Waiting:
+    """What the user hears while a server starts, and whether they still wait for it."""
+
+    def __init__(self, interrupts: Interrupts) -> None:
+        self._interrupts = interrupts
+        self._told = ""
+
+    def goes_on(self, problem: str) -> bool:
+        if problem and problem != self._told:
+            self._told = problem
+            complain(problem)
+        return not self._interrupts.count
 
 
 def _ready(engine: Engine, run: RunFolder, interrupts: Interrupts) -> Announcement | None:

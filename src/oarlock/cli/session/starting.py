@@ -17,7 +17,13 @@ from oarlock.screens import json_shape, travel_text
 from oarlock.screens.follow_screen import Interrupts
 from oarlock.screens.output import complain, hint, print_json_line, say
 
-_SOME_ENGINES = ("machines", "namespace", "context")  # options that not every engine takes
+_SOME_ENGINES = (
+    "machines",
+    "namespace",
+    "context",
+    "ingress",
+    "gateway",
+)  # options that not every engine takes
 
 
 def check_options(engine: Engine, given: Mapping[str, Any]) -> None:

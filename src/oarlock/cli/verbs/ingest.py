@@ -11,14 +11,14 @@ from oarlock.cli.arguments.job_options import cluster_options, load, stage_optio
 from oarlock.cli.arguments.options import json_option
 from oarlock.cli.session import starting
 from oarlock.engines.engine import engine_called
-from oarlock.engines.known_engines import ENGINES
+from oarlock.engines.known_engines import TRAINING
 from oarlock.errors import JobError
 from oarlock.job.job_file import JobFile
 
 
 @click.command("ingest")
 @stage_options
-@click.option("--on", type=click.Choice(list(ENGINES)), default="local", help="Where to run it.")
+@click.option("--on", type=click.Choice(TRAINING), default="local", help="Where to run it.")
 @cluster_options
 @click.option("--force", "force_ingest", is_flag=True, help="Prepare the data again if it is there.")
 @click.option("-d", "--detach", is_flag=True, help="Return at once; the run continues.")

@@ -22,7 +22,7 @@ from oarlock.cli.arguments.options import json_option, run_names
 from oarlock.cli.session import attached, starting
 from oarlock.cli.session.relayed_input import relayed
 from oarlock.engines.engine import Engine, engine_called, engine_of
-from oarlock.engines.known_engines import ENGINES
+from oarlock.engines.known_engines import TRAINING
 from oarlock.engines.shared import specs
 from oarlock.job.job_file import JobFile
 from oarlock.program import imports
@@ -35,7 +35,7 @@ from oarlock.screens.output import complain
 @click.command("run", cls=JobCommand, context_settings=SETTINGS)
 @job_options
 @ingest_options
-@click.option("--on", type=click.Choice(list(ENGINES)), default="local", help="Where to run it.")
+@click.option("--on", type=click.Choice(TRAINING), default="local", help="Where to run it.")
 @cluster_options
 @click.option("-d", "--detach", is_flag=True, help="Return at once; the run continues.")
 @click.option("-f", "--follow", is_flag=True, help="Follow it until it ends (the default).")

@@ -9,12 +9,12 @@ import click
 from oarlock.cli.arguments.options import json_option, run_names
 from oarlock.cli.serving_session import model_source, serve_options, until_ready
 from oarlock.engines.engine import engine_called
-from oarlock.engines.known_engines import ENGINES
+from oarlock.engines.known_engines import TRAINING
 
 
 @click.command("serve")
 @click.argument("target", metavar="[RUN | FOLDER | URL]", required=False, shell_complete=run_names)
-@click.option("--on", type=click.Choice(list(ENGINES)), default="local", help="Where to serve it.")
+@click.option("--on", type=click.Choice(TRAINING), default="local", help="Where to serve it.")
 @serve_options.serve_options
 @click.option("-d", "--detach", is_flag=True, help="Return once it answers; the server continues.")
 @json_option("the server's address as JSON once it answers, then events")

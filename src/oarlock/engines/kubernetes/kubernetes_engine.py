@@ -16,6 +16,7 @@ from oarlock.engines.kubernetes import pod_commands, remove_pods
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import STOPPED, Object
 from oarlock.engines.kubernetes.claims import board_deployment, claim_checkpoints, pull_claims
+from oarlock.engines.kubernetes.deployments import serve_model
 from oarlock.engines.kubernetes.follow import background
 from oarlock.engines.kubernetes.lifecycle import adopt, identity, leading_agent, repair, stop_delete, submit
 from oarlock.engines.kubernetes.lifecycle.connect import api_for, api_of, explained
@@ -23,6 +24,7 @@ from oarlock.engines.kubernetes.manifests.payload import Parcel
 from oarlock.engines.shared.checkpoint_folder import Entry
 from oarlock.engines.shared.command_streams import Streams
 from oarlock.engines.shared.pull_result import Pulled, Show
+from oarlock.engines.shared.serve_order import ServeOrder
 from oarlock.engines.shared.standing_board import StandingBoard
 from oarlock.engines.shared.tensorboard_process import Board
 from oarlock.errors import JobError, OarlockError
@@ -180,6 +182,12 @@ class KubernetesEngine(Engine):
         api = api_of(run)
         with explained():
             return board_deployment.delete(api, identity.of(run))
+
+    def serve(
+        self, order: ServeOrder, name: str | None = None, on_wait: Callable[[str], bool] = lambda _: True
+    ) -> RunFolder:
+        """As a Deployment, whose record names the engine that acts on it from then on."""
+        return serve_model.serve(order, name, on_wait)
 
     @contextmanager
     def checkpoints(self, run: RunFolder, *, writes: bool) -> Iterator[CheckpointFolder]:

@@ -80,7 +80,12 @@ class LocalEngine(Engine):
         sizes = {**spec.sizes, "worker": spec.tasks_of("worker", workers)}
         local_spec.check_files(sum(sizes.values()), spec.machines)
 
-    def serve(self, order: ServeOrder, name: str | None = None) -> RunFolder:
+    def serve(
+        self,
+        order: ServeOrder,
+        name: str | None = None,
+        on_wait: Callable[[str], bool] = lambda _: True,
+    ) -> RunFolder:
         """Start the supervisor as the only task of a run."""
         from oarlock.engines.local import local_server
 

@@ -30,11 +30,15 @@ class Announcement:
     version: int
     form: str
     curl: str
+    forward: str = ""  # a command that has to run meanwhile, where the client's machine cannot reach it
+    outside: str = ""  # the URL for everybody else, if it has another one
 
     def lines(self) -> list[str]:
         """In words."""
         what = f"{self.name}, version {self.version} ({self.form})"
-        return [f"serving {what} at {self.url}", f"try: {self.curl}"]
+        more = [f"from outside: {self.outside}"] if self.outside else []
+        more += [f"from this machine, while this runs: {self.forward}"] if self.forward else []
+        return [f"serving {what} at {self.url}", *more, f"try: {self.curl}"]
 
 
 def of(settings: Settings, url: str, served: Mapping[str, Any]) -> Announcement:
@@ -57,9 +61,14 @@ def write(path: Path, announcement: Announcement) -> None:
 def read(path: Path) -> Announcement | None:
     """Return it; None as long as it is not there."""
     try:
-        return build(Announcement, json.loads(path.read_bytes()))
+        return parse(path.read_bytes())
     except (OSError, ValueError):
         return None
+
+
+def parse(content: bytes) -> Announcement:
+    """Return the announcement in a file. Raises ValueError."""
+    return build(Announcement, json.loads(content))
 
 
 def curl(settings: Settings, url: str, manifest: Manifest) -> str:

@@ -22,28 +22,13 @@ from oarlock.engines.kubernetes.api import http_errors, kubeconfig
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.login import ExecLogin
 from oarlock.engines.kubernetes.api.names import Object
+from oarlock.engines.kubernetes.api.object_paths import PATHS
 from oarlock.errors import OarlockError
 from oarlock.system.lines import Lines
 
 _TIMEOUT = 10.0
 _PAGE = 500
 _MANAGER = "oarlock"
-
-# The path of each kind that Oarlock ever creates or reads.
-_PATHS = {
-    "Job": ("apis/batch/v1", "jobs"),
-    "Pod": ("api/v1", "pods"),
-    "Service": ("api/v1", "services"),
-    "ConfigMap": ("api/v1", "configmaps"),
-    "Secret": ("api/v1", "secrets"),
-    "PersistentVolumeClaim": ("api/v1", "persistentvolumeclaims"),
-    "NetworkPolicy": ("apis/networking.k8s.io/v1", "networkpolicies"),
-    "Deployment": ("apis/apps/v1", "deployments"),
-    "Ingress": ("apis/networking.k8s.io/v1", "ingresses"),
-    "Event": ("api/v1", "events"),
-    "ResourceQuota": ("api/v1", "resourcequotas"),
-    "LimitRange": ("api/v1", "limitranges"),
-}
 
 
 class Api:
@@ -140,8 +125,8 @@ class Api:
                 return found, str(metadata["resourceVersion"])
             params = {**params, "continue": metadata["continue"]}
 
-    def patch(self, kind: str, name: str, change: Object, patch: str = "merge") -> Object:
-        """Change an object by a merge patch, or by a `strategic-merge` one."""
+    def patch(self, kind: str, name: str, change: Object | list[Object], patch: str = "merge") -> Object:
+        """Change an object by a merge patch, by a `strategic-merge` one or, with a list, by a `json` one."""
         content_type = f"application/{patch}-patch+json"
         params = {"fieldManager": _MANAGER}
         path = self._path(kind, name)
@@ -234,6 +219,10 @@ class Api:
         """Read any other path of the server, such as `version`."""
         return _object(self.send("GET", path))
 
+    def text(self, path: str) -> str:
+        """Read a path that answers with text: what a pod says through the server."""
+        return self.send("GET", path).text
+
     @contextmanager
     def stream(
         self, path: str, params: Mapping[str, str], patience: float | None = None
@@ -250,7 +239,7 @@ class Api:
             yield answer
 
     def _path(self, kind: str, name: str = "") -> str:
-        root, plural = _PATHS[kind]
+        root, plural = PATHS[kind]
         return f"{root}/namespaces/{self.namespace}/{plural}" + (f"/{name}" if name else "")
 
     def send(
@@ -259,7 +248,7 @@ class Api:
         path: str,
         *,
         params: Mapping[str, str] | None = None,
-        body: Object | None = None,
+        body: Object | list[Object] | None = None,
         content_type: str = "application/json",
     ) -> httpx.Response:
         """Send a request; raises ApiError for a refusal or if there is no answer."""

@@ -19,8 +19,11 @@ OWNER = "oarlock.dev/owner"  # an annotation: the user who sent the run
 COMPLETE = "oarlock.dev/complete"  # an annotation: all of the run was created
 HELPER = "oarlock.dev/helper"  # on a pod that is not a task: its purpose
 BOARD = "oarlock.dev/board"  # on a TensorBoard that stands: the run
+REVISION = "oarlock.dev/revision"  # an annotation of a serving pod: which `oarlock serve` it is of
+REPLICAS = "oarlock.dev/replicas"  # an annotation of a stopped Deployment: how many pods it had
 INDEX = "batch.kubernetes.io/job-completion-index"
 
+SERVER = "server"  # the role of pods that serve a model
 CONTAINER = "main"
 STORE_VOLUME = "oarlock-store"
 SHM_VOLUME = "oarlock-shm"

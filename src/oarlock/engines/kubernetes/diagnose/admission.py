@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from oarlock.engines.kubernetes.api.names import SERVER
 from oarlock.engines.kubernetes.diagnose.problem import cut
 
 _WORDS = 120  # characters of the server's message
@@ -155,7 +156,8 @@ def _field(resource: str) -> str | None:
 
 
 def _setting(role: str, resource: str) -> str:
-    return f"--set roles.{role or 'worker'}.{_field(resource) or resource}=..."
+    section = "serve" if role == SERVER else f"roles.{role or 'worker'}"
+    return f"--set {section}.{_field(resource) or resource}=..."
 
 
 def _culprit(rules: str) -> str:

@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import cached_property
 
 from oarlock.agent.protocol.pod_paths import SEAT_OFFSET
-from oarlock.engines.kubernetes.api.names import INDEX, ROLE, RUN, SHM_VOLUME, Object
+from oarlock.engines.kubernetes.api.names import INDEX, ROLE, RUN, SERVER, SHM_VOLUME, Object
 from oarlock.quantities import Size
 
 JOB_OF = "batch.kubernetes.io/job-name"
@@ -55,6 +55,8 @@ class Evidence:
         """How the user changes a field of a role. A role that is a list of groups has several values."""
         if not role:
             return f"{field} of its role"
+        if role == SERVER:
+            return f"--set serve.{field}={value}"
         if role in self._grouped:
             return f"{field} of its group under roles.{role}"
         return f"--set roles.{role}.{field}={value}"

@@ -73,11 +73,15 @@ class Ledger:
                 self._begun[key] = said.text
                 return
             self._begun.pop(key, None)
-            if stamp > self._stamps.get(key, ""):
-                self._output.setdefault(key, []).append(f"{stamp} {said.text}")
+            self.take_output(said.generation, said.task, stamp, said.text)
         else:
             if stamp > self._stamps.get(_AGENT, ""):
                 self._append("agent.log", f"{stamp} {pod}: {text}")
+
+    def take_output(self, generation: int, task: str, stamp: str, text: str) -> None:
+        """Take one line of a task's output."""
+        if stamp > self._stamps.get((generation, task), ""):
+            self._output.setdefault((generation, task), []).append(f"{stamp} {text}")
 
     def emit(self, kind: str, **fields: Any) -> None:
         """Record an event of the client: what only it can see."""

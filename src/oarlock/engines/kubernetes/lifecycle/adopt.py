@@ -15,7 +15,7 @@ from oarlock.records.run_folder import RunFolder
 
 def adopt(name: str) -> RunFolder | None:
     """Create the record of a run in the current context's namespace; None if there is no such run."""
-    if not _has_kubeconfig():
+    if not has_kubeconfig():
         return None
     try:
         api = Api()
@@ -42,12 +42,13 @@ def unrecorded() -> list[str]:
 
     Raises OarlockError if the cluster does not answer.
     """
-    if not _has_kubeconfig():
+    if not has_kubeconfig():
         return []
     leads = Api().all("Job", f"{MANAGED}=oarlock,{LEAD}=true")
     known = {run.name for run in runs.all_runs()}
     return sorted({lead["metadata"]["labels"][RUN] for lead in leads} - known)
 
 
-def _has_kubeconfig() -> bool:
+def has_kubeconfig() -> bool:
+    """Whether there may be a cluster to look at."""
     return "KUBECONFIG" in os.environ or Path("~/.kube/config").expanduser().exists()

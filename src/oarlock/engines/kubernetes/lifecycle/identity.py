@@ -2,7 +2,8 @@
 
     namespace, context, server      where it was sent to
     id                              the label that all its objects carry
-    lead                            the uid of its leading Job, as last seen
+    lead                            the uid of its leading Job, or of its Deployment, as last seen
+    engine                          the engine that acts on it, if it is not the one that trains
     sent_from                       the program's folder, if this machine sent it; else it was adopted
 
 A name and a context may mean something else tomorrow. So a verb acts only on the server that the record names
@@ -28,10 +29,11 @@ _FILE = "cluster.json"
 _SENDING = 120.0  # seconds between the record of an earlier version and its leading Job, two clocks apart
 
 
-def write(run: RunFolder, api: Api, id: str, *, sent_from: Path | None = None) -> None:
+def write(run: RunFolder, api: Api, id: str, *, sent_from: Path | None = None, engine: str = "") -> None:
     """Write the record's place, before anything is sent."""
     place = {"namespace": api.namespace, "context": api.context, "server": api.server, "id": id}
-    _replace(run, {**place, **({"sent_from": str(sent_from)} if sent_from else {})})
+    more = {"sent_from": str(sent_from) if sent_from else "", "engine": engine}
+    _replace(run, {**place, **{name: value for name, value in more.items() if value}})
 
 
 def of(run: RunFolder) -> Identity:
@@ -55,7 +57,15 @@ def reach(run: RunFolder) -> Api:
 
 def require(run: RunFolder, api: Api) -> Object | None:
     """The leading Job; None if it was deleted. Raises if another run has the name now."""
-    lead = api.find("Job", f"{run.name}-lead")
+    return _required(run, api, api.find("Job", f"{run.name}-lead"))
+
+
+def require_deployment(run: RunFolder, api: Api) -> Object | None:
+    """The Deployment of a served model; None if it was deleted. Raises if another one has the name now."""
+    return _required(run, api, api.find("Deployment", run.name))
+
+
+def _required(run: RunFolder, api: Api, lead: Object | None) -> Object | None:
     if lead is None:
         return None
     if not _is_same(run, api, lead):

@@ -35,7 +35,7 @@ def template(parcel: Parcel, group: Group, coordinator: str | None) -> Object:
     settings = parcel.job.kubernetes
     labels = {**parcel.labels, ROLE: group.role, **({LEAD: "true"} if group.leads else {})}
     metadata: Object = {"labels": labels, "annotations": {**_ALONE, **settings.annotations}}
-    return {"metadata": metadata, "spec": _merged(_spec(parcel, group, coordinator), settings.pod)}
+    return {"metadata": metadata, "spec": merged(_spec(parcel, group, coordinator), settings.pod)}
 
 
 def claim_name(job: Job) -> str | None:
@@ -49,14 +49,15 @@ def volume_claim(job: Job, volume: str) -> str:
     return job.kubernetes.volumes[volume].claim or f"{job.name}-{volume}"
 
 
-def _shm_of(job: Job, framework: str) -> Size:
+def shm_of(job: Job, framework: str) -> Size:
+    """The limit of /dev/shm."""
     return job.kubernetes.shm or (_SHM_TORCH if framework == "torch" else _SHM)
 
 
 def resources(job: Job, part: Role, framework: str) -> Object:
     """Memory is a limit that includes shared memory; CPU is only a request: a limit would slow down imports
     for nothing."""
-    memory = f"{math.ceil((part.memory.bytes + _shm_of(job, framework).bytes) / 1024**2)}Mi"
+    memory = f"{math.ceil((part.memory.bytes + shm_of(job, framework).bytes) / 1024**2)}Mi"
     requests = {"cpu": f"{math.ceil(part.cpu * 1000)}m", "memory": memory}
     limits = {"memory": memory}
     if part.gpu:
@@ -71,11 +72,11 @@ def _spec(parcel: Parcel, group: Group, coordinator: str | None) -> Object:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": math.ceil(job.limits.grace.seconds) + 5,
-        "securityContext": _pod_security(settings.user),
+        "securityContext": pod_security(settings.user),
         "containers": [_container(parcel, group, coordinator)],
         "volumes": _volumes(parcel, group),
         "tolerations": [
-            *map(_quick, ("not-ready", "unreachable")),
+            *map(quick, ("not-ready", "unreachable")),
             *(dict(one) for one in (*settings.tolerations, *group.part.tolerations)),
         ],
         "topologySpreadConstraints": [
@@ -163,7 +164,7 @@ def _volumes(parcel: Parcel, group: Group) -> list[Object]:
         {"name": "oarlock-tmp", "emptyDir": {}},
         {
             "name": SHM_VOLUME,
-            "emptyDir": {"medium": "Memory", "sizeLimit": str(_shm_of(job, parcel.framework))},
+            "emptyDir": {"medium": "Memory", "sizeLimit": str(shm_of(job, parcel.framework))},
         },
         {"name": STORE_VOLUME, **_store(parcel, group)},
     ]
@@ -222,7 +223,7 @@ def _concerns(roles: tuple[str, ...], group: Group) -> bool:
     return not roles or group.role in roles
 
 
-def _pod_security(user: int | str) -> Object:
+def pod_security(user: int | str) -> Object:
     """`image` leaves the user to the image or the cluster (OpenShift gives each namespace its own range)."""
     described: Object = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     if isinstance(user, int):
@@ -235,7 +236,8 @@ def _pod_security(user: int | str) -> Object:
     return described
 
 
-def _quick(condition: str) -> Object:
+def quick(condition: str) -> Object:
+    """The toleration of a lost node, which is short: its pods are soon replaced elsewhere."""
     return {
         "key": f"node.kubernetes.io/{condition}",
         "operator": "Exists",
@@ -244,19 +246,19 @@ def _quick(condition: str) -> Object:
     }
 
 
-def _merged(ours: Any, theirs: Any) -> Any:
+def merged(ours: Any, theirs: Any) -> Any:
     """Merge the user's part into ours: mappings by key, lists of named items by name; lists of other mappings
     are appended, everything else is replaced."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         return {
             **ours,
-            **{key: _merged(ours[key], one) if key in ours else one for key, one in theirs.items()},
+            **{key: merged(ours[key], one) if key in ours else one for key, one in theirs.items()},
         }
     if isinstance(ours, list) and isinstance(theirs, list) and all(isinstance(one, dict) for one in ours):
         named = {one["name"]: one for one in theirs if isinstance(one, dict) and "name" in one}
         known = [one.get("name") for one in ours]
         merged = [
-            _merged(one, named[name]) if name in named else one for one, name in zip(ours, known, strict=True)
+            merged(one, named[name]) if name in named else one for one, name in zip(ours, known, strict=True)
         ]
         rest = [one for one in theirs if not (isinstance(one, dict) and one.get("name") in known)]
         return merged + rest

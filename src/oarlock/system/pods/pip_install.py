@@ -1,4 +1,4 @@
-"""Install the packages of `pip:` in the job, inside its pod, before anything is imported.
+"""Install packages inside a pod before anything is imported.
 
 They go into an environment of the pod's own, ahead of the image's packages. pip sees those too: what fits is
 used as it is, so that `pip: [tqdm]` does not bring another NumPy with it; what does not fit is left alone and
@@ -11,17 +11,18 @@ import os
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-from oarlock.agent.protocol.spec import Spec
 
 _TAIL = 5  # of pip's lines, in an error
 
 
-def install(spec: Spec, role: str, work: Path) -> str | None:
-    """Install what a pod of this role needs. None, or what went wrong, in pip's words. pip gets the job's
-    `env`: an index, a proxy. Paths among the packages are relative to the program's folder."""
-    packages = spec.pip_of(role)
+def install(packages: Sequence[str], work: Path, cwd: str, env: Mapping[str, str]) -> str | None:
+    """Install packages below `work`. None, or what went wrong, in pip's words.
+
+    `env` is what pip may need of the user's: an index, a proxy. Paths among the packages are relative to
+    `cwd`.
+    """
     if not packages:
         return None
     import venv  # 15 ms that a pod without packages saves
@@ -35,8 +36,8 @@ def install(spec: Spec, role: str, work: Path) -> str | None:
     words += ["--disable-pip-version-check", "--no-warn-script-location", "--progress-bar", "off"]
     done = subprocess.run(
         [*words, "--", *packages],
-        cwd=spec.cwd,
-        env={**os.environ, **spec.env, "PYTHONPATH": os.pathsep.join(_of_the_image())},
+        cwd=cwd,
+        env={**os.environ, **env, "PYTHONPATH": os.pathsep.join(_of_the_image())},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -50,7 +51,7 @@ def install(spec: Spec, role: str, work: Path) -> str | None:
     return None
 
 
-def _failure(requirements: list[str], output: str) -> str:
+def _failure(requirements: Sequence[str], output: str) -> str:
     """What went wrong, with pip's own reason on the first line, because some views show no more."""
     said = [line for line in output.splitlines() if line.strip() and not line.startswith("WARNING")]
     why = next((line for line in reversed(said) if line.startswith("ERROR: ")), "").removeprefix("ERROR: ")

@@ -1,0 +1,198 @@
+"""The record of a served model, kept up to date with what the cluster says.
+
+Its tasks are the Deployment's pods, called by what their names add to the Deployment's. A generation is one
+`oarlock serve`: the first one, and every update. The server does not need a mirror.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterable
+
+from oarlock.engines.kubernetes import diagnose
+from oarlock.engines.kubernetes.api.api_error import ApiError
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import REVISION, STOPPED, Object
+from oarlock.engines.kubernetes.deployments import pod_traffic, readiness, rollout
+from oarlock.engines.kubernetes.follow import pod_log, pod_status
+from oarlock.engines.kubernetes.follow.ledger import Ledger
+from oarlock.engines.kubernetes.follow.pod_log import Position
+from oarlock.engines.kubernetes.follow.pod_watch import Line, Reader, Watcher
+from oarlock.engines.kubernetes.lifecycle import identity
+from oarlock.errors import OarlockError
+from oarlock.records.run_folder import RunFolder
+
+_MOST = 64  # logs followed at a time
+_TURN = 0.1  # seconds between two commits
+_CHECK = 1.0  # seconds between two looks at the Deployment
+_PATIENCE = 5.0  # seconds for the first log
+_AWAY = 3.0  # seconds without an answer before the user hears of it
+_REFUSED = 30.0  # seconds for which a starting API server may refuse what it later allows
+_BATCH = 5000
+
+
+class ServerMirror:
+    """Keeps the record of one served model; the client that has one holds the record's lock."""
+
+    def __init__(self, run: RunFolder, api: Api) -> None:
+        self.run = run
+        self.api = api
+        self.ledger = Ledger(run)
+        self.identity = identity.of(run)
+        self.watcher = Watcher(api, self.identity)
+        self.readers: dict[str, Reader] = {}
+        self.lines: queue.Queue[Line] = queue.Queue(maxsize=4 * _BATCH)
+        self._names: dict[str, tuple[int, str]] = {}  # by uid: generation and task
+        self._checked = 0.0
+
+    def catch_up(self, *, with_logs: bool) -> None:
+        """Record what there is now. Raises ApiError."""
+        pods = self.api.all("Pod", self.identity.members)
+        deployment = self.api.find("Deployment", self.run.name)
+        self._note(deployment, pods)
+        for pod in pods[:_MOST] if with_logs else ():
+            if pod_status.has_started(pod):
+                self._read_now(pod)
+        self._finish()
+
+    def follow(self, stop: threading.Event) -> None:
+        """Record until the server is stopped or `stop` is set. Raises OarlockError if it cannot go on."""
+        self.watcher.start()
+        self.watcher.has_seen.wait(30)
+        try:
+            while not stop.is_set() and not self.ledger.state.is_over:
+                self._start_readers()
+                self._drain()
+                now = time.monotonic()
+                if now - self._checked >= _CHECK:
+                    self._checked = now
+                    self._check()
+                self.ledger.commit()
+        finally:
+            self.watcher.is_over = True
+        self._finish()
+
+    def _check(self) -> None:
+        error = self.watcher.problem
+        if error is not None:
+            self._note_absence(error)
+            return
+        try:
+            deployment = self.api.find("Deployment", self.run.name)
+            self._note(deployment, [*self.watcher.pods.values()])
+        except ApiError:
+            pass  # the watcher meets it too, and says what it means
+
+    def _note_absence(self, error: ApiError) -> None:
+        waited = time.monotonic() - self.watcher.since
+        problem = diagnose.explain(error)
+        if not error.is_transient and (error.status == 401 or waited > _REFUSED):
+            raise OarlockError(f"{problem.what}; {problem.fix}")
+        if error.is_transient and waited > _AWAY:
+            self._note_problem(f"{problem.what}; {problem.fix}")
+
+    # What the cluster shows
+
+    def _note(self, deployment: Object | None, pods: list[Object]) -> None:
+        if deployment is None or "deletionTimestamp" in deployment["metadata"]:
+            self.ledger.end("lost", 1, reason="its objects are gone from the cluster: they were deleted")
+            return
+        for pod in pods:
+            self._names.setdefault(pod["metadata"]["uid"], self._name(pod))
+        self._note_tasks(deployment, [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]])
+        self._note_images(pods)
+        notes = deployment["metadata"].get("annotations") or {}
+        if STOPPED in notes and not any(map(pod_status.is_alive, pods)):
+            self.ledger.end("stopped", 130, reason=notes[STOPPED])
+        elif not readiness.is_rolled_out(deployment):
+            self._note_problem(readiness.problem_of(self.api, self.identity, deployment, pods))
+        else:
+            self._note_problem("")
+            for task, report in pod_traffic.reports(self.api, pods, self.run.name).items():
+                self._note_report(task, report)
+
+    def _name(self, pod: Object) -> tuple[int, str]:
+        notes = pod["metadata"].get("annotations") or {}
+        return int(notes.get(REVISION, "1")), pod["metadata"]["name"].removeprefix(f"{self.run.name}-")
+
+    def _note_tasks(self, deployment: Object, pods: list[Object]) -> None:
+        """Record which pods there are, and which of them answer."""
+        state, revision = self.ledger.state, rollout.revision_of(deployment)
+        named = {self._names[pod["metadata"]["uid"]][1]: pod for pod in pods}
+        if revision != state.generation:
+            self.ledger.emit("generation", generation=revision, tasks=sorted(named))
+        elif sorted(named) != sorted(state.tasks):
+            self.ledger.emit("tasks", tasks=sorted(named))
+        for name, pod in named.items():
+            is_up = pod_status.is_well(pod)
+            if is_up and state.tasks[name].state != "running":
+                self.ledger.emit("task", task=name, generation=revision, state="started")
+            elif not is_up and state.tasks[name].state == "running":
+                self.ledger.emit("task", task=name, generation=revision, state="ended", code=1)
+
+    def _note_images(self, pods: Iterable[Object]) -> None:
+        """Record digests: a tag may mean another image on another node, or on another day."""
+        for pod in pods:
+            image, digest = pod_status.image_of(pod)
+            if digest and digest not in self.ledger.state.images.get(image, []):
+                self.ledger.emit("image", image=image, digest=digest)
+
+    def _note_problem(self, text: str) -> None:
+        if text != (self.ledger.state.problem or ""):
+            what, _, fix = text.partition("; ")
+            self.ledger.emit("problem", **({"text": what, "fix": fix} if text else {}))
+
+    def _note_report(self, task: str, report: dict[str, float]) -> None:
+        known = self.ledger.state.tasks.get(task)
+        if known is not None and known.step != report.get("step"):
+            self.ledger.emit("report", task=task, **report)
+
+    # What the threads bring
+
+    def _start_readers(self) -> None:
+        alive = sum(not reader.is_over for reader in self.readers.values())
+        for uid, pod in self.watcher.pods.items():
+            if uid in self.readers or alive >= _MOST or not pod_status.has_started(pod):
+                continue
+            self._names.setdefault(uid, self._name(pod))
+            position = self.ledger.positions.setdefault(uid, Position())
+            # The reader runs ahead of what is committed, so it has a position of its own.
+            reader = Reader(self.watcher, uid, Position(**vars(position)), self.lines, lambda: False)
+            self.readers[uid] = reader
+            reader.start()
+            alive += 1
+
+    def _drain(self) -> None:
+        try:
+            self._take(self.lines.get(timeout=_TURN))
+            for _ in range(_BATCH):
+                self._take(self.lines.get_nowait())
+        except queue.Empty:
+            pass
+
+    def _take(self, line: Line) -> None:
+        uid, _, stamp, text = line
+        position = self.ledger.positions[uid]
+        position.advance(stamp)
+        position.restarts = self.readers[uid].position.restarts
+        self.ledger.take_output(*self._names[uid], stamp, text)
+
+    def _read_now(self, pod: Object) -> None:
+        uid = pod["metadata"]["uid"]
+        position = self.ledger.positions.setdefault(uid, Position())
+        try:
+            for stamp, text in pod_log.read(self.api, pod, position, follow=False, patience=_PATIENCE):
+                self.ledger.take_output(*self._names[uid], stamp, text)
+        except ApiError as error:
+            if not error.is_transient and error.status not in (400, 404):
+                raise
+
+    def _finish(self) -> None:
+        while not self.lines.empty():
+            self._take(self.lines.get_nowait())
+        if self.ledger.state.is_over:
+            self.ledger.seal()
+        else:
+            self.ledger.commit()

@@ -1,0 +1,183 @@
+"""The engine of a model that is served on a cluster: what the verbs do with its Deployment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, closing
+from typing import Any, NoReturn
+
+from oarlock.agent.net.control import UnreachableError
+from oarlock.engines.engine import Engine, Sending
+from oarlock.engines.kubernetes.api.api_error import ApiError
+from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import STOPPED, Object
+from oarlock.engines.kubernetes.claims import claim_pod
+from oarlock.engines.kubernetes.deployments import rollout, serve_model, server_address, server_record
+from oarlock.engines.kubernetes.lifecycle import adopt, identity
+from oarlock.engines.kubernetes.lifecycle.connect import explained
+from oarlock.engines.shared.serve_order import ServeOrder
+from oarlock.errors import JobError, OarlockError
+from oarlock.job.job_file import JobFile
+from oarlock.records.run_folder import RunFolder
+from oarlock.serving.fleet.announcement import Announcement
+
+_GOING = 60.0  # seconds for objects to disappear, beyond the grace
+_PATIENCE = 600.0  # seconds for pods that are added
+_TOO_MANY = 429  # the status with which a disruption budget refuses
+
+
+class ServingEngine(Engine):
+    """Models that are served on a Kubernetes cluster."""
+
+    name = server_record.ENGINE
+
+    def start(
+        self,
+        jobfile: JobFile,
+        name: str | None = None,
+        *,
+        machines: int | None = None,
+        on_send: Callable[[Sending], None] = lambda _: None,
+        stdin: int | None = None,
+    ) -> RunFolder:
+        """It trains nothing."""
+        raise JobError(f"the engine {self.name} serves models; `--on kubernetes` trains")
+
+    def serve(
+        self, order: ServeOrder, name: str | None = None, on_wait: Callable[[str], bool] = lambda _: True
+    ) -> RunFolder:
+        """Update what is served."""
+        return serve_model.serve(order, name, on_wait)
+
+    def announced(self, run: RunFolder) -> Announcement | None:
+        """Inside the cluster, and through a port that is forwarded."""
+        with explained(), closing(_reach(run)) as api:
+            found = identity.require_deployment(run, api)
+            return None if found is None else server_address.of(api, found)
+
+    def resume(self, run: RunFolder, *, stdin: int | None = None) -> None:
+        """Give a stopped server as many pods as it had."""
+        state = run.state()
+        if not state.is_over:
+            raise OarlockError(f"{run.name} is running; `oarlock stop {run.name}` stops it")
+        with explained(), closing(_reach(run)) as api:
+            rollout.resume(api, _required(run, api))
+        server_record.reopen(run)
+
+    def cancel(self, run: RunFolder, *, now: bool = False) -> None:
+        """Have no pods: they answer what they have, and end. `now` deletes them without that."""
+        with explained(), closing(_reach(run)) as api:
+            found = identity.require_deployment(run, api)
+            if found is None:
+                return
+            rollout.stop(api, found)
+            for pod in api.all("Pod", identity.of(run).members) if now else ():
+                api.delete("Pod", pod["metadata"]["name"], grace=0, only={"uid": pod["metadata"]["uid"]})
+
+    def ask(self, run: RunFolder, question: Mapping[str, Any]) -> dict[str, Any]:
+        """It has no leading agent."""
+        raise UnreachableError("a served model has no agent that could be asked")
+
+    def delete(self, chosen: Collection[RunFolder], *, now: bool, volumes: bool) -> list[str]:
+        """Delete all objects and wait until they are gone. The claims belong to the runs that trained."""
+        reached = [(run, _reach(run)) for run in chosen]
+        with explained():
+            for run, api in reached:
+                identity.require_deployment(run, api)
+            for run, api in reached:
+                rollout.delete(api, identity.of(run), now=now, patience=_GOING + (0 if now else run.grace()))
+                api.close()
+        return []
+
+    def refresh(self, run: RunFolder, *, with_logs: bool = False) -> None:
+        """Read the cluster once, unless another client is keeping this record already."""
+        if run.state().is_over:
+            return
+        with explained(), closing(identity.reach(run)) as api:
+            server_record.refresh(run, api, with_logs=with_logs)
+
+    def following(self, run: RunFolder) -> AbstractContextManager[Callable[[], bool]]:
+        """A thread watches the pods, reads their logs and writes the record."""
+        return server_record.following(run, identity.reach)
+
+    def check_scale(self, run: RunFolder, workers: int) -> None:
+        """Refuse while it is stopped, and where an autoscaler would take it back at once."""
+        with explained(), closing(_reach(run)) as api:
+            _check_scale(run, api, workers)
+
+    def scale_server(self, run: RunFolder, replicas: int) -> None:
+        """Set the number of pods; those that go answer what they have."""
+        with explained(), closing(_reach(run)) as api:
+            rollout.scale(api, _check_scale(run, api, replicas), replicas)
+            rollout.wait(api, identity.of(run), _PATIENCE, lambda _: True)
+            server_record.refresh(run, api, with_logs=False)
+
+    def adopt(self, name: str) -> RunFolder | None:
+        """Only from the namespace of the kubeconfig's current context; None if it cannot be reached."""
+        if not adopt.has_kubeconfig():
+            return None
+        try:
+            with closing(Api()) as api:
+                found = api.find("Deployment", name)
+                is_ours = found is not None and server_record.is_ours(found)
+                return server_record.adopt(api, found) if found and is_ours else None
+        except OarlockError:
+            return None
+
+    def unrecorded(self) -> list[str]:
+        """Only those in the namespace of the kubeconfig's current context."""
+        return server_record.unrecorded() if adopt.has_kubeconfig() else []
+
+    def pods(self, run: RunFolder) -> list[str]:
+        """Only those whose containers run."""
+        with explained(), closing(_reach(run)) as api:
+            found = api.all("Pod", identity.of(run).members)
+        return sorted(str(pod["metadata"]["name"]) for pod in found if claim_pod.is_up(pod))
+
+    def remove_pod(self, run: RunFolder, fault: str, pod: str) -> str | None:
+        """Only a disruption budget refuses. A pod that is gone already counts as removed."""
+        with explained(), closing(_reach(run)) as api:
+            if fault == "delete":
+                api.delete("Pod", pod)
+                return None
+            try:
+                api.evict(pod)
+            except ApiError as error:
+                if error.status == _TOO_MANY:
+                    return error.message
+                if error.status != 404:
+                    raise
+        return None
+
+
+def _reach(run: RunFolder) -> Api:
+    """The cluster of a served model, in order to act on it. Raises if another one has its name now."""
+    api = identity.reach(run)
+    identity.require_deployment(run, api)
+    return api
+
+
+def _required(run: RunFolder, api: Api) -> Object:
+    found = identity.require_deployment(run, api)
+    if found is None:
+        _gone(run)
+    return found
+
+
+def _gone(run: RunFolder) -> NoReturn:
+    raise OarlockError(f"{run.name} is no longer on the cluster; `oarlock serve` starts another")
+
+
+def _check_scale(run: RunFolder, api: Api, count: int) -> Object:
+    found = _required(run, api)
+    if STOPPED in (found["metadata"].get("annotations") or {}):
+        raise JobError(f"{run.name} is stopped; `oarlock run --resume {run.name}` resumes it")
+    if count < 1:
+        raise JobError(f"expected 1 or more; `oarlock stop {run.name}` leaves none")
+    for one in rollout.listed(api, "HorizontalPodAutoscaler", identity.of(run).selector):
+        least, most = one["spec"].get("minReplicas", 1), one["spec"]["maxReplicas"]
+        raise JobError(
+            f"an autoscaler keeps {run.name} between {least} and {most} pods; "
+            f"`oarlock serve --replicas {count}` gives it a fixed number"
+        )
+    return found
