@@ -1,4 +1,4 @@
-"""The pairs that ingest.py prepared: TFRecord shards of numbers, the vocabulary, and the texts of the held-out.
+"""The pairs that ingest.py prepared: TFRecord shards of numbers, the vocabulary, and the texts.
 
 A record is the numbers of a body's words and of its title's, filled up to a fixed length, two bytes each.
 `dataset.json` describes them.

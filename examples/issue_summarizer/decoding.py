@@ -49,7 +49,7 @@ def beam(model, bodies, beams):
 
 
 def next_word(model, titles, place, bodies, encoded):
-    """The logarithms of the probabilities of all words at a place: first the vocabulary's, then the body's."""
+    """The logarithm of each word's probability at a place: first the vocabulary's, then the body's."""
     x = model.decode(titles[:, : model.title], bodies, encoded)[:, place][:, None]
     shares, copies = model.copied(x, bodies, encoded)
     written = tf.nn.softmax(model.written(x)[:, 0]) * tf.sigmoid(-copies)

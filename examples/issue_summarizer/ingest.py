@@ -57,8 +57,8 @@ def main():
     described.update(counts=counts, shards=shards)
     (out / dataset.DESCRIPTION).write_text(json.dumps(described, indent=1))
     print(
-        f"{counts['train']:,} pairs to train on, {counts['validation']:,} to validate, {counts['test']:,} held out,"
-        f" {len(vocabulary):,} words"
+        f"{counts['train']:,} pairs to train on, {counts['validation']:,} to validate,"
+        f" {counts['test']:,} held out, {len(vocabulary):,} words"
     )
 
 

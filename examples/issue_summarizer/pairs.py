@@ -35,7 +35,7 @@ SKIPPED = {
 DOCSTRING = re.compile(r"(?:\A|:[ \t]*(?:#[^\n]*)?\n)\s*[rR]?(\"{3}|'{3})(.+?)\1", re.DOTALL)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Pair:
     body: str
     title: str
@@ -60,12 +60,12 @@ def cleaned(pairs):
         if title.lower() in body.lower():  # nothing to summarize: it would only have to be found
             continue
         made = Pair(body, title)
-        found.setdefault(made.key(), made)
+        found[made.key()] = min(made, found.get(made.key(), made))  # whichever came first
     return [found[key] for key in sorted(found)]
 
 
 def part_of(pair, held_out):
-    """ "test", "validation" or "train", by the body alone. `held_out` is the share of each of the first two."""
+    """By the body alone. `held_out` is the share of the pairs for the test, and as many validate."""
     number = int.from_bytes(pair.key()[-4:], "big") / 2**32
     return "test" if number < held_out else "validation" if number < 2 * held_out else "train"
 

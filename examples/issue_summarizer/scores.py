@@ -6,9 +6,9 @@ import re
 
 
 def bleu(candidates, references, longest=4):
-    """Corpus BLEU of lists of words, from 0 to 100, with one reference each: the geometric mean of how many
-    of the stretches of 1 to 4 words the reference has too, less if the whole is shorter. As published (Papineni
-    et al. 2002), and to the last digit what sacrebleu gives for the same words without smoothing."""
+    """Corpus BLEU of lists of words, from 0 to 100, with one reference each: the geometric mean of the shares
+    of stretches of 1 to 4 words that the reference has too; less if all titles together are shorter than the
+    references. As published (Papineni et al., 2002): sacrebleu gives the same for the same words."""
     right, made = [0] * longest, [0] * longest
     for candidate, reference in zip(candidates, references):
         for size in range(1, longest + 1):

@@ -94,7 +94,7 @@ def adam(lr, last, is_shared):
 
 
 def train_step_of(network, optimizer, batch):
-    """A function that trains on the `chosen` ones of all pairs, and gives the sum and number of its losses."""
+    """A function that trains on the `chosen` ones of all pairs; gives the sum and number of its losses."""
 
     def train_step(bodies, titles, chosen):
         with tf.GradientTape() as tape:
