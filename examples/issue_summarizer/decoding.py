@@ -4,7 +4,7 @@ import tensorflow as tf
 import words
 
 NEVER = -1e9
-LENGTH = 0.8  # a title's score is divided by its length to this power: else the shortest would win
+LENGTH = 1.0  # a title's score is divided by its length to this power: else the shortest would win
 
 
 def greedy(model, bodies):

@@ -5,7 +5,8 @@
     python evaluate.py                           scores those of `python train.py`
 
 BLEU and ROUGE-L compare the words of a title with those of the one that a person wrote, from 0 to 100. The
-baseline is the first sentence of the body, cut to the length of an average title.
+baseline is the first sentence of the body, cut to as many words as the longest title has: fewer score less.
+`titles.txt`, in the run's folder under `eval`, has all titles to read.
 """
 
 import argparse
@@ -20,8 +21,6 @@ import words
 
 import oarlock
 
-SHOWN = 5  # titles to print
-
 
 def main():
     args = arguments()
@@ -30,21 +29,19 @@ def main():
     state = oarlock.State(model=network)  # nothing else of a checkpoint is restored
     exported = export.Titles(network, data, args.beams)  # what is scored is what is exported
     losses = tf.function(lambda bodies, titles: tf.stack(model.losses(network, bodies, titles)))
-    bodies, titles = (texts[: args.pairs] for texts in data.texts("test"))
-    references = split(titles)
-    baseline = [found[: average(references)] for found in split(map(scores.first_sentence, bodies))]
-    found = {"baseline_bleu": scores.bleu(baseline, references)}
-    found["baseline_rouge_l"] = scores.rouge_l(baseline, references)
+    held = HeldOut(data, args.pairs)
     for step in state.follow():
         began = time.monotonic()
         total, count = sum(losses(*batch) for batch in data.batches("validation", args.batch)).numpy()
-        found["validation_loss"] = float(total / count)
-        for name, write in (("greedy_", exported.greedy), ("", exported.beam)):
-            written = in_batches(write, bodies, args.batch)
-            found[f"{name}bleu"] = scores.bleu(split(written), references)
-            found[f"{name}rouge_l"] = scores.rouge_l(split(written), references)
-        state.report(**found)
-        show(step, written, titles, found, time.monotonic() - began)
+        greedy = in_batches(exported.greedy, held.bodies, args.batch)
+        beam = in_batches(exported.beam, held.bodies, args.batch)
+        found = {"validation_loss": float(total / count), **held.scores(beam)}
+        found["bleu_unseen"], found["bleu_greedy"] = held.bleu(beam, held.unseen), held.bleu(greedy)
+        found["bleu_baseline"], found["rouge_l_baseline"] = held.scores(held.baseline).values()
+        held.write(oarlock.current().eval / "titles.txt", greedy, beam)
+        said = ", ".join(f"{name} {value:.2f}" for name, value in found.items())
+        print(f"step {step}: {said} of {len(beam):,} pairs in {time.monotonic() - began:.0f} s", flush=True)
+        state.report(**found)  # last: with the last score the run is over
 
 
 def arguments():
@@ -58,25 +55,46 @@ def arguments():
     return parser.parse_args()
 
 
+class HeldOut:
+    """Pairs that the training does not see, and what their titles are compared with."""
+
+    def __init__(self, data, count):
+        self.bodies, self.titles = (texts[:count] for texts in data.texts("test"))
+        self.references = split(self.titles)
+        sentences = split(scores.first_sentence(body) for body in self.bodies)
+        self.baseline = [b" ".join(sentence[: data.title]).decode() for sentence in sentences]
+        # Some titles stand above several bodies: here are those that the training has never seen.
+        seen = {title.lower() for title in data.texts("train")[1]}
+        self.unseen = [place for place, title in enumerate(self.titles) if title.lower() not in seen]
+
+    def scores(self, written):
+        return {"bleu": self.bleu(written), "rouge_l": scores.rouge_l(split(written), self.references)}
+
+    def bleu(self, written, places=None):
+        found = split(written)
+        places = range(len(found)) if places is None else places
+        return scores.bleu([found[place] for place in places], [self.references[place] for place in places])
+
+    def write(self, path, greedy, beam):
+        """All titles beside each other, to read."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            for body, title, *written in zip(self.bodies, self.titles, self.baseline, greedy, beam):
+                named = zip(("title", "baseline", "greedy", "beam"), (title, *written))
+                file.write(
+                    "".join(f"{name + ':':10}{text}\n" for name, text in [("body", body[:300]), *named])
+                )
+                file.write("\n")
+
+
 def split(texts):
     return words.split(tf.constant(list(texts))).to_list()
-
-
-def average(references):
-    return round(sum(map(len, references)) / len(references))
 
 
 def in_batches(write, bodies, size):
     """The titles that `write` gives for all bodies."""
     parts = (write(tf.constant(bodies[at : at + size]))["title"] for at in range(0, len(bodies), size))
     return [title.decode() for part in parts for title in part.numpy()]
-
-
-def show(step, written, titles, found, seconds):
-    for title, wanted in list(zip(written, titles))[:SHOWN]:
-        print(f"  wrote: {title}\n  asked: {wanted}")
-    said = ", ".join(f"{name} {value:.2f}" for name, value in found.items())
-    print(f"step {step}: {said} of {len(titles):,} pairs in {seconds:.0f} s", flush=True)
 
 
 if __name__ == "__main__":
