@@ -20,6 +20,7 @@ import words
 import oarlock
 
 PARTS = ("train", "validation", "test")
+COLUMNS = "issue_title,body"  # as the recipe's file has them
 CHUNK = 4096  # texts at a time
 
 
@@ -28,9 +29,7 @@ def main():
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     (out / dataset.DESCRIPTION).unlink(missing_ok=True)
-    found = pairs.cleaned(read(args, out))
-    if args.sample:
-        found = found[: args.sample]
+    found = pairs.cleaned(read(args, out))[: args.sample]  # in the order of checksums: any of them
     parts = {part: [] for part in PARTS}
     for pair in found:
         parts[pairs.part_of(pair, args.holdout)].append(pair)
@@ -68,7 +67,7 @@ def arguments():
     parser.add_argument(
         "--source", default="installed", help="a CSV file by path or URL; default: what is installed"
     )
-    parser.add_argument("--columns", default="issue_title,body", help="of the CSV file: title, body")
+    parser.add_argument("--columns", default=COLUMNS, help="of the CSV file: title, body")
     parser.add_argument("--sample", type=int, help="use so many pairs; default: all")
     parser.add_argument(
         "--holdout", type=float, default=0.04, help="share to validate, and share for the test"
@@ -86,7 +85,12 @@ def read(args, out):
     # Under `oarlock run`, SOURCES_DIR has what the job's `ingest.sources` declares.
     kept = Path(os.environ.get("SOURCES_DIR") or out)
     source = str(kept / args.source) if (kept / args.source).is_file() else args.source
-    return pairs.from_csv(pairs.fetch(source, kept / "fetched"), args.columns.split(","), args.sample)
+    columns = args.columns.split(",")
+    if len(columns) != 2:
+        raise SystemExit(
+            f"--columns {args.columns}: name two, those of title and body, with a comma between them"
+        )
+    return pairs.from_csv(pairs.fetch(source, kept / "fetched"), columns)
 
 
 def write(path, chosen, table, args):

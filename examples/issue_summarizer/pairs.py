@@ -18,7 +18,6 @@ from pathlib import Path
 
 SHORTEST, LONGEST = 3, 14  # words of a title
 LEAST = 8  # words of a body
-COLUMNS = ("issue_title", "body")  # of a CSV file, as published for the recipe; others: --columns
 SKIPPED = {
     "__pycache__",
     "node_modules",
@@ -101,9 +100,8 @@ def sections(path):
         yield Pair(body, title)
 
 
-def from_csv(file, columns, sample):
-    """The rows of a CSV file with a header. With `sample`, as many of them, drawn by their content: the same
-    ones wherever they are in the file."""
+def from_csv(file, columns):
+    """The rows of a CSV file with a header. `columns` are the names of title and body in it."""
     csv.field_size_limit(2**31 - 1)
     with open(file, newline="", encoding="utf-8", errors="replace") as lines:
         rows = csv.DictReader(lines)
@@ -114,10 +112,7 @@ def from_csv(file, columns, sample):
                     "Name the columns of title and body: --columns TITLE,BODY"
                 )
         title, body = columns
-        found = [Pair(row[body] or "", row[title] or "") for row in rows]
-    if sample and sample < len(found):
-        found = sorted(found, key=lambda pair: (pair.key(), pair.title))[:sample]
-    return found
+        return [Pair(row[body] or "", row[title] or "") for row in rows]
 
 
 def fetch(source, folder):
