@@ -44,6 +44,7 @@ SIDEBAR = {
         "examples/mnist_keras/README",
         "examples/mnist_custom_loop/README",
         "examples/image_classifier/README",
+        "examples/issue_summarizer/README",
         "examples/gpt_torch/README",
         "examples/gpt_jax/README",
     ],

@@ -49,6 +49,7 @@ NOT_RUN = {
     "oarlock plan -n 8 train.py": "asks a cluster; tests/kubernetes/test_plan.py",
     "oarlock render -n 8 train.py | kubectl apply -f -": "needs a cluster; tests/kubernetes/test_render.py",
     "oarlock evaluate image-classifier-abcd@1800": "of a real run; tests/cli/verbs/test_evaluate.py",
+    "oarlock evaluate issue-summarizer-abcd": "likewise",
     # Recipes: test_from_the_recipes.py parses these and renders each job file.
     "oarlock run --on kubernetes": "needs a cluster, as in docs/kubernetes.md",
     "oarlock run -d --on kubernetes": "needs a cluster, as in docs/kubernetes.md",

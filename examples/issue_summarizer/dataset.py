@@ -1,0 +1,59 @@
+"""The pairs that ingest.py prepared: TFRecord shards of numbers, the vocabulary, and the texts.
+
+A record is the numbers of a body's words and of its title's, filled up to a fixed length, two bytes each.
+`dataset.json` describes them.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import tensorflow as tf
+
+DESCRIPTION = "dataset.json"  # written last: where it is, everything is
+VOCABULARY = "vocabulary.txt"
+
+
+@dataclass(frozen=True)
+class Dataset:
+    folder: Path
+    source: str
+    vocabulary: int  # words in it
+    body: int  # words of a body that are read
+    title: int  # words of a title, its end included
+    counts: dict  # pairs by part: train, validation, test
+    shards: dict  # file names by part
+
+    @property
+    def vocabulary_file(self):
+        return str(self.folder / VOCABULARY)
+
+    def batches(self, part, size):
+        """The part's (bodies, titles), in the order of the shards. The last batch may be smaller."""
+        files = [str(self.folder / name) for name in self.shards[part]]
+        return tf.data.TFRecordDataset(files).batch(size).map(self._parse)
+
+    def whole(self, part):
+        """The whole part as one batch."""
+        return self.batches(part, self.counts[part])
+
+    def texts(self, part):
+        """The part's (bodies, titles) as text, in the same order."""
+        with open(self.folder / f"{part}.jsonl", encoding="utf-8") as lines:
+            pairs = [json.loads(line) for line in lines]
+        return [pair["body"] for pair in pairs], [pair["title"] for pair in pairs]
+
+    def _parse(self, records):
+        numbers = tf.cast(tf.io.decode_raw(records, tf.uint16), tf.int32)
+        numbers = tf.reshape(numbers, (-1, self.body + self.title))
+        return numbers[:, : self.body], numbers[:, self.body :]
+
+
+def read(folder):
+    path = Path(folder) / DESCRIPTION
+    try:
+        return Dataset(Path(folder), **json.loads(path.read_text()))
+    except FileNotFoundError:
+        raise SystemExit(
+            f"There is no {path}. Prepare the pairs first: python ingest.py --out {folder}"
+        ) from None

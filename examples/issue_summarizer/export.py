@@ -1,0 +1,95 @@
+"""The trained network as a SavedModel with text in and text out: whoever serves it needs TensorFlow alone.
+
+MODEL_DIR gets a folder for each version, 1, 2 and so on, as TensorFlow Serving expects it.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+import decoding
+import tensorflow as tf
+import words
+
+NEAREST = 5  # known pairs that a search gives
+TEXTS = [tf.TensorSpec((None,), tf.string, name="body")]
+
+
+class Titles:
+    """Functions of texts."""
+
+    def __init__(self, model, data, beams):
+        self.model, self.beams = model, beams
+        self.vocabulary = words.Vocabulary(data.vocabulary_file, data.vocabulary)
+        self.known_vectors = self.known_titles = None
+
+    @tf.function(input_signature=TEXTS)
+    def greedy(self, body):
+        """The likeliest word each time: the fastest."""
+        bodies, spelled = self.read(body)
+        return {"title": self.spell(decoding.greedy(self.model, bodies), spelled)}
+
+    @tf.function(input_signature=TEXTS)
+    def beam(self, body):
+        """The best title; all that the search has kept, and the logarithms of their probabilities."""
+        bodies, spelled = self.read(body)
+        titles, scores = decoding.beam(self.model, bodies, self.beams)
+        flat = tf.reshape(titles, (-1, self.model.title))
+        written = self.spell(flat, tf.repeat(spelled, self.beams, axis=0))
+        written = tf.reshape(written, (-1, self.beams))
+        return {"title": written[:, 0], "titles": written, "scores": scores}
+
+    @tf.function(input_signature=TEXTS)
+    def encode(self, body):
+        """The body as a vector of length 1."""
+        return {"vector": self.model.vector(self.read(body)[0])}
+
+    @tf.function(input_signature=TEXTS)
+    def nearest(self, body):
+        """The titles of the known bodies whose vectors are the most similar."""
+        similar = tf.matmul(self.encode(body)["vector"], self.known_vectors, transpose_b=True)
+        similarity, places = tf.math.top_k(similar, min(NEAREST, self.known_vectors.shape[0]))
+        return {"titles": tf.gather(self.known_titles, places), "similarity": similarity}
+
+    def read(self, texts):
+        numbers, spelled = self.vocabulary.of_bodies(texts, self.model.body)
+        return tf.cast(numbers, tf.int32), spelled
+
+    def spell(self, titles, body_words):
+        return words.joined(self.vocabulary.to_words(tf.cast(titles, tf.int64), body_words))
+
+    def remember(self, data, count):
+        """Make the first `count` training pairs known to `nearest`."""
+        vector = tf.function(self.model.vector)
+        vectors, left = [], count
+        for bodies, _ in data.batches("train", 500):
+            vectors.append(vector(bodies[:left]))
+            left -= len(vectors[-1])
+            if left <= 0:
+                break
+        self.known_vectors = tf.Variable(tf.concat(vectors, axis=0), trainable=False)
+        titles = data.texts("train")[1][: self.known_vectors.shape[0]]
+        self.known_titles = tf.Variable(tf.constant(titles), trainable=False)
+
+
+def export_model(model, data, folder, known, beams):
+    """Write the next version into `folder`; returns its path. It appears there when it is complete."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    titles = Titles(model, data, beams)
+    titles.remember(data, known)
+    exported = tf.Module()
+    # What the functions use: the vocabulary's file becomes an asset of the SavedModel.
+    exported.vocabulary = titles.vocabulary
+    exported.state = [titles.known_vectors, titles.known_titles, *(each.value for each in model.variables)]
+    exported.serve = titles.beam
+    signatures = {"serving_default": titles.beam}
+    for name in ("greedy", "beam", "encode", "nearest"):
+        signatures[name] = getattr(titles, name)
+    partial = folder / ".partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    tf.saved_model.save(exported, str(partial), signatures=signatures)
+    taken = [int(path.name) for path in folder.iterdir() if path.name.isdigit()]
+    version = folder / str(max(taken, default=0) + 1)
+    os.rename(partial, version)
+    return version

@@ -1,0 +1,92 @@
+"""Three ways to make the same steps: alone, on workers that add up their gradients, under parameter servers.
+
+Each holds the training pairs in the memory of whoever trains, and gets only the indices of a step's.
+"""
+
+import contextlib
+
+import tensorflow as tf
+
+import oarlock
+
+
+def default():
+    """What the roles of the run are made for."""
+    roles = tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec().as_dict()
+    return "ps" if "ps" in roles else "mirrored" if oarlock.current().world > 1 else "one"
+
+
+def connect(name):
+    return {"one": Alone, "mirrored": Mirrored, "ps": ParameterServers}[name]()
+
+
+class Alone:
+    def __init__(self):
+        self.losses = []  # of the steps since the last `loss()`: [sum over words, number of words]
+
+    def scope(self):
+        return contextlib.nullcontext()
+
+    def prepare(self, pairs, step):
+        """`pairs()` is a dataset with one element: all of them. `step` trains on some of these."""
+        bodies, titles = pairs().get_single_element()
+        self.step = tf.function(lambda chosen: self.run(step, (bodies, titles, chosen)))
+
+    def run(self, step, arguments):
+        return step(*arguments)
+
+    def train(self, batches, step):
+        self.losses.append(self.step(tf.constant(batches.mine(step))))
+
+    def loss(self):
+        """The mean over the words of the steps since the last call. Waits until they are made."""
+        total, count = sum(tf.convert_to_tensor(loss).numpy() for loss in self.losses)
+        self.losses = []
+        return float(total / count)
+
+
+class Mirrored(Alone):
+    """All workers make each step together, on a part of the batch each, and have the same weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        self.scope = self.strategy.scope
+
+    def run(self, step, arguments):
+        return self.strategy.reduce("SUM", self.strategy.run(step, arguments), axis=None)
+
+
+class ParameterServers(Alone):
+    """The chief hands out steps; a free worker takes the next one, reads the weights from the servers and
+    sends them its gradient, without waiting for the others. A step of a lost worker goes to another one."""
+
+    def __init__(self):
+        super().__init__()
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        self.strategy = tf.distribute.ParameterServerStrategy(resolver)
+        self.coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
+        self.scope = self.strategy.scope
+
+    def prepare(self, pairs, step):
+        # Each worker reads the shards once, from its own disk; every `next` is the same tensor, not a copy.
+        self.everything = iter(self.coordinator.create_per_worker_dataset(lambda: pairs().cache().repeat()))
+        self.step = tf.function(lambda pairs, chosen: self.strategy.run(step, (*next(pairs), chosen)))
+
+    def train(self, batches, step):
+        arguments = (self.everything, tf.constant(batches.indices(step)))
+        self.losses.append(self.coordinator.schedule(self.step, arguments))
+
+    def loss(self):
+        self.coordinator.join()
+        self.losses = [loss.fetch() for loss in self.losses]
+        return super().loss()
+
+
+def serve():
+    """A worker or a parameter server under a chief: does what it is sent, until the run ends."""
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    server = tf.distribute.Server(
+        resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc"
+    )
+    server.join()

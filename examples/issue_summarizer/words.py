@@ -1,0 +1,90 @@
+"""Text to numbers and back, by TensorFlow operations alone, so that the exported model takes and gives text.
+
+A word is a run of letters and digits, or a single mark, in lower case. The commonest have a number of their
+own. Any other word of a body has a number for the place where it first occurs there, counted on from the
+last of the vocabulary: that is how a title can have a name that no title had before.
+"""
+
+import collections
+
+import tensorflow as tf
+
+PAD, START, END, UNKNOWN = range(4)
+SPECIAL = ["[pad]", "[start]", "[end]", "[unknown]"]  # no text has these: a bracket is a word of its own
+
+
+def split(texts):
+    """The words of each text, as a ragged tensor."""
+    texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+    texts = tf.strings.lower(texts, encoding="utf-8")
+    texts = tf.strings.regex_replace(texts, r"[-=~*#_^+.]{3,}", " ")  # rules below headings, mostly
+    texts = tf.strings.regex_replace(texts, "``", "`")
+    return tf.strings.split(tf.strings.regex_replace(texts, r"([^\pL\pN\s])", r" \1 "))
+
+
+def joined(words):
+    """Titles from their words, shape (titles, words); empty words are passed over."""
+    text = tf.strings.strip(tf.strings.reduce_join(words, axis=-1, separator=" "))
+    for found, instead in (
+        (r"([`\"]) ([^`\"]*) [`\"]", r"\1\2\1"),
+        (r" ?([_/\-.=~^]) ?", r"\1"),
+        (r" ([,;:!?)\]}%'])", r"\1"),
+        (r"([(\[{@#$]) ", r"\1"),
+        (r"' (s|t|re|ve|ll|d)\b", r"'\1"),
+    ):
+        text = tf.strings.regex_replace(text, found, instead)
+    first = tf.strings.substr(text, 0, 1, unit="UTF8_CHAR")
+    rest = tf.strings.substr(text, 1, 1000, unit="UTF8_CHAR")
+    return tf.strings.join([tf.strings.upper(first, encoding="utf-8"), rest])
+
+
+def count(texts, size, chunk=4096):
+    """The `size` commonest words, the special ones first; equally common ones by the alphabet."""
+    counted = collections.Counter()
+    for start in range(0, len(texts), chunk):
+        counted.update(split(tf.constant(texts[start : start + chunk])).flat_values.numpy().tolist())
+    ranked = sorted(counted.items(), key=lambda pair: (-pair[1], pair[0]))
+    return [*SPECIAL, *(word.decode() for word, _ in ranked[: size - len(SPECIAL)])]
+
+
+class Vocabulary(tf.Module):
+    """Two tables over one file, a word a line. The file is an asset of the exported model."""
+
+    def __init__(self, file, size):
+        super().__init__()
+        self.size = size
+        index, line = tf.lookup.TextFileIndex.LINE_NUMBER, tf.lookup.TextFileIndex.WHOLE_LINE
+        self.numbers = tf.lookup.StaticHashTable(
+            tf.lookup.TextFileInitializer(file, tf.string, line, tf.int64, index), UNKNOWN
+        )
+        self.words = tf.lookup.StaticHashTable(
+            tf.lookup.TextFileInitializer(file, tf.int64, index, tf.string, line), ""
+        )
+
+    def of_bodies(self, texts, longest):
+        """(numbers, words) of the first `longest` words of each text, both of shape (texts, longest)."""
+        words = split(texts)[:, :longest].to_tensor("", shape=(None, longest))
+        known = self.numbers.lookup(words)
+        return tf.where(words == "", tf.cast(PAD, tf.int64), self._placed(known, words, words)), words
+
+    def of_titles(self, texts, body_words, longest):
+        """The numbers of each title, its end included, given the words of its body."""
+        words = split(texts)[:, : longest - 1]
+        rows = tf.shape(words.row_lengths())[0]
+        ended = tf.concat([words, tf.fill((rows, 1), SPECIAL[END])], axis=1).to_tensor("", (None, longest))
+        numbers = self._placed(self.numbers.lookup(ended), ended, body_words)
+        return tf.where(ended == "", tf.cast(PAD, tf.int64), numbers)
+
+    def to_words(self, numbers, body_words):
+        """What numbers stand for: words of the vocabulary, or of the body."""
+        places = tf.clip_by_value(numbers - self.size, 0, tf.shape(body_words, tf.int64)[1] - 1)
+        copied = tf.gather(body_words, places, batch_dims=1)
+        known = tf.where(numbers <= END, "", self.words.lookup(numbers))
+        return tf.where(numbers < self.size, known, copied)
+
+    def _placed(self, known, words, body_words):
+        """`known` numbers, and for unknown words the places where they first occur in the body."""
+        names, body_names = (tf.strings.to_hash_bucket_fast(each, 2**62) for each in (words, body_words))
+        same = names[:, :, None] == body_names[:, None, :]
+        places = self.size + tf.argmax(same, axis=-1)
+        return tf.where((known == UNKNOWN) & tf.reduce_any(same, axis=-1), places, known)
