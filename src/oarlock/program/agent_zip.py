@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 TRAVELS = ("run", "system", "checkpoints", "training", "agent")
 # The boot program unpacks the modules first, so that every later process finds them compiled. The first
 # process of a pod has no default signal handlers: without one of its own, a pod that is deleted before its
-# agent's loop runs would last for its whole grace period.
-BOOT = f"""import io, os, signal, sys, zipfile
+# agent's loop runs would last for its whole grace period. Its argument is a module of `agent/pod`.
+BOOT = f"""import importlib, io, os, signal, sys, zipfile
 
 signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
 place = "{AGENT}"
@@ -29,9 +29,8 @@ with zipfile.ZipFile(sys.argv[0]) as archive:
 with zipfile.ZipFile(modules) as archive:
     archive.extractall(place)
 sys.path[0] = place
-from oarlock.agent.pod.main import main
-
-sys.exit(main())
+name = sys.argv[1] if sys.argv[1:] else "main"
+sys.exit(importlib.import_module("oarlock.agent.pod." + name).main())
 """
 
 

@@ -70,7 +70,7 @@ def main() -> int:
         if not address:
             _claim_folder(spec)
         make_folders(spec)
-        _make_home()
+        make_home()
         unpack(spec, CODE)
     except OSError as problem:
         return _fail(f"{problem.filename or 'a file'} cannot be written: {problem.strerror}")
@@ -204,7 +204,7 @@ def _past(path: Path) -> list[events.Event]:
     return [event for event in map(events.decode, lines) if event is not None]
 
 
-def _make_home() -> None:
+def make_home() -> None:
     """Set HOME and USER: a user that the image does not know has neither, and some libraries need both."""
     home = WORK / "home"
     home.mkdir(parents=True, exist_ok=True)
