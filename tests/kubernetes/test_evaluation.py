@@ -149,9 +149,9 @@ def test_its_failure_is_the_programs_and_ctrl_c_leaves_no_pod(driver: Driver, ap
     assert words == "the pictures are upside down"
     assert last == "oarlock: the evaluator ended with exit code 1: nothing is stored"
     assert not driver.record(run.name).state().scores
-    words = [str(SCRIPT), "evaluate", "--on", "kubernetes", f"{run.name}@20"]
+    command = [str(SCRIPT), "evaluate", "--on", "kubernetes", f"{run.name}@20"]
     env = driver.env(driver.kubeconfig)
-    with subprocess.Popen(words, env=env, stderr=subprocess.PIPE, text=True) as client:
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as client:
         assert client.stderr is not None
         assert any("looking at 20" in line for line in client.stderr)
         [pod] = api.all("Pod", f"{selecting(run.name)},{HELPER}=evaluate")
