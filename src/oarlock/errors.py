@@ -34,6 +34,7 @@ Inside Oarlock, where a caller never meets them:
     │   └── StoppedError        it was stopped; the next attempt resumes
     ├── ModelError              a model cannot be loaded, or refuses an input; a client gets its text
     ├── OvertakenError          an upload is no longer useful: the run ends and there is a newer checkpoint
+    ├── ScoreError              checkpoints cannot be scored, or the program that scores them fails
     ├── UnreachableError        the leading agent, or the machine with a checkpoint, does not answer
     └── WireError               a peer sends something that is not a message
         └── OtherVersionError   a peer is of another version

@@ -44,6 +44,8 @@ NOT_RUN = {
     "oarlock run --on kubernetes examples/mnist_keras": "a command of docs/kubernetes.md, run there",
     "oarlock pull mnist-keras-abcd": "a command of docs/kubernetes.md, run there",
     "oarlock evaluate mnist-abcd@1000": "needs that step; tests/cli/verbs/test_evaluate.py",
+    "oarlock evaluate mnist-abcd --on kubernetes": "needs a cluster; tests/kubernetes/test_evaluation.py",
+    "oarlock evaluate --on kubernetes digits-abcd --all": "likewise",
     "oarlock ingest": "the commands after it mean a run that trained; tests/cli/verbs/test_ingest.py",
     "oarlock ingest --on kubernetes": "needs a cluster; tests/kubernetes/test_ingest.py",
     "oarlock plan -n 8 train.py": "asks a cluster; tests/kubernetes/test_plan.py",

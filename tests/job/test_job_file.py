@@ -264,6 +264,12 @@ FILES: list[tuple[str, str]] = [
      'job.yaml:1: command: "train.py": no such command on PATH; did you mean ./train.py?'),
     ("program: train.py\nroles:\n  worker:\n    - gpu: 1\n    - gpu: 2\n      cpus: 1\n",
      "job.yaml:6: roles.worker.1.cpus: no such field; did you mean cpu?"),
+    ("program: train.py\ningest:\n  program: train.py\n  image: busybox\n",
+     "job.yaml:4: ingest.image: an ingest runs in the pods of the gang, in their image: set "
+     "kubernetes.image, or add what it needs with ingest.pip"),
+    ("program: train.py\ningest:\n  program: train.py\n  gpu: 1\n",
+     "job.yaml:4: ingest.gpu: an ingest runs in the pods of the gang before their tasks, and sees the GPUs "
+     "of those: set roles.worker.gpu"),
     ("program: train.py\nkubernetes:\n  volumes:\n    data:\n      path: data\n      size: 1Gi\n",
      'job.yaml:5: kubernetes.volumes.data.path: expected an absolute path such as /data, found "data"; '
      "did you mean /data?"),
@@ -570,6 +576,9 @@ FLAGS: list[tuple[dict[str, Any], str]] = [
     ({"sets": ["restarts=5"]}, "--set restarts=5: no such field restarts; did you mean limits.restarts?"),
     ({"sets": ["roles.master.cpu=5"]},
      "--set roles.master.cpu=5: no such field roles.master.cpu; there is chief, worker, ps and evaluator"),
+    ({"sets": ["ingest.gpu=1"]},
+     "--set ingest.gpu=1: an ingest runs in the pods of the gang before their tasks, and sees the GPUs of "
+     "those: set roles.worker.gpu"),
     ({"sets": ["seed.x=5"]}, "--set seed.x=5: no such field seed.x; seed has no fields"),
     ({"sets": ["args.0=5"]}, "--set args.0=5: no such field args.0; args has no fields"),
     ({"sets": ["limits.restarts=many"]}, '--set limits.restarts=many: expected a whole number, found "many"'),

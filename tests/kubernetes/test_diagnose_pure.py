@@ -8,8 +8,11 @@ import pytest
 
 from oarlock.engines.kubernetes.api import names
 from oarlock.engines.kubernetes.api.api_error import ApiError
+from oarlock.engines.kubernetes.claims import claim_pod
 from oarlock.engines.kubernetes.diagnose.api_errors import explain
 from oarlock.engines.kubernetes.diagnose.rules import problems_in
+from oarlock.engines.kubernetes.manifests import groups
+from oarlock.job.model import parse
 
 Object = dict[str, Any]
 
@@ -181,6 +184,24 @@ def test_a_role_of_several_groups_has_no_one_value_to_set() -> None:
     waiting["status"]["conditions"] = [unplaced("0/2 nodes are available: 2 Insufficient cpu. preemption: x")]
     (problem,) = problems_in([job(1), job(1, "worker-2")], [pod(0, state=RUNNING), waiting], [], [], now=NOW)
     assert problem.fix == "ask for less with cpu of its group under roles.worker"
+
+
+def test_what_the_ingest_asks_for_has_to_shrink_too() -> None:
+    wanted = {
+        "program": "t.py",
+        "roles": {"worker": {"cpu": 1}, "ps": 1},
+        "ingest": {"program": "i.py", "cpu": 2},
+    }
+    lead, ps = (
+        claim_pod.template_of("r", parse(wanted), group)["metadata"]["annotations"]
+        for group in groups.of(parse(wanted))
+    )
+    assert (lead[names.BY_INGEST], names.BY_INGEST in ps) == ("cpu memory", False)
+    waiting = pod(0, phase="Pending")
+    waiting["status"]["conditions"] = [unplaced("0/2 nodes are available: 2 Insufficient cpu. preemption: x")]
+    waiting["metadata"]["annotations"] = lead
+    (problem,) = problems_in([job(1)], [waiting], [], [], now=NOW)
+    assert problem.fix == "ask for less with --set roles.worker.cpu=... and --set ingest.cpu=..."
 
 
 def test_a_scheduler_that_is_not_there() -> None:

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from oarlock.engines.known_engines import Listed, Traits, listed, listed_for
 from oarlock.engines.shared.checkpoint_folder import Entry
@@ -22,6 +22,7 @@ from oarlock.engines.shared.tensorboard_process import Board
 from oarlock.errors import OarlockError
 from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import Found, Watch
+from oarlock.run.events import Event
 from oarlock.system.polling import wait_for
 
 if TYPE_CHECKING:  # reading job files is not needed to look at a run
@@ -274,6 +275,23 @@ class Engine(Protocol):
     def pull(self, run: RunFolder, what: str | None, to: Path, show: Show, *, replaces: bool) -> Pulled:
         """Copy what the run has written to this machine: all of `what`, or an OarlockError and nothing."""
         raise self._unable(run, "copy its files to this machine")
+
+    def evaluate(
+        self,
+        run: RunFolder,
+        step: int | None,
+        *,
+        everything: bool,
+        output: IO[bytes],
+        notify: Callable[[str], None],
+    ) -> list[Event]:
+        """Score checkpoints of a run with its evaluator: the newest, that of `step`, or all that it has kept.
+
+        Returns a `report` for each score. `output` is a file that gets what the program prints; `notify` is
+        called with what the user should know before that. Raises OarlockError, with the program's exit code,
+        if the program fails, and if this engine cannot score that run.
+        """
+        raise self._unable(run, "score its checkpoints")
 
     def pods(self, run: RunFolder) -> list[str]:
         """Return the names of the pods in which its tasks run."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import msgspec
@@ -72,6 +73,13 @@ class Source(Section, frozen=True, kw_only=True):
 
 class Ingest(Stage, frozen=True, kw_only=True):
     """Prepares the training data in DATA_DIR, once; later runs with the same ingest find it there."""
+
+    lacks: ClassVar[Mapping[str, str]] = {
+        "image": "an ingest runs in the pods of the gang, in their image: "
+        "set kubernetes.image, or add what it needs with ingest.pip",
+        "gpu": "an ingest runs in the pods of the gang before their tasks, and sees the GPUs of those: "
+        "set roles.worker.gpu",
+    }
 
     when: Annotated[
         str,

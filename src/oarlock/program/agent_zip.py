@@ -38,9 +38,9 @@ sys.exit(main())
 """
 
 
-def pack() -> bytes:
-    """Pack the agent; `python agent.zip` starts it with nothing installed."""
-    return _packed(TRAVELS, "oarlock.agent.pod.main")
+def pack(module: str = "oarlock.agent.pod.main") -> bytes:
+    """Pack the agent; `python agent.zip` starts it, or another of its modules, with nothing installed."""
+    return _packed(TRAVELS, module)
 
 
 def pack_server() -> bytes:

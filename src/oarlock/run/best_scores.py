@@ -18,6 +18,8 @@ _LESS_IS_BETTER = re.compile(
     "(^|[^a-z])(loss|errors?|err|mse|rmse|mae|mape|perplexity|ppl|nll|[wc]er|fid|(cross)?entropy)($|[^a-z])"
 )
 
+_NO_METRICS = ("t", "kind", "task", "step", "generation", "busy")  # fields of a report
+
 
 @dataclass
 class Score:
@@ -43,6 +45,11 @@ def of_checkpoint(report: Mapping[str, Any]) -> bool:
     """Whether it names the checkpoint, as `State.follow` does: then it is kept however short ago the last
     one was."""
     return is_score(report) and report.get("generation") is not None
+
+
+def metrics_of(score: Mapping[str, Any]) -> dict[str, Any]:
+    """The metrics in a score, by name."""
+    return {name: value for name, value in score.items() if name not in _NO_METRICS}
 
 
 def less_is_better(metric: str) -> bool:

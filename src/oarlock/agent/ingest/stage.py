@@ -16,7 +16,7 @@ from oarlock.agent.host.host_effects import Upstream
 from oarlock.agent.host.real_machine import RealMachine
 from oarlock.agent.host.zygote_link import ZygoteLink
 from oarlock.agent.ingest.data_folder import DataFolder
-from oarlock.agent.ingest.steps import Order
+from oarlock.agent.ingest.steps import programs
 from oarlock.agent.lead.phases import culprit
 from oarlock.agent.net.deadlines import Action
 from oarlock.agent.net.loop import Loop, LoopPart
@@ -30,7 +30,6 @@ from oarlock.run.events import Event
 
 LOCK = "lock of the data folder"  # a deadline
 _LOOK = 0.5  # seconds between two attempts to take it
-_STEPS = "oarlock.agent.ingest.steps"
 _PASSED_ON = ("task", "report", "error", "note", "warning")  # kinds of events
 
 
@@ -120,20 +119,7 @@ class IngestStage:
             self._begin(ingest)
 
     def _begin(self, ingest: Ingest) -> None:
-        order = Order(
-            target=str(self._folder.target),
-            key=ingest.key,
-            run=self._spec.run,
-            cwd=self._spec.cwd,
-            has_program=ingest.program is not None,
-            sources=ingest.sources,
-            checksums=ingest.checksums,
-        ).to_json()
-        self._steps = [
-            Program("module", _STEPS, ["prepare", order]),
-            *([] if ingest.program is None else [ingest.program]),
-            Program("module", _STEPS, ["seal", order]),
-        ]
+        self._steps = programs(self._spec, ingest, self._folder)
         self._run(ingest, self._steps.pop(0))
 
     def _run(self, ingest: Ingest, program: Program) -> None:

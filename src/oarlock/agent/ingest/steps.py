@@ -16,9 +16,11 @@ from pathlib import Path
 
 from oarlock.agent.ingest.data_folder import DataFolder
 from oarlock.agent.ingest.fetch import FetchError, Source, fetch
+from oarlock.agent.protocol.spec import Ingest, Program, Spec
 from oarlock.run.typed import build
 from oarlock.training.task import channel
 
+_MODULE = "oarlock.agent.ingest.steps"  # this one; `__name__` is `__main__` in the task
 _SAYS = 10.0  # seconds between two lines about a download
 
 
@@ -37,6 +39,24 @@ class Order:
     def to_json(self) -> str:
         """Return it as the argument of a step."""
         return json.dumps(asdict(self))
+
+
+def programs(spec: Spec, ingest: Ingest, folder: DataFolder) -> list[Program]:
+    """Return what an ingest runs, one after the other; whoever runs it holds the lock of the folder."""
+    order = Order(
+        target=str(folder.target),
+        key=ingest.key,
+        run=spec.run,
+        cwd=spec.cwd,
+        has_program=ingest.program is not None,
+        sources=ingest.sources,
+        checksums=ingest.checksums,
+    ).to_json()
+    return [
+        Program("module", _MODULE, ["prepare", order]),
+        *([] if ingest.program is None else [ingest.program]),
+        Program("module", _MODULE, ["seal", order]),
+    ]
 
 
 def main(words: list[str]) -> int:

@@ -70,7 +70,7 @@ def main() -> int:
         if not address:
             _claim_folder(spec)
         make_folders(spec)
-        _make_home()
+        make_home()
         unpack(spec, CODE)
     except OSError as problem:
         return _fail(f"{problem.filename or 'a file'} cannot be written: {problem.strerror}")
@@ -106,7 +106,7 @@ def _lead(spec: Spec, role: str, index: int) -> int:
     if not is_over:
         host = os.environ.get("HOSTNAME") or socket.gethostname()
         record.emit("agent", pid=os.getpid(), host=host, version=VERSION)
-    failed = None if is_over else _install(spec, role)
+    failed = None if is_over else install_packages(spec, role)
     code = lead(spec, record, spec.seat_of(role, index), failed, leadership)
     if leadership.is_over:
         return _stand_aside(leadership)
@@ -128,7 +128,7 @@ def _stand_aside(leadership: Leadership) -> int:
 def _follow(spec: Spec, role: str, index: int, address: str) -> int:
     host, port = address.rsplit(":", 1)
     seat = spec.seat_of(role, index)
-    failed = _install(spec, role)
+    failed = install_packages(spec, role)
     if failed is not None:
         return _give_notice(spec, seat, (host, int(port)), failed)
     record = Record(Path(spec.folder), RunState(spec.run), Echo(leads=False))
@@ -204,12 +204,12 @@ def _past(path: Path) -> list[events.Event]:
     return [event for event in map(events.decode, lines) if event is not None]
 
 
-def _install(spec: Spec, role: str) -> str | None:
+def install_packages(spec: Spec, role: str) -> str | None:
     """None, or why the packages of a role cannot be installed. pip gets the job's `env`."""
     return pip_install.install(spec.pip_of(role), WORK, spec.cwd, spec.env)
 
 
-def _make_home() -> None:
+def make_home() -> None:
     """Set HOME and USER: a user that the image does not know has neither, and some libraries need both."""
     home = WORK / "home"
     home.mkdir(parents=True, exist_ok=True)

@@ -135,7 +135,7 @@ def fetch(loop: Loop, spec: Spec, record: Record) -> Fetched:
         elif isinstance(line, Downloaded):
             fetched.generation = line.generation
         elif isinstance(line, MissingPackage):
-            fetched.failed = _missing(spec)
+            fetched.failed = line.reason(spec.brings_crew)
         elif isinstance(line, Failed):
             fetched.failed = line.reason
 
@@ -282,11 +282,6 @@ class Uploads:
         if self._child is not None:
             self._child.close()
             self._child = None
-
-
-def _missing(spec: Spec) -> str:
-    fix = "pip install 'oarlock[storage]'" if spec.brings_crew else "add `pip: [obstore]` to the job"
-    return f"storage.snapshots needs obstore, which is not installed here: {fix}"
 
 
 def _owner(folder: Path) -> str:

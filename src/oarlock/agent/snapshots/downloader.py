@@ -1,5 +1,5 @@
 """The downloader: a process that fetches the newest complete snapshot before the first generation forms, if
-that is newer than what the checkpoints folder holds.
+that is newer than what the checkpoints folder holds; or the snapshots that somebody wants to score.
 
 It exits with 0 when it has fetched one or knows that there is none, and with 1 when it cannot know: to start
 from step 0 would then be silently wrong.
@@ -32,6 +32,7 @@ _NAME = re.compile("(step-([0-9]{1,18})-g([0-9]{1,18}))(?:_([0-9]{1,18}))?")
 _BRIEFLY = 5.0  # seconds of trying where there is a checkpoint to resume from
 _REFUSED = 10.0  # seconds of trying where the store answers that it refuses
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 10.0
+_WHY_NOT = "starting without them could mean starting over from step 0"
 _PROGRESS = 10.0  # seconds between two notes about a long download
 
 T = TypeVar("T")
@@ -48,6 +49,7 @@ class Downloader:
         self.url, self.run = order.url, order.run
         self.store = Store(order.checkpoints)
         self.patience = order.patience
+        self._wanted = order.wanted
         self._bucket: Bucket | None = None
         self._failures = 0
         self._troubles = Troubles()
@@ -70,20 +72,26 @@ class Downloader:
         if held:
             say(Note(f"{why}; resuming from step {held.step}, which is here"))
             return 0
-        say(Failed(f"{why}; starting without them could mean starting over from step 0"))
+        say(Failed(why if self._wanted else f"{why}; {_WHY_NOT}"))
         return 1
 
     def _fetch_newer_than(self, at: tuple[int, int]) -> None:
         names = [matched for name in self._ask(Bucket.names) if (matched := _NAME.fullmatch(name))]
         newest_first = sorted(names, key=lambda n: (int(n[2]), int(n[3]), int(n[4] or 1)), reverse=True)
+        fetched: set[int] = set()
         for name in newest_first:
             step, generation = int(name[2]), int(name[3])
             if (step, generation) <= at:
                 return
+            if step in fetched or (self._wanted.isdecimal() and step != int(self._wanted)):
+                continue
             trouble = self._fetch(name[0], step, generation)
             if trouble is None:
                 say(Downloaded(generation))
-                return
+                if self._wanted != "all":
+                    return
+                fetched.add(step)
+                continue
             say(Note(f"skipped snapshot {name[0]}, which is not whole: {trouble}"))
 
     def _fetch(self, name: str, step: int, generation: int) -> str | None:
@@ -116,7 +124,8 @@ class Downloader:
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         took = time.monotonic() - began
-        say(Note(f"fetched snapshot {name} in {took:.1f} s: resuming from step {step}"))
+        then = "" if self._wanted else f": resuming from step {step}"
+        say(Note(f"fetched snapshot {name} in {took:.1f} s{then}"))
         return None
 
     def _sizes_differ(self, name: str, manifest: Manifest) -> str | None:

@@ -33,13 +33,15 @@ class Finish:
 
 @dataclass(frozen=True)
 class Download:
-    """The downloader's only order: fetch the newest snapshot if it is newer than what the folder holds."""
+    """The downloader's only order: fetch the newest snapshot if it is newer than what the folder holds, or
+    what is wanted to be scored."""
 
     url: str
     run: str
     checkpoints: str
     patience: float  # seconds without an answer
     is_new: bool = False  # the name of the run was only just made up: there can be no snapshots of it
+    wanted: str = ""  # to score them: newest, all, or the number of a step
 
 
 Order = Union[Upload, Finish, Download]
@@ -107,6 +109,11 @@ class Failed:
 @dataclass(frozen=True)
 class MissingPackage:
     """obstore is not installed here."""
+
+    def reason(self, is_client_here: bool) -> str:
+        """Why there are no snapshots, and what to do."""
+        fix = "pip install 'oarlock[storage]'" if is_client_here else "add `pip: [obstore]` to the job"
+        return f"storage.snapshots needs obstore, which is not installed here: {fix}"
 
 
 Line = Union[Note, Reachable, Part, Uploaded, Left, Downloaded, Failed, MissingPackage]

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from oarlock.agent.net.control import UnreachableError
 from oarlock.engines.engine import CheckpointFolder, Engine, Sending
 from oarlock.engines.kubernetes import pod_commands, remove_pods
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import STOPPED, Object
-from oarlock.engines.kubernetes.claims import board_deployment, claim_checkpoints, pull_claims
+from oarlock.engines.kubernetes.claims import board_deployment, claim_checkpoints, evaluation_pod, pull_claims
 from oarlock.engines.kubernetes.deployments import serve_model
 from oarlock.engines.kubernetes.follow import background
 from oarlock.engines.kubernetes.lifecycle import adopt, identity, leading_agent, repair, stop_delete, submit
@@ -31,6 +31,7 @@ from oarlock.errors import JobError, OarlockError
 from oarlock.job.job_file import JobFile
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
+from oarlock.run.events import Event
 
 _GOING = 60.0  # seconds for objects to disappear, beyond the grace
 
@@ -201,6 +202,23 @@ class KubernetesEngine(Engine):
         names = pull_claims.KINDS[what] if what else pull_claims.DEFAULT
         with explained():
             return pull_claims.fetch(api_of(run), run, names, to, show, replaces=replaces)
+
+    def evaluate(
+        self,
+        run: RunFolder,
+        step: int | None,
+        *,
+        everything: bool,
+        output: IO[bytes],
+        notify: Callable[[str], None],
+    ) -> list[Event]:
+        """In a pod beside the run's claim, which has its data too; without a claim, from its snapshots."""
+        if run.engine != self.name:
+            raise OarlockError(
+                f"{run.name} did not run on a cluster: `oarlock evaluate {run.name}` scores it here"
+            )
+        with explained():
+            return evaluation_pod.score(api_of(run), run, step, everything, output, notify)
 
     def pods(self, run: RunFolder) -> list[str]:
         """Only those whose containers run."""

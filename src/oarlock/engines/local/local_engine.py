@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from oarlock.engines.engine import CheckpointFolder, Engine, Sending
 from oarlock.engines.shared import enter_task, task_command
@@ -25,6 +25,7 @@ from oarlock.engines.shared.tensorboard_process import Board
 from oarlock.errors import JobError, OarlockError
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
+from oarlock.run.events import Event
 from oarlock.run.run_state import FINAL, fold
 from oarlock.system import machine_id, processes
 from oarlock.system.polling import wait_for
@@ -160,6 +161,20 @@ class LocalEngine(Engine):
     def checkpoints(self, run: RunFolder, *, writes: bool) -> Iterator[CheckpointFolder]:
         """At the path in the run's spec."""
         yield Folder(run.folder("checkpoints"))
+
+    def evaluate(
+        self,
+        run: RunFolder,
+        step: int | None,
+        *,
+        everything: bool,
+        output: IO[bytes],
+        notify: Callable[[str], None],
+    ) -> list[Event]:
+        """On this machine, also for runs of other engines: their checkpoints are copied here first."""
+        from oarlock.engines.local import score_here
+
+        return score_here.score(run, step, everything, output.fileno(), notify)
 
 
 def start(

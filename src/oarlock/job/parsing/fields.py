@@ -65,6 +65,8 @@ class Section(msgspec.Struct, frozen=True):
     shorthand: ClassVar[str | None] = None
     # The field that a list stands for: `worker: [{gpu: 1}, {gpu: 2}]` is `worker: {groups: [...]}`.
     list_of: ClassVar[str | None] = None
+    # Fields that it does not have although others like it do, each with what to do instead.
+    lacks: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def spelled_out(cls, written: Any) -> Mapping[str, Any] | None:
@@ -174,6 +176,8 @@ def _read_short(section: type[S], written: Any) -> S:
 
 def no_such_field(section: type[Section], name: str) -> str:
     """The message for an unknown field, with the name that was probably meant."""
+    if name in section.lacks:
+        return section.lacks[name]
     near = meant(section, name)
     return f"no such field; did you mean {near}?" if near else f"no such field; there is {known(section)}"
 

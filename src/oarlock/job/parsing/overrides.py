@@ -106,6 +106,8 @@ def _nested(inner: Any, path: Path, value: Any) -> Any:
 
 
 def _no_such_field(section: type[Section], around: Path, path: Path) -> str:
+    if (why := section.lacks.get(path[len(around)])) is not None:
+        return why
     near = meant(section, path[len(around)])
     wanted = f"did you mean {'.'.join((*around, near))}?" if near else f"there is {known(section)}"
     return f"no such field {'.'.join(path)}; {wanted}"

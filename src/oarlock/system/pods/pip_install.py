@@ -8,6 +8,7 @@ shadowed, because the image belongs to root and pip's `--prefix` would try to un
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -15,6 +16,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _TAIL = 5  # of pip's lines, in an error
+# pip only warns of it; after the last attempt it says that there is no such package.
+_UNREACHABLE = re.compile(
+    r"Retrying .*total=0.*after connection broken by .*?: (?:\[Errno -?\d+\] )?([^:'\"]*)['\")]*: /"
+)
 
 
 def install(packages: Sequence[str], work: Path, cwd: str, env: Mapping[str, str]) -> str | None:
@@ -56,6 +61,12 @@ def _failure(requirements: Sequence[str], output: str) -> str:
     said = [line for line in output.splitlines() if line.strip() and not line.startswith("WARNING")]
     why = next((line for line in reversed(said) if line.startswith("ERROR: ")), "").removeprefix("ERROR: ")
     what = f"pip could not install {' '.join(requirements)}"
+    broken = _UNREACHABLE.search(output)
+    if broken is not None and "No matching distribution" in why:
+        why = (
+            f"the package index cannot be reached from the pod ({broken[1]}); "
+            "env: {PIP_INDEX_URL: ...} names another one, or an image may have the packages"
+        )
     return "\n".join([f"{what}: {why}" if why else what, *said[-_TAIL:]])
 
 

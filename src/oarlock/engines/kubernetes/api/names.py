@@ -17,6 +17,7 @@ STOPPED = "oarlock.dev/stopped"  # an annotation: the user stopped the run
 RESULT = "oarlock.dev/result"  # an annotation: how the run ended
 OWNER = "oarlock.dev/owner"  # an annotation: the user who sent the run
 COMPLETE = "oarlock.dev/complete"  # an annotation: all of the run was created
+BY_INGEST = "oarlock.dev/by-ingest"  # an annotation of a pod: what it asks for because of the ingest
 HELPER = "oarlock.dev/helper"  # on a pod that is not a task: its purpose
 BOARD = "oarlock.dev/board"  # on a TensorBoard that stands: the run
 REVISION = "oarlock.dev/revision"  # an annotation of a serving pod: which `oarlock serve` it is of

@@ -38,8 +38,10 @@ def run(
 class Command:
     """A command in a pod: read its output to the end, then it has a `code`."""
 
-    def __init__(self, api: Api, pod: str, words: Sequence[str]) -> None:
+    def __init__(self, api: Api, pod: str, words: Sequence[str], stderr: IO[bytes] | None = None) -> None:
+        """A file gets what it writes to stderr as it arrives; else that is kept."""
         self._api = api
+        self._file = stderr
         self._path = f"api/v1/namespaces/{api.namespace}/pods/{pod}/exec"
         self._words = list(words)
         self.doing = f"exec in {pod}"
@@ -62,6 +64,9 @@ class Command:
             channel, data = message[0], message[1:]
             if channel == _STDOUT and data:
                 yield data
+            elif channel == _STDERR and self._file is not None:
+                self._file.write(data)
+                self._file.flush()
             elif channel == _STDERR:
                 self.stderr += data[: _MOST_STDERR - len(self.stderr)]
             elif channel == _ERROR:

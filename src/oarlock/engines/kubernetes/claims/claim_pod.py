@@ -18,6 +18,7 @@ from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import CONTAINER, HELPER, JOB, Identity, Object
 from oarlock.engines.kubernetes.lifecycle import identity
 from oarlock.engines.kubernetes.manifests import default_images, groups, objects, pod_template
+from oarlock.engines.kubernetes.manifests.groups import Group
 from oarlock.engines.kubernetes.manifests.payload import Parcel
 from oarlock.engines.shared import specs
 from oarlock.errors import OarlockError
@@ -88,36 +89,50 @@ def mounted(api: Api, run: RunFolder, purpose: Purpose = PULL) -> Iterator[str]:
 def prepare(api: Api, run: RunFolder, purpose: Purpose) -> Prepared:
     """Make the pod's manifest, for a node where the claims can be mounted. Creates nothing."""
     lead = identity.require(run, api)
-    who, job = identity.of(run), _job(run)
-    template = lead["spec"]["template"] if lead else _template(run.name, job)
+    who, job = identity.of(run), job_of(run)
+    template = lead["spec"]["template"] if lead else template_of(run.name, job, groups.of(job)[0])
     pod = _manifest(who, job.name, template["spec"], purpose)
-    claims = claims_of(pod["spec"])
-    if not claims:
+    if not claims_of(pod["spec"]):
         raise OarlockError(f"{run.name} keeps nothing that a pod could mount: its job has no claim")
-    exclusive = _require(api, claims)
-    user = _user(api, claims, who.leading) or _user(api, claims)
-    if user and exclusive & claims_of(user["spec"]):
-        name, owner = min(exclusive), user["metadata"]["name"]
-        hint = f"`oarlock exec {run.name}` looks from inside a run"
-        raise OarlockError(
-            f"only one pod may mount claim {name} (ReadWriteOncePod), and {owner} does; {hint}"
-        )
-    if user:
-        _share_node(pod["spec"], user["spec"])
+    place(api, who, pod["spec"], f"`oarlock exec {run.name}` looks from inside a run")
     return Prepared(pod, lead)
 
 
-def _job(run: RunFolder) -> Job:
+def place(api: Api, run: Identity, spec: Object, otherwise: str) -> None:
+    """Choose a node where the pod can mount its claims, if another pod uses them now.
+
+    Raises OarlockError if a claim is gone, or only one pod may mount it; then `otherwise` is the advice.
+    """
+    claims = claims_of(spec)
+    exclusive = _require(api, claims)
+    user = _user(api, claims, run.leading) or _user(api, claims)
+    if user and exclusive & claims_of(user["spec"]):
+        name, owner = min(exclusive), user["metadata"]["name"]
+        raise OarlockError(
+            f"only one pod may mount claim {name} (ReadWriteOncePod), and {owner} does; {otherwise}"
+        )
+    if user:
+        _share_node(spec, user["spec"])
+
+
+def job_of(run: RunFolder) -> Job:
+    """The job in the run's record."""
     return specs.job_of((run.path / "job.yaml").read_text(), str(run.path / "job.yaml"))
 
 
-def _template(run: str, job: Job) -> Object:
-    """The template of a leader that no longer exists (kubernetes.ttl); any image with Python will do."""
-    found = groups.of(job)
-    framework = "none" if job.framework == "auto" else job.framework
-    image = default_images.choose(job, found[0].part, framework).name
-    parcel = Parcel(run, job, found, {found[0].name: image}, "", "", b"", b"", "")
-    return pod_template.template(parcel, found[0], None)
+def template_of(run: str, job: Job, group: Group, framework: str = "none") -> Object:
+    """The template of pods that no longer exist (kubernetes.ttl). `framework`: if the job names none; to
+    look at files, any image with Python will do."""
+    framework = framework if job.framework == "auto" else job.framework
+    image = default_images.choose(job, group.part, framework).name
+    parcel = Parcel(run, job, (group,), {group.name: image}, "", "", b"", b"", "", framework)
+    return pod_template.template(parcel, group, None)
+
+
+def new_name(run: str, purpose: str) -> str:
+    """A name that no other pod has."""
+    letters = "".join(random.SystemRandom().choices("bcdfghjkmnpqrstvwxz", k=4))
+    return f"{run}-{purpose}-{letters}"
 
 
 def _manifest(run: Identity, job: str, spec: Object, purpose: Purpose) -> Object:
@@ -141,12 +156,11 @@ def _manifest(run: Identity, job: str, spec: Object, purpose: Purpose) -> Object
     }
     if theirs.get("imagePullPolicy") and not purpose.image:
         container["imagePullPolicy"] = theirs["imagePullPolicy"]
-    letters = "".join(random.SystemRandom().choices("bcdfghjkmnpqrstvwxz", k=4))
     labels = {**run.labels, JOB: job, HELPER: purpose.name}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": f"{run.name}-{purpose.name}-{letters}", "labels": labels},
+        "metadata": {"name": new_name(run.name, purpose.name), "labels": labels},
         "spec": {
             **{key: spec[key] for key in _KEPT if spec.get(key)},
             "restartPolicy": "Never",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from oarlock.engines.kubernetes import diagnose
@@ -16,7 +16,8 @@ from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import HELPER, MANAGED, Identity, Object
 from oarlock.engines.kubernetes.claims import claim_pod
-from oarlock.engines.kubernetes.claims.claim_pod import Purpose
+from oarlock.engines.kubernetes.claims.claim_pod import Prepared, Purpose
+from oarlock.engines.kubernetes.manifests import objects
 from oarlock.errors import OarlockError
 from oarlock.records.run_folder import RunFolder
 from oarlock.system.polling import wait_for
@@ -35,16 +36,31 @@ _HOPELESS = ("ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "Creat
 @contextmanager
 def beside(api: Api, run: RunFolder, purpose: Purpose, lease: float = LEASE) -> Iterator[str]:
     """Yield the name of a running pod that mounts the run's claims; it is always removed."""
-    prepared = claim_pod.prepare(api, run, purpose)
+    with running(api, claim_pod.prepare(api, run, purpose), lease) as pod:
+        yield pod
+
+
+@contextmanager
+def running(
+    api: Api,
+    prepared: Prepared,
+    lease: float = LEASE,
+    *,
+    needs: Sequence[Object] = (),
+    patience: float = _PATIENCE,
+) -> Iterator[str]:
+    """Yield the name of the running pod; it is always removed, and with it the objects that it needs."""
     api.create(prepared.pod, dry_run=True)  # a Job would only note in an event what admission refuses
     job = _job(prepared.pod, lease)
     name = job["metadata"]["name"]
     over = threading.Event()
     renewing = threading.Thread(target=_renew, args=(api, name, lease, over), daemon=True)
     try:
-        api.create(prepared.owned(job))
+        made = api.create(prepared.owned(job))
         renewing.start()
-        yield _wait(api, name)
+        for manifest in needs:
+            api.create(objects.owned(manifest, made))
+        yield _wait(api, name, patience)
     finally:
         over.set()
         claim_pod.delete(api, "Job", name)
@@ -87,7 +103,7 @@ def _renew(api: Api, job: str, lease: float, over: threading.Event) -> None:
                 return
 
 
-def _wait(api: Api, job: str) -> str:
+def _wait(api: Api, job: str, patience: float) -> str:
     found: list[Object] = []
 
     def running() -> str:
@@ -102,7 +118,7 @@ def _wait(api: Api, job: str) -> str:
         return ""
 
     try:
-        return wait_for(running, "running pod", _PATIENCE, _POLL)
+        return wait_for(running, "running pod", patience, _POLL)
     except TimeoutError:
         reason = _reason(api, found[0]) if found else "the cluster creates none"
         raise OarlockError(f"{_WHAT} does not start: {reason}") from None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from oarlock.engines.kubernetes.api.names import Object
+from oarlock.engines.kubernetes.api.names import BY_INGEST, Object
 from oarlock.engines.kubernetes.diagnose import claims
 from oarlock.engines.kubernetes.diagnose.evidence import (
     Evidence,
+    annotations_of,
     claim_names,
     condition,
     requested,
@@ -105,6 +106,8 @@ def _fix(pod: Object, text: str, is_busy: bool, evidence: Evidence) -> str | Non
     if resource := _lacking(text):
         field = _FIELDS.get(resource)
         setting = evidence.setting(role_of(pod), field) if field else "kubernetes.pod"
+        if field in annotations_of(pod).get(BY_INGEST, "").split():  # it runs the ingest first
+            setting = f"{setting} and --set ingest.{field}=..."
         less = f"ask for less with {setting}"
         return f"wait until other work ends, or {less}" if is_busy else less
     if (taint := _taint(text)) is not None:

@@ -25,6 +25,7 @@ class Group:
     count: int
     part: Role  # what each of its machines needs
     leads: bool = False
+    by_ingest: tuple[str, ...] = ()  # of `cpu` and `memory`, those of which the ingest needs as much or more
 
 
 def of(job: Job) -> tuple[Group, ...]:
@@ -58,12 +59,14 @@ def _with_ingest(group: Group, job: Job) -> Group:
     ingest = job.ingest
     if ingest is None or group.role == "ps" or not (group.leads or not ingests_once(job)):
         return group
+    own, needs = group.part, ingest
     part = msgspec.structs.replace(
-        group.part,
-        cpu=max(group.part.cpu, ingest.cpu),
-        memory=max(group.part.memory, ingest.memory, key=lambda size: size.bytes),
+        own,
+        cpu=max(own.cpu, needs.cpu),
+        memory=max(own.memory, needs.memory, key=lambda size: size.bytes),
     )
-    return replace(group, part=part)
+    is_as_large = {"cpu": needs.cpu >= own.cpu, "memory": needs.memory.bytes >= own.memory.bytes}
+    return replace(group, part=part, by_ingest=tuple(name for name, held in is_as_large.items() if held))
 
 
 def _of_role(role: str, described: Role, leads: bool) -> list[Group]:

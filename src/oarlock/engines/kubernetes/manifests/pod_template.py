@@ -8,6 +8,7 @@ from typing import Any
 
 from oarlock.agent.protocol.pod_paths import CODE, ROOT, SEAT_OFFSET, SECRET, STORE, WORK
 from oarlock.engines.kubernetes.api.names import (
+    BY_INGEST,
     CONTAINER,
     HELPER,
     JOB,
@@ -34,7 +35,8 @@ def template(parcel: Parcel, group: Group, coordinator: str | None) -> Object:
     """A group's pod with `kubernetes.pod` merged in; `coordinator` is the leader's address, for followers."""
     settings = parcel.job.kubernetes
     labels = {**parcel.labels, ROLE: group.role, **({LEAD: "true"} if group.leads else {})}
-    metadata: Object = {"labels": labels, "annotations": {**_ALONE, **settings.annotations}}
+    notes = {**_ALONE, **({BY_INGEST: " ".join(group.by_ingest)} if group.by_ingest else {})}
+    metadata: Object = {"labels": labels, "annotations": {**notes, **settings.annotations}}
     return {"metadata": metadata, "spec": merged(_spec(parcel, group, coordinator), settings.pod)}
 
 
