@@ -25,10 +25,10 @@ if me.role == "evaluator":
             os.kill(os.getpid(), signal.SIGKILL)
         state.report(height=state.height)
 else:
-    for step in state.steps(120, save=20, keep=100):
+    for step in state.steps(60, save=20, keep=100):
         state._session.finish()
         state.height += 1 / 3
-        time.sleep(0.1)
+        time.sleep(0.05)
 """
 
 
@@ -36,7 +36,7 @@ def test_an_evaluator_without_the_volume_scores_every_checkpoint(
     cluster: Cluster, api: Api, tmp_path: Path
 ) -> None:
     height, heights = 0.0, {}
-    for step in range(1, 121):
+    for step in range(1, 61):
         height += 1 / 3
         if step % 20 == 0:
             heights[step] = height
@@ -52,9 +52,9 @@ def test_an_evaluator_without_the_volume_scores_every_checkpoint(
         state = record.state()
         assert (state.tasks["worker-0"].starts, state.tasks["evaluator-0"].starts) == (1, 2)
         assert "scored: height " in run.out
-        again = driver.call("evaluate", f"{run.name}@60", "--json")
+        again = driver.call("evaluate", f"{run.name}@40", "--json")
         assert again.returncode == 0, again.stderr
         (score,) = json.loads(again.stdout)["scores"]
-        assert (score["step"], score["metrics"]) == (60, {"height": heights[60]})
+        assert (score["step"], score["metrics"]) == (40, {"height": heights[40]})
         newest = driver.call("evaluate", run.name)
-        assert newest.stdout.splitlines()[1].split() == ["120", "40"], newest.stdout
+        assert newest.stdout.splitlines()[1].split() == ["60", "20"], newest.stdout

@@ -35,7 +35,7 @@ import json, os, socket, time
 config = json.loads(os.environ["TF_CONFIG"])
 mine = config["cluster"][config["task"]["type"]][config["task"]["index"]]
 others = {one for addresses in config["cluster"].values() for one in addresses} - {mine}
-deadline = time.monotonic() + 60
+deadline = time.monotonic() + 250
 if os.environ["POD_NAME"] != "worker-0":
     with socket.create_server(("", int(mine.rpartition(":")[2]))) as door:
         door.accept()
