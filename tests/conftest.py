@@ -49,7 +49,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def oarlock(home: Path, tmp_path: Path) -> Command:
     """The console script, run in `tmp_path`."""
 
-    def call(*words: str, timeout: float = 120, **options: Any) -> subprocess.CompletedProcess[str]:
+    def call(*words: str, timeout: float = 300, **options: Any) -> subprocess.CompletedProcess[str]:
         settings: dict[str, Any] = {"cwd": tmp_path, "env": os.environ, **options}
         return subprocess.run(
             [str(SCRIPT), *words], capture_output=True, text=True, timeout=timeout, check=False, **settings

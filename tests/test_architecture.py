@@ -182,7 +182,7 @@ def test_the_agent_runs_a_gang_from_a_zip_with_nothing_installed(tmp_path: Path)
         [_python_3_9() or sys.executable, "-I", "-S", "-c", start, str(record)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     result = json.loads((record / "result.json").read_text())
@@ -211,7 +211,7 @@ finally:
     print("IMPORTED", *sys.modules)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False
     )
     imported = set(done.stdout.rpartition("IMPORTED")[2].split())
     assert "click" in imported, done.stderr

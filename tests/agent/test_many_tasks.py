@@ -142,7 +142,7 @@ def test_a_process_that_cannot_be_made_is_tried_again_and_costs_no_restart(open_
         found = eventually(lambda: [*open_folder.glob("home/runs/*/events.jsonl")], "record")
         eventually(lambda: "cannot start" in found[0].read_text(), "word of it")
         (open_folder / "go").touch()
-        said, _ = run.communicate(timeout=120)
+        said, _ = run.communicate(timeout=300)
     assert run.returncode == 0, said
     [note] = [line for line in said.splitlines() if "cannot start" in line]
     assert "too many processes and threads; this user may have 7 (ulimit -u)" in note

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.members import Leader
+from tests.support.soaking import IS_SOAK
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("ip") is None, reason="network namespaces need root and iproute2"
@@ -58,11 +59,11 @@ class Cable:
 
     def remove(self) -> None:
         for words in (["link", "del", self.bridge], *(["netns", "del", space] for space in self.spaces)):
-            subprocess.run(["ip", *words], check=False, capture_output=True, timeout=30)
+            subprocess.run(["ip", *words], check=False, capture_output=True, timeout=300)
 
 
 def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=30)
+    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=300)
 
 
 @pytest.fixture
@@ -115,7 +116,7 @@ class TwoMachines(Leader):
         parts = [line.split() for line in lines]
         return [(float(part[0]), int(part[1]), int(part[2])) for part in parts if len(part) == 3]
 
-    def until_steps(self, worker: int, generation: int, count: int = 5, seconds: float = 60) -> None:
+    def until_steps(self, worker: int, generation: int, count: int = 5, seconds: float = 300) -> None:
         def done() -> bool:
             return sum(step[1] == generation for step in self.steps(worker)) >= count
 
@@ -144,13 +145,14 @@ def test_a_short_cut_is_survived_and_a_long_one_never_makes_two_gangs(tmp_path: 
 
         cable.cut()
         cut_at = time.monotonic()
-        machines.until_steps(0, generation=2, seconds=90)
+        machines.until_steps(0, generation=2, seconds=300)
         assert machines.steps(0)[-1][2] == 1, "the rest goes on alone"
         [restart] = [event for event in machines.events() if event["kind"] == "restart"]
         assert "lost contact with machine-1" in restart["reason"], restart
-        _pass_time(machines, 30 - (time.monotonic() - cut_at))
+        if IS_SOAK:  # the fence of 10 s and the loss after 12 s are over either way
+            _pass_time(machines, 30 - (time.monotonic() - cut_at))
         cable.join()
-        machines.until_steps(1, generation=3, seconds=90)
+        machines.until_steps(1, generation=3, seconds=300)
         assert machines.steps(1)[-1][2] == 2, "and grows again"
 
         first = {number: [step for step in machines.steps(number) if step[1] == 1] for number in (0, 1)}

@@ -17,7 +17,7 @@ from oarlock.system import processes
 from tests.support.gangs import Gang, until_gone
 from tests.support.soaking import moments
 
-MOMENTS = moments(2)
+MOMENTS = moments(1)
 PROGRAM = """
 import subprocess, sys, time, oarlock
 me = oarlock.current()

@@ -48,6 +48,6 @@ def test_the_console_script_starts_from_a_folder_with_spaces(tmp_path: Path) -> 
     script.write_text(words + "import sys\nfrom oarlock.cli import main\nsys.exit(main())\n")
     script.chmod(0o755)
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([script, "version"], capture_output=True, text=True, timeout=120, env=environ)
+    done = subprocess.run([script, "version"], capture_output=True, text=True, timeout=300, env=environ)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("oarlock ")

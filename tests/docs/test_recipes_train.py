@@ -69,6 +69,7 @@ def steps_saved(folder: Path) -> list[int]:
     return [checkpoint.step for checkpoint in Store(folder).checkpoints()]
 
 
+@only_in_soak  # test_mnist.py has such a fit
 def test_the_jinja_template_is_a_fit_on_two_workers(top: Path) -> None:
     made, _ = train(top, JINJA)
     state = made.state()
@@ -107,6 +108,7 @@ def test_the_stateful_set_is_a_loop_on_three_workers_with_copies_in_a_bucket(
         assert stores.newest(stores.complete(bucket, made.name)) == 60
 
 
+@only_in_soak  # the chart above ingests, has a chief and parameter servers as well
 def test_the_tfjob_has_a_master_who_prepares_and_leads(top: Path) -> None:
     chance = np.random.default_rng(1)
     known = chance.normal(3, 2, (300, 2))

@@ -18,7 +18,8 @@ NEVER = 10**9  # steps: it saves when it is scaled, not before
 
 
 @pytest.mark.parametrize(
-    ("program", "sizes"), cases([("torch", [2, 4, 1, 3]), ("fit", [2, 3, 1])], soak=[("fit", [2, 4, 1, 3])])
+    ("program", "sizes"),
+    cases([("torch", [2, 3, 1]), ("fit", [2, 1])], soak=[("torch", [2, 4, 1, 3]), ("fit", [2, 4, 1, 3])]),
 )
 def test_scaled_up_and_down_the_losses_stay_what_they_were(
     oarlock: Callable[..., CompletedProcess[str]],
@@ -32,7 +33,7 @@ def test_scaled_up_and_down_the_losses_stay_what_they_were(
         if generation > 1:
             done = oarlock("scale", gang.run.name, str(size), timeout=PATIENCE)
             assert done.returncode == 0, done.stderr
-        gang.until(diaries.has_made_some(8, generation), f"steps of {size} workers", PATIENCE)
+        gang.until(diaries.has_made_some(12, generation), f"steps of {size} workers", PATIENCE)
     local_engine.stop(gang.run)
     assert gang.end(PATIENCE).state == "stopped", gang.told()
     assert gang.state.restarts == 0

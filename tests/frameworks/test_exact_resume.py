@@ -22,11 +22,11 @@ from tests.support.soaking import cases
 
 STEPS, SAVE, PAUSE = 80, 4, 0.025
 MOMENTS = cases(
-    ["in a save", "after 5-8 steps"], soak=["at the start", "after 1-4 steps", "after 9-12 steps"]
+    ["in a save"], soak=["at the start", "after 1-4 steps", "after 5-8 steps", "after 9-12 steps"]
 )
 
 
-@pytest.mark.parametrize("program", cases(["torch", "jax", "fit"], soak=["loop"]))
+@pytest.mark.parametrize("program", cases(["torch", "fit"], soak=["jax", "loop"]))
 def test_after_some_kills_the_result_is_the_same_to_the_last_bit(
     home: Path, tmp_path: Path, program: str
 ) -> None:

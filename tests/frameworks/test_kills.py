@@ -16,5 +16,5 @@ def test_every_kill_is_recovered_on_the_first_restart(home: Path, tmp_path: Path
     gang = stepping_gang(tmp_path / "job", framework)
     gang.until_step(1)
     assert gang.of("ready")[0]["warm"], "the framework was imported before the fork"
-    kills = moments(5)
+    kills = moments(2)
     assert len(kill_at_random(gang, kills, random.Random(framework))) == kills

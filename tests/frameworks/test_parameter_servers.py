@@ -11,7 +11,7 @@ import pytest
 from oarlock.checkpoints.store import Store
 from oarlock.engines.local import local_engine
 from tests.support.gangs import Gang
-from tests.support.soaking import moments
+from tests.support.soaking import cases, moments, only_in_soak
 
 SERVE = """
 import tensorflow as tf, oarlock
@@ -74,7 +74,8 @@ PROGRAMS = {"an own loop": LOOP, "fit of Keras 3": FIT}
 ROLES = {"chief": 1, "worker": 2, "ps": 2}
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+# training/test_parameter_servers.py has such a loop, too.
+@pytest.mark.parametrize("program", cases(["fit of Keras 3"], soak=["an own loop"]))
 def test_who_is_killed_costs_no_more_than_the_steps_since_the_last_checkpoint(
     home: Path, tmp_path: Path, program: str
 ) -> None:
@@ -154,6 +155,7 @@ print("from", callbacks.step, "to", int(model.optimizer.iterations), "with", his
 )
 
 
+@only_in_soak  # others train with tf_keras, and resume a fit
 def test_fit_of_tf_keras_resumes_in_the_middle_of_an_epoch(home: Path, tmp_path: Path) -> None:
     gang = Gang(tmp_path / "job", OLD_FIT, roles={**ROLES, "worker": 1, "ps": 1})
     assert gang.end().state == "succeeded", gang.told()

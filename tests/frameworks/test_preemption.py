@@ -17,7 +17,7 @@ from tests.support.diaries import PATIENCE
 from tests.support.gangs import Gang
 from tests.support.soaking import cases, moments
 
-MOMENTS = moments(4)
+MOMENTS = moments(3)
 NEVER = 10**9  # steps: it only saves when it is asked to leave, and at the end
 
 

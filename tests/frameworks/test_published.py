@@ -9,9 +9,12 @@ import pytest
 
 from tests.support.published_programs import INSTALLED, Program
 from tests.support.published_runs import ours, watch
+from tests.support.soaking import cases
 
 
-@pytest.mark.parametrize("program", INSTALLED, ids=lambda program: program.name)
+@pytest.mark.parametrize(
+    "program", cases(INSTALLED[:1], soak=INSTALLED[1:]), ids=lambda program: program.name
+)
 def test_a_published_program_runs_unchanged(home: Path, tmp_path: Path, program: Program) -> None:
     seen = watch(program, ours(program), tmp_path, program.environment)
     assert seen.code == 0, seen.told()

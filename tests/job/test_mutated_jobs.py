@@ -78,7 +78,7 @@ def test_whatever_is_changed_a_job_or_one_line_comes_of_it(home: Path, tmp_path:
     (tmp_path / "train.py").write_text("print('trained')")
     file = tmp_path / "job.yaml"
     good, refusals = 0, []
-    files = 200 * moments(7)
+    files = 200 * moments(3)
     for _ in range(files):
         file.write_text(yaml.dump(mutated(chance), Dumper=_Dumper, allow_unicode=True))
         try:

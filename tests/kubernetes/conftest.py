@@ -65,7 +65,7 @@ def ended(api: Api) -> Iterator[list[str]]:
     yield names
     for name in names:
         jobs = {found["metadata"]["labels"][JOB] for found in api.all("Job", selecting(name))}
-        stop_delete.delete(api, Named(name), now=True, patience=60)
+        stop_delete.delete(api, Named(name), now=True, patience=300)
         for job in jobs:
             if not stop_delete.users_of(api, job, but=[name]):
                 stop_delete.delete_claims(api, stop_delete.claims_of(api, job), 60)

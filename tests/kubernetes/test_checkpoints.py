@@ -65,7 +65,7 @@ def test_a_pod_that_is_deleted_costs_no_step(
     start_detached(oarlock, name, written(tmp_path / "program", STEPS), "3")
     eventually(lambda: has_made(name, 5), "the first steps")
     api.delete("Pod", pod(api, name, leads=False))
-    until_stepping(runs.find(name), 2, seconds=120)
+    until_stepping(runs.find(name), 2)
     api.delete("Pod", pod(api, name, leads=True))
     done = oarlock("attach", name)
     assert done.returncode == 0, done.stdout + done.stderr

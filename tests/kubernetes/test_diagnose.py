@@ -261,7 +261,7 @@ def test_preemption_and_then_waiting_for_room_are_told(place: Api, admin: Api, t
         assert problem.fix == ("wait until other work ends, or ask for less with --set roles.worker.gpu=...")
         place.delete("Pod", "urgent")
         eventually(lambda: not diagnose.find_problems(place, Named(run)), "no problem once there is room", 90)
-        stop_delete.delete(place, Named(run), now=True, patience=60)
+        stop_delete.delete(place, Named(run), now=True, patience=300)
 
 
 @contextmanager

@@ -126,7 +126,7 @@ class Reader:
     def run(self, line: str, home: Path | None = None) -> subprocess.CompletedProcess[str]:
         env = {**self.env, "OARLOCK_HOME": str(home or self.folder / "home")}
         return subprocess.run(
-            ["bash", "-c", line], cwd=self.folder, env=env, capture_output=True, text=True, timeout=150
+            ["bash", "-c", line], cwd=self.folder, env=env, capture_output=True, text=True, timeout=300
         )
 
     def leave(self, line: str, home: Path) -> tuple[int, str, str]:
@@ -139,7 +139,7 @@ class Reader:
             assert process.stdout
             first = process.stdout.readline()
             process.send_signal(signal.SIGINT)
-            said, complaint = process.communicate(timeout=60)
+            said, complaint = process.communicate(timeout=300)
         assert "continues" in complaint, f"{line}: {first}{said}{complaint}"
         return process.returncode, first + said, complaint
 

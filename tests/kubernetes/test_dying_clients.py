@@ -46,7 +46,7 @@ def dying(calls: int, *words: str, env: dict[str, str] | None = None) -> subproc
         env=env,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode in (0, -signal.SIGKILL), done.stderr

@@ -35,10 +35,10 @@ if me.role == "evaluator":
             os.kill(os.getpid(), signal.SIGKILL)
         state.report(height=state.height)
 else:
-    for step in state.steps(120, save=20, keep=100):
+    for step in state.steps(60, save=20, keep=100):
         state._session.finish()
         state.height += 1 / 3
-        time.sleep(0.1)
+        time.sleep(0.05)
 """
 # Scores by the data that an ingest has prepared. Of one step it fails, of another it never gets ready.
 JUDGED = """
@@ -76,7 +76,7 @@ def driver(cluster: Cluster, api: Api, tmp_path: Path) -> Iterator[Driver]:
 
 def test_an_evaluator_without_the_volume_scores_every_checkpoint(driver: Driver, api: Api) -> None:
     height, heights = 0.0, {}
-    for step in range(1, 121):
+    for step in range(1, 61):
         height += 1 / 3
         if step % 20 == 0:
             heights[step] = height
@@ -90,12 +90,12 @@ def test_an_evaluator_without_the_volume_scores_every_checkpoint(driver: Driver,
     assert (state.tasks["worker-0"].starts, state.tasks["evaluator-0"].starts) == (1, 2)
     assert "scored: height " in run.out
     for where in ("local", "kubernetes"):
-        again = driver.call("evaluate", "--on", where, f"{run.name}@60", "--json")
+        again = driver.call("evaluate", "--on", where, f"{run.name}@40", "--json")
         assert again.returncode == 0, again.stderr
         (score,) = json.loads(again.stdout)["scores"]
-        assert (score["step"], score["metrics"]) == (60, {"height": heights[60]})
+        assert (score["step"], score["metrics"]) == (40, {"height": heights[40]})
     newest = driver.call("evaluate", run.name)
-    assert newest.stdout.splitlines()[1].split() == ["120", "40"], newest.stdout
+    assert newest.stdout.splitlines()[1].split() == ["60", "20"], newest.stdout
     every = driver.call("evaluate", "--on", "kubernetes", run.name, "--all", "--json")
     assert every.returncode == 0, every.stderr
     scores = json.loads(every.stdout)["scores"]

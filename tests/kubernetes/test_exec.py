@@ -59,7 +59,7 @@ def run(place: Path, api: Api, cluster: Any) -> Iterator[RunFolder]:
             eventually(lambda: _is_running(run.name), "two running tasks")
             yield run
         finally:
-            stop_delete.delete(api, Named(name), now=True, patience=60)
+            stop_delete.delete(api, Named(name), now=True, patience=300)
             stop_delete.delete_claims(api, stop_delete.claims_of(api, name), 60)
 
 
@@ -124,14 +124,14 @@ def test_it_is_in_the_programs_folder_and_its_exit_code_is_ours(oarlock: Any, ru
 def test_bytes_go_through_as_they_are_and_end(run: RunFolder) -> None:
     """More than any buffer on the way: who only writes would wait for ever."""
     data = random.Random(1).randbytes(20_000_000)
-    done = subprocess.run([SCRIPT, "exec", "--", "cat"], input=data, capture_output=True, timeout=120)
+    done = subprocess.run([SCRIPT, "exec", "--", "cat"], input=data, capture_output=True, timeout=300)
     assert (done.returncode, done.stderr, done.stdout == data) == (0, b"", True)
 
 
 def test_on_a_terminal_it_has_one(run: RunFolder, tmp_path: Path) -> None:
     program = """
 import os, sys, time
-deadline = time.monotonic() + 60
+deadline = time.monotonic() + 250
 while not any(os.get_terminal_size()) and time.monotonic() < deadline:
     time.sleep(0.05)  # its node sets it when the program may run already
 print(os.isatty(0), os.get_terminal_size())
@@ -150,7 +150,7 @@ sys.exit(int(input("code? ")))
 
 def test_a_reader_that_leaves_is_not_an_error(run: RunFolder) -> None:
     words = f"{SCRIPT} exec -- sh -c 'while echo line; do :; done' | head -1; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, timeout=300)
     assert (done.stdout, done.stderr) == ("line\n141\n", "")
 
 

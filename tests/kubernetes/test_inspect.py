@@ -101,7 +101,7 @@ def _run(place: Path, api: Api, name: str, workers: int, wait: float, *more: str
         eventually(lambda: _have_begun(api, name, workers), "begin of all workers")
         yield run
     finally:
-        stop_delete.delete(api, Named(name), now=True, patience=60)
+        stop_delete.delete(api, Named(name), now=True, patience=300)
         stop_delete.delete_claims(api, stop_delete.claims_of(api, name), 60)
 
 
@@ -223,7 +223,7 @@ def test_a_client_that_is_asked_to_leave_takes_the_pod_along(training: RunFolder
         assert client.stdout is not None
         assert client.stdout.readline() == "in\n"
         client.send_signal(signal.SIGTERM)
-        assert client.wait(60) == 143
+        assert client.wait(300) == 143
     _is_clean(api, training.name)
 
 
@@ -266,7 +266,7 @@ def test_after_the_end(oarlock: Any, over: RunFolder, api: Api) -> None:
 
 def test_delete_finds_an_open_one(over: RunFolder, api: Api) -> None:
     with claim_session.beside(api, over, SHELL):
-        stop_delete.delete(api, Named(over.name), now=True, patience=60)
+        stop_delete.delete(api, Named(over.name), now=True, patience=300)
         _is_clean(api, over.name)
 
 

@@ -120,7 +120,7 @@ def test_a_later_run_of_the_same_name_is_somebody_elses(
     ended.append("live-nightly")
     words = (*ON, "--name", "live-nightly", *NO_CLAIM, *HASTY, str(program))
     assert oarlock(*words).returncode == 0
-    stop_delete.delete(api, Named("live-nightly"), now=True, patience=60)  # as its ttl would
+    stop_delete.delete(api, Named("live-nightly"), now=True, patience=300)  # as its ttl would
     assert oarlock(*words, env=other).returncode == 0
     theirs = [running(api, "live-nightly")]
 

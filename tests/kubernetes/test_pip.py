@@ -136,7 +136,7 @@ def test_a_pod_that_is_still_installing_leaves_when_asked(driver: Driver, api: A
     """A container's first process hears only the signals that it listens to."""
     host = urlsplit(api.server).hostname or ""
     with socket.create_server((host, 0)) as silent:  # an index that never answers
-        silent.settimeout(60)
+        silent.settimeout(300)
         index = {"PIP_INDEX_URL": f"http://{host}:{silent.getsockname()[1]}/simple", "PIP_TRUSTED_HOST": host}
         fields: dict[str, Any] = {"roles": {"worker": SMALL}, "pip": ["tiny"], "limits": {"grace": "10m"}}
         folder = driver.job("print('never')", env={**index, "PIP_TIMEOUT": "600"}, **fields)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from oarlock.engines.kubernetes.api.client import Api
+from tests.support import soaking
 from tests.support.clusters import Cluster
 from tests.support.kubernetes.driving import TORCH, Started, all_complete, driving, nodes_of, pods_of
 from tests.support.kubernetes.small import SMALL
@@ -23,6 +24,7 @@ TENSORFLOW = f"tensorflow/tensorflow:{metadata.version('tensorflow-cpu')}"
 ROOMY = {**SMALL, "memory": "1500Mi"}  # for a framework
 PAIR = {"worker": {"replicas": 2, **ROOMY}}
 SERVED = dict.fromkeys(("chief", "worker", "ps", "evaluator"), ROOMY)
+IN_SOAK = ("jax_psum", "tf_config")  # test_docs.py trains with TensorFlow on two nodes, too
 PATIENCE = 300.0  # seconds; 14 processes import their frameworks on two cores
 
 
@@ -33,6 +35,8 @@ def runs(
     with driving(tmp_path_factory.mktemp("programs"), cluster.user, api) as driver:
         started = {}
         for path in sorted(PROGRAMS.glob("*.py")):
+            if path.stem in IN_SOAK and not soaking.IS_SOAK:
+                continue
             roles = SERVED if path.stem == "parameter_servers" else PAIR
             name = f"prog-{path.stem.replace('_', '-')}"
             # Servers never end by themselves; the others are given the time to say what they have to say.
@@ -45,11 +49,9 @@ def runs(
 
 @pytest.mark.parametrize(
     ("program", "image"),
-    [
-        ("torch_all_reduce", TORCH["image"]),
-        ("jax_psum", PYTHON),
-        ("tf_config", TENSORFLOW),
-    ],
+    soaking.cases(
+        [("torch_all_reduce", TORCH["image"])], soak=[("jax_psum", PYTHON), ("tf_config", TENSORFLOW)]
+    ),
 )
 def test_a_collective_over_two_nodes(runs: dict[str, Started], api: Api, program: str, image: str) -> None:
     run = runs[program].succeed(PATIENCE)

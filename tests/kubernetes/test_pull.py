@@ -321,7 +321,7 @@ def test_a_run_that_the_cluster_has_forgotten_still_has_its_claim(
         waiting = subprocess.Popen([SCRIPT, "pull", run.name], stderr=subprocess.PIPE)
         eventually(lambda: _helpers(api, run), "pod")
         waiting.send_signal(signal.SIGTERM)
-        assert waiting.wait(60) == 143
+        assert waiting.wait(300) == 143
         assert waiting.stderr is not None
         waiting.stderr.close()
         eventually(lambda: not _helpers(api, run), "end of the pod")

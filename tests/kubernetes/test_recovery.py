@@ -13,9 +13,10 @@ from oarlock.records import runs
 from tests.support.commands import Command
 from tests.support.kubernetes.driving import until_stepping, written
 from tests.support.kubernetes.small import SMALL_WORDS, start_detached
+from tests.support.soaking import only_in_soak
 from tests.support.waiting import eventually
 
-LONG = 120  # seconds: Kubernetes lets those wait that it starts again
+LONG = 300  # seconds: Kubernetes lets those wait that it starts again
 STEPS = """
 import signal, sys, time, oarlock
 signal.signal(signal.SIGTERM, lambda *_: None)
@@ -55,6 +56,7 @@ def follower(api: Api, name: str) -> str:
     return str(api.all("Pod", f"{selecting(name)},!{LEAD}")[0]["metadata"]["name"])
 
 
+@only_in_soak  # test_checkpoints.py deletes the same pods of a program that saves
 def test_pods_that_are_deleted_come_back_and_the_run_ends_well(
     oarlock: Command, api: Api, program: Path, ended: list[str]
 ) -> None:

@@ -39,7 +39,7 @@ def kubectl(cluster: Any) -> Kubectl:
             input=given,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
 

@@ -31,10 +31,10 @@ from tests.support.kubernetes.driving import (
 from tests.support.kubernetes.small import SMALL
 from tests.support.waiting import eventually
 
-SIZES = [2, 4, 1, 3] if soaking.IS_SOAK else [2, 1, 3]
+SIZES = [2, 4, 1, 3] if soaking.IS_SOAK else [2, 1]
 # After how many calls a client that scales is killed. -1 is between asking the leader and changing the Job.
 POINTS = range(20) if soaking.IS_SOAK else (1, -1, 1000)
-PATIENCE = 120.0  # seconds; four processes import torch on two cores
+PATIENCE = 240.0  # seconds; four processes import torch on two cores
 # The model and the batches of frameworks/programs/exact_torch.py. The losses are kept in the state: what a
 # removed pod said last may be gone. train [STEPS]: without them until the last size has trained for a while.
 TRAINING = (
@@ -288,7 +288,7 @@ def mortal(driver: Driver, calls: int, *words: str) -> int:
         env={**driver.env(driver.kubeconfig), "OARLOCK_HOME": str(driver.folder / "elsewhere")},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode in (0, -signal.SIGKILL), done.stderr

@@ -46,7 +46,7 @@ shared = Path(os.environ["CHECKPOINT_DIR"], "greeting")
 if os.environ["OARLOCK_INDEX"] == "0" and os.environ["OARLOCK_ROLE"] == "worker":
     shared.with_suffix(".part").write_text("from worker-0")
     shared.with_suffix(".part").rename(shared)
-deadline = time.monotonic() + 60
+deadline = time.monotonic() + 250
 while not shared.exists() and time.monotonic() < deadline:
     time.sleep(0.05)
 for place in ("made", "kept", "scratch"):

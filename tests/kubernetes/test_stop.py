@@ -12,6 +12,7 @@ from oarlock.engines.kubernetes.api.client import Api
 from tests.support.clusters import Cluster
 from tests.support.kubernetes.driving import Driver, Named, Started, driving, refreshed, until_all_step
 from tests.support.kubernetes.small import SMALL
+from tests.support.soaking import cases
 from tests.support.waiting import eventually
 
 # Longer than `stop --now` waits for the end.
@@ -43,7 +44,7 @@ HOLDING = """
 import fcntl, os, sys, time, oarlock
 me = oarlock.current()
 if me.is_chief:
-    held, deadline = open(me.data / "held", "w"), time.monotonic() + 60
+    held, deadline = open(me.data / "held", "w"), time.monotonic() + 200
     while True:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -63,7 +64,7 @@ def driver(cluster: Cluster, api: Api, tmp_path: Path) -> Iterator[Driver]:
         yield found
 
 
-@pytest.mark.parametrize("program", [STUBBORN, STUCK], ids=["stubborn", "stuck"])
+@pytest.mark.parametrize("program", cases([STUBBORN], soak=[STUCK]), ids=cases(["stubborn"], soak=["stuck"]))
 def test_stop_now_ends_what_a_stop_only_asked_to_leave(driver: Driver, api: Api, program: str) -> None:
     run = driver.start(driver.job(program, **JOB, kubernetes={"claim": "none"}), "-d").succeed()
     until_all_step(driver, run.name, 1, 2)
@@ -84,13 +85,14 @@ def test_stop_now_ends_what_a_stop_only_asked_to_leave(driver: Driver, api: Api,
 
 def test_stop_now_waits_for_nobody_and_the_run_can_go_on(driver: Driver, api: Api) -> None:
     run = driver.start(driver.job(STUBBORN, **JOB), "-d").succeed()
-    for generation in (1, 2):
+    generations = cases([1], soak=[2])
+    for generation in generations:
         until_all_step(driver, run.name, generation, 2)
         done = driver.call("stop", "--now", run.name)
         assert (done.returncode, done.stdout) == (0, f"{run.name} stopped\n"), done.stderr
         assert not api.all("Pod", Named(run.name).members)
         assert driver.call("run", "--resume", run.name, "-d").returncode == 0
-    until_all_step(driver, run.name, 3, 2)
+    until_all_step(driver, run.name, len(generations) + 1, 2)
 
 
 def test_delete_by_force_leaves_nobody_behind(driver: Driver) -> None:

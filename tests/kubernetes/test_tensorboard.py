@@ -75,7 +75,7 @@ def sent(place: Path, api: Api) -> Iterator[RunFolder]:
     try:
         yield run
     finally:
-        stop_delete.delete(api, Named(name), now=True, patience=60)
+        stop_delete.delete(api, Named(name), now=True, patience=300)
         stop_delete.delete_claims(api, stop_delete.claims_of(api, name), 60)
 
 
@@ -108,10 +108,10 @@ def test_it_answers_on_its_port_and_takes_its_pod_along(run: RunFolder, api: Api
         for thread in asking:
             thread.start()
         for thread in asking:
-            thread.join(60)
+            thread.join(300)
         assert found == [True] * 12
         client.send_signal(signal.SIGINT)
-        assert client.wait(60) == 0
+        assert client.wait(300) == 0
     assert not tensorboard_process.answers(int(url.rpartition(":")[2].rstrip("/")))
     eventually(lambda: not _left(api, run.name), "end of the pod")
 
@@ -124,7 +124,7 @@ def test_a_pod_that_is_taken_away_ends_it(run: RunFolder, api: Api) -> None:
         for job in api.all("Job", f"{HELPER}=tensorboard"):
             if job["metadata"]["name"].startswith(run.name):
                 api.delete("Job", job["metadata"]["name"])
-        assert client.wait(60) == 1
+        assert client.wait(300) == 1
         said = client.stderr.read()
     assert len(said.splitlines()) == 1
     assert said.startswith("oarlock: the pod beside its claim ")
@@ -132,7 +132,7 @@ def test_a_pod_that_is_taken_away_ends_it(run: RunFolder, api: Api) -> None:
 
 def test_an_image_without_it_is_told(run: RunFolder, api: Api) -> None:
     words = [sys.executable, "-c", WITHOUT_IT, "tensorboard", run.name]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
     assert "its image has no TensorBoard; --image names one that has" in done.stderr
     eventually(lambda: not _left(api, run.name), "end of the pod")
@@ -140,7 +140,7 @@ def test_an_image_without_it_is_told(run: RunFolder, api: Api) -> None:
 
 def test_several_runs_are_shown_from_their_records(run: RunFolder, place: Path) -> None:
     write(place / "here.py", "import oarlock; oarlock.current().report(step=3, loss=0.5)")
-    done = subprocess.run([SCRIPT, "run", "--name", "here", "here.py"], cwd=place, timeout=120)
+    done = subprocess.run([SCRIPT, "run", "--name", "here", "here.py"], cwd=place, timeout=300)
     assert done.returncode == 0
     with started(SCRIPT, "tensorboard", "--json", "here", run.name) as client:
         assert client.stdout is not None
@@ -154,7 +154,7 @@ def test_several_runs_are_shown_from_their_records(run: RunFolder, place: Path) 
         known = curve_at(url, theirs, "loss")[-1][0]
         eventually(lambda: curve_at(url, theirs, "loss")[-1][0] > known, "its next reports", 60)
         client.send_signal(signal.SIGINT)
-        assert client.wait(60) == 0
+        assert client.wait(300) == 0
         assert f"`oarlock tensorboard {run.name}` alone shows it" in client.stderr.read()
 
 

@@ -74,19 +74,20 @@ def test_a_node_that_comes_back_finds_its_places_taken(
         for name in names:
             watch(stack, name, tmp_path)
         with broken(cluster, ["cut-node", node], ["join-node", node]):
+            cut_off = time.time()
             for name, of_run in books.items():
-                eventually(partial(of_run.is_stepping, 2), f"steps of {name} without it", 90)
+                eventually(partial(of_run.is_stepping, 2), f"steps of {name} without it")
             taken_over = time.time()
-            eventually(lambda: time.time() > taken_over + 5, "what else it does while it is away", 10)
+            eventually(lambda: time.time() > taken_over + 5, "what else it does while it is away")
         back = time.time()
-        eventually(lambda: time.time() > back + 10, "what it does when it is back", 15)
+        eventually(lambda: time.time() > back + 10, "what it does when it is back")
     for name, of_run in books.items():
         assert of_run.generation == 2, (name, of_run.since(taken_over))
         of_run.audit()
         until_more_steps(of_run, 2)
-    # It was alive, and at work, for as long as it led.
+    # It was alive, and at work, for as long as it led; it saves every few steps.
     mine = [one.manifest["saved"] for one in books["zombie-leader"].checkpoints if one.generation == 1]
-    assert max(mine) > books["zombie-leader"].formed[2] - 5
+    assert max(mine) > cut_off
 
 
 def test_a_leader_that_is_saving_is_waited_for(

@@ -12,6 +12,7 @@ from oarlock.job.model import parse
 from oarlock.program import imports
 from oarlock.program.frameworks import detect, framework_of, preimports
 from oarlock.program.imports import scan
+from tests.support.soaking import cases
 
 DDP = "import torch.distributed as dist\ndist.init_process_group()\n"
 
@@ -209,12 +210,12 @@ model.fit(numpy.ones((8, 4)), numpy.ones((8, 2)), verbose=0)
 }
 
 
-@pytest.mark.parametrize("framework", ["torch", "jax", pytest.param("tensorflow", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("framework", cases(["torch", "jax"], soak=["tensorflow"]))
 def test_a_forked_task_takes_its_first_step_with_almost_nothing_left_to_import(framework: str) -> None:
     """And what was imported before the fork started no backend, so the step works in the child."""
     program = FORK.format(modules=preimports(framework), step=STEPS[framework])
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == 0, done.stderr[-3000:]
 

@@ -64,7 +64,7 @@ def test_another_user_can_neither_read_nor_lock_anything(
         extra_groups=[],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     top = open_home.parent

@@ -21,7 +21,7 @@ class Cluster(NamedTuple):
     def do(self, *words: str) -> None:
         """A fault, or its end: `stop-api`, `cut-node 2`."""
         assert self.script is not None
-        subprocess.run([self.script, *words], check=True, capture_output=True, timeout=120)
+        subprocess.run([self.script, *words], check=True, capture_output=True, timeout=300)
 
 
 def as_user(cluster: Cluster, user: str, home: Path) -> dict[str, str]:

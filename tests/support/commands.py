@@ -16,7 +16,7 @@ class Command(Protocol):
     """The fixture `oarlock`: runs the console script to its end. Options are those of subprocess.run."""
 
     def __call__(
-        self, *words: str, timeout: float = 120, **options: Any
+        self, *words: str, timeout: float = 300, **options: Any
     ) -> subprocess.CompletedProcess[str]: ...
 
 

@@ -17,7 +17,7 @@ from tests.support.gangs import Gang
 
 PROGRAMS = Path(__file__).parents[1] / "frameworks" / "programs"
 BATCHES = Batches(240, 24, seed=3)  # as all of the programs have them
-PATIENCE = 120.0  # seconds; TensorFlow alone may take twenty to start where others work, too
+PATIENCE = 240.0  # seconds; TensorFlow alone may take twenty to start where others work, too
 
 
 def start(

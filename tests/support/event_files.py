@@ -49,7 +49,7 @@ def points_in(folder: Path) -> list[tuple[str, int, float]]:
 
 def runs_at(url: str) -> dict[str, set[str]]:
     """The tags of each run that a TensorBoard at this address shows."""
-    with urllib.request.urlopen(url, timeout=60) as answer:
+    with urllib.request.urlopen(url, timeout=300) as answer:
         assert answer.status == 200
         answer.read()
     return {run: set(tags) for run, tags in _asked(f"{url}{_SCALARS}/tags").items()}
@@ -73,5 +73,5 @@ def curve_at(url: str, run: str, tag: str) -> list[tuple[int, float]]:
 
 
 def _asked(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=60) as answer:
+    with urllib.request.urlopen(url, timeout=300) as answer:
         return json.loads(answer.read())

@@ -65,7 +65,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = folder / "home"
     started = [_start(folder, home, name, text) for name, text in PROGRAMS.items()]
     for name, process in zip(PROGRAMS, started):
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=300)
         expected = {"good": 0, "bad": 1, "abrupt": 7, "again": 0}[name]
         assert process.returncode == expected, f"{name}: {output}"
     return home

@@ -17,7 +17,7 @@ from oarlock.run import events
 from oarlock.run.run_state import RunState
 from tests.support.waiting import eventually
 
-DEADLINE = 120.0
+DEADLINE = 300.0
 STEPS = """
 import os, sys, time, oarlock
 me = oarlock.current()

@@ -76,7 +76,7 @@ class Leader:
     def state(self) -> RunState:
         return fold("led", self.events())
 
-    def until(self, done: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
+    def until(self, done: Callable[[], Any], what: str, seconds: float = 300.0) -> Any:
         def look() -> Any:
             found = done()
             assert found or self.process.poll() is None, f"the agent ended before {what}: {self.log()}"
@@ -147,7 +147,7 @@ class Member:
         self.sending = threading.Lock()
         self.unpacker = Unpacker()
         self.seal: Seal | None = None
-        self.sock = socket.create_connection(leader.address, timeout=30)
+        self.sock = socket.create_connection(leader.address, timeout=300)
         keep_alive(self.sock)  # what is sent is on its way at once
         leader.members.append(self)
 
@@ -191,7 +191,7 @@ class Member:
             frame = pack(message)
             self.sock.sendall(frame if self.seal is None else sealed(frame, self.seal))
 
-    def until(self, done: Callable[[Member], Any], what: str, seconds: float = 60.0) -> Any:
+    def until(self, done: Callable[[Member], Any], what: str, seconds: float = 300.0) -> Any:
         deadline = time.monotonic() + seconds
         while not (found := done(self)):
             left = deadline - time.monotonic()
@@ -213,7 +213,7 @@ class Member:
         self.sock.close()
 
 
-def attend(members: list[Member], done: Callable[[], bool], seconds: float = 60.0) -> bool:
+def attend(members: list[Member], done: Callable[[], bool], seconds: float = 300.0) -> bool:
     """Serve many members at once until `done`."""
     deadline = time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:

@@ -136,12 +136,15 @@ def newest(names: list[str]) -> int:
 
 
 class Narrow:
-    """A TCP proxy to a port, through which only so many bytes a second pass in each direction."""
+    """A TCP proxy to a port, through which only so many bytes a second pass in each direction; none while it
+    is not `open`."""
 
     def __init__(self, port: int, rate: float) -> None:
         self.target = port
         self.rate = rate
         self.passed = 0
+        self.open = threading.Event()
+        self.open.set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._serve, daemon=True).start()
@@ -162,6 +165,7 @@ class Narrow:
             with near, socket.create_connection(("127.0.0.1", self.target)) as far:
                 while True:
                     readable, _, _ = select.select([near, far], [], [], 60)
+                    self.open.wait()
                     for source in readable:
                         data = source.recv(16384)
                         if not data:

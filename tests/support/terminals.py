@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-DEADLINE = 60.0
+DEADLINE = 300.0
 
 
 class OpenTerminal(Protocol):

@@ -12,7 +12,7 @@ T = TypeVar("T")
 def eventually(
     look: Callable[[], T | None],
     what: str,
-    seconds: float = 120,
+    seconds: float = 300,
     every: float | None = None,
     evidence: Callable[[], str] | None = None,
 ) -> T:

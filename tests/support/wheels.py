@@ -37,4 +37,4 @@ def served(folder: Path, server: str) -> Iterator[list[str]]:
 
 def download(package: str, folder: Path) -> None:
     words = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", package]
-    subprocess.run([*words, "--dest", str(folder)], check=True, capture_output=True, timeout=120)
+    subprocess.run([*words, "--dest", str(folder)], check=True, capture_output=True, timeout=300)

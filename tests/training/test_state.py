@@ -63,7 +63,7 @@ class Runs:
     def __call__(self, *words: str, code: int = 0, **more: str) -> tuple[dict[str, Any], list[str]]:
         """What it printed at its end, and what was said on the way."""
         with self.start(*words, **more) as program:
-            out, said = program.communicate(timeout=60)
+            out, said = program.communicate(timeout=300)
         assert program.returncode == code, said
         assert not list(self.store.folder.glob(".saving-*")), "nothing half is left"
         return json.loads(out) if out else {}, said.splitlines()
@@ -133,7 +133,7 @@ if step == 4:
     os.kill(os.getpid(), signal.SIGTERM)
 """
     with run.start("save=None", body.strip()) as program:
-        _, said = program.communicate(timeout=60)
+        _, said = program.communicate(timeout=300)
     assert program.returncode == 143
     first, last = said.splitlines()
     assert first.startswith("oarlock: a checkpoint could not be saved, retrying: ")

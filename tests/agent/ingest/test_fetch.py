@@ -323,7 +323,7 @@ def test_https_needs_a_certificate_that_is_trusted_and_does_not_lead_to_http(
     words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=127.0.0.1"
     made, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
     address = ["-addext", "subjectAltName=IP:127.0.0.1", "-out", str(made), "-keyout", str(key)]
-    subprocess.run(["openssl", *words.split(), *address], check=True, capture_output=True, timeout=60)
+    subprocess.run(["openssl", *words.split(), *address], check=True, capture_output=True, timeout=300)
     made.write_bytes(made.read_bytes() + key.read_bytes())
     with unreliable(made) as safe:
         safe.content = CONTENT

@@ -40,7 +40,7 @@ def test_without_descriptors_the_listener_is_left_alone_for_a_moment(
     machine = PhaseMachine(loop, spec, record, MachineOrder(tmp_path / "seats"), LoneLeader())
     door = Coordinator(loop, "token", "127.0.0.1", 0, Conductor(machine), lambda _: {})
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with socket.create_connection(("127.0.0.1", door.port), timeout=60) as caller:
+    with socket.create_connection(("127.0.0.1", door.port), timeout=300) as caller:
         # Those that are open stay open; there is no number for another one.
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
         try:

@@ -28,7 +28,7 @@ LATER = {"version": 3, "challenge": "of another form", "more": 1}
 )
 def test_the_leading_agent_says_that_somebody_is_of_another_version(tmp_path: Path, greeting: bytes) -> None:
     with leading(tmp_path, machines=2) as leader:
-        with socket.create_connection(leader.address, timeout=60) as line:
+        with socket.create_connection(leader.address, timeout=300) as line:
             line.sendall(greeting)
             while line.recv(4096):
                 pass  # the challenge, then the end
@@ -55,7 +55,7 @@ def test_a_following_agent_says_that_its_leader_is_of_another_version(tmp_path: 
         [said] = Unpacker().feed(data)
         assert said["version"] == 2, "so that the other side can say it, too"
         other.close()
-        told = agent.communicate(timeout=60)[0]
+        told = agent.communicate(timeout=300)[0]
         assert agent.returncode == 1
         assert len(re.findall("it speaks version 3 of the agents' protocol, this one 2", told)) == 1, told
         assert "Traceback" not in told
@@ -73,7 +73,7 @@ def test_a_client_says_that_the_agent_is_of_another_version(tmp_path: Path) -> N
         other.settimeout(60)
         with other.accept()[0] as line:
             line.sendall(pack(LATER))
-            told = client.communicate(timeout=60)[0]
+            told = client.communicate(timeout=300)[0]
     assert told.startswith("its agent does not answer: it speaks version 3 of the agents' protocol")
 
 

@@ -30,10 +30,10 @@ open(os.environ["DATA_DIR"] + f"/{me.rank}.done", "w").write("trained")
 def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "small"
     folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], check=True, timeout=30)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], check=True, timeout=300)
     monkeypatch.setenv("OARLOCK_HOME", str(folder))
     yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True, timeout=30)
+    subprocess.run(["umount", "-l", str(folder)], check=True, timeout=300)
 
 
 def test_training_goes_on_when_the_records_disk_is_full(small_disk: Path, tmp_path: Path) -> None:

@@ -80,11 +80,11 @@ def test_who_is_saving_is_waited_for_until_it_has_left(tmp_path: Path, waits: Wa
     old.leave(60)
     waiting = threading.Thread(target=new.take, args=(60,))
     waiting.start()
-    assert waits.begun.wait(30)
+    assert waits.begun.wait(300)
     assert waiting.is_alive()
     assert not old.is_over
     old.leave(0)
-    waiting.join(30)
+    waiting.join(300)
     assert not waiting.is_alive()
     assert old.is_over
 
@@ -98,7 +98,7 @@ def test_nobody_is_waited_for_longer_than_that(tmp_path: Path, patience: float, 
     waiting = threading.Thread(target=new.take, args=(patience,))
     waiting.start()
     eventually(lambda: old.is_over, "another leader", 30)
-    waiting.join(30)
+    waiting.join(300)
 
 
 def test_one_whose_time_is_over_cannot_make_the_other_wait(tmp_path: Path) -> None:

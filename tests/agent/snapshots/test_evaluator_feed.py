@@ -99,5 +99,5 @@ def test_two_that_want_the_same_one_fetch_it_once(fed: Fed, monkeypatch: pytest.
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert (whole(fed.ours), len(asked)) == ([name], 1)

@@ -29,7 +29,7 @@ def test_a_hundred_that_do_not_read_are_eight_threads(tmp_path: Path) -> None:
         name = save(Store(leader.folder / "checkpoints"), 30, bytes(32 << 20))  # more than sockets take in
         lines = []
         for _ in range(100):
-            line = socket.create_connection(leader.address, timeout=60)
+            line = socket.create_connection(leader.address, timeout=300)
             control.Dialogue(line, leader.token)._send({"ask": "checkpoint", "name": name})
             lines.append(line)
         assert control.ask(leader.folder, {"ask": "stacks"})["ok"], "it still answers"

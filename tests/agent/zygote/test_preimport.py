@@ -16,6 +16,7 @@ import pytest
 from oarlock.agent.protocol.spec import Program, Spec
 from oarlock.agent.zygote.handle import ZygoteProcess
 from oarlock.agent.zygote.orders import Ready
+from tests.support.soaking import only_in_soak
 
 THREAD = "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()"
 SOCKET = "import socket; line = socket.socket()"
@@ -46,6 +47,7 @@ print(json.dumps(dataclasses.asdict(preimport.import_all({modules!r}))))
     return found
 
 
+@only_in_soak  # program/test_frameworks.py forks each of them
 def test_a_framework_that_was_only_imported_can_be_forked(tmp_path: Path) -> None:
     ready = imported(tmp_path, "jax", "jax.numpy", "torch", "torch._dynamo")
     assert (ready["warm"], ready["why"], ready["skipped"]) == (True, None, [])
@@ -119,7 +121,7 @@ def test_the_zygote_begins_again_without_such_a_library(tmp_path: Path) -> None:
         zygote.close()
 
 
-def first_replies(zygote: ZygoteProcess, seconds: float = 120.0) -> list[Any]:
+def first_replies(zygote: ZygoteProcess, seconds: float = 300.0) -> list[Any]:
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
         select.select([zygote.sock], [], [], left)

@@ -54,7 +54,7 @@ assert shown() == before
 )
 def test_a_fork_is_called_by_its_program(program: Any, command: str, name: str | None) -> None:
     words = [sys.executable, "-c", SHOWN + FORK, ascii(program)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{command} | {name or 'a_very_long_name.py'[:15]}\n"
 
@@ -64,7 +64,7 @@ def test_a_title_has_the_room_of_the_arguments_and_no_more() -> None:
     code = FORK.replace("print(shown(), flush=True)", "print(shown(), environ() == whole, flush=True)")
     around = 'environ = Path("/proc/self/environ").read_bytes\nwhole = environ()\n'
     words = [sys.executable, "-c", SHOWN + around + code, ascii(("program", "train.py", ["x" * 10000]))]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("x | train.py True\n")
 
@@ -78,7 +78,7 @@ def test_where_there_is_no_proc_the_name_stays() -> None:
     """
     hidden = 'mount -t tmpfs none /proc && exec "$@"'
     words = ["unshare", "-m", "sh", "-c", hidden, "sh", sys.executable, "-c", dedent(code)]
-    assert subprocess.run(words, timeout=60, check=False).returncode == 0
+    assert subprocess.run(words, timeout=300, check=False).returncode == 0
 
 
 def test_the_tasks_of_a_run_are_found_by_name(oarlock: Any, tmp_path: Path) -> None:

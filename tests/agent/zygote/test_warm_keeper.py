@@ -292,7 +292,7 @@ def test_a_container_without_the_folder_gets_no_answer(kept: Start, home: Path) 
     )
     hidden = 'mount -t tmpfs none "$1" && exec "$2" -c "$3" "$4"'
     words = ["sh", "-c", hidden, "sh", str(home), sys.executable, ask, str(place)]
-    assert subprocess.run(["unshare", "-m", *words], check=False, timeout=60).returncode == 0
+    assert subprocess.run(["unshare", "-m", *words], check=False, timeout=300).returncode == 0
     abstract = [name for name in listeners.unix_of_tree(keeper) if name.startswith("@")]
     assert not abstract, "which would be seen in every container that shares the network"
     assert is_adopted(ended_well(kept(SAY))), "it does answer who sees the folder"

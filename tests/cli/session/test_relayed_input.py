@@ -129,8 +129,8 @@ def test_a_client_in_the_background_leaves_the_terminal_alone(home: Path, tmp_pa
     try:
         eventually((tmp_path / "before").exists, "start of the program")
         shell.type("for the shell\n")
-        eventually((tmp_path / "typed").exists, "line that the shell reads")
-        assert (tmp_path / "typed").read_text() == "for the shell\n"
+        typed = tmp_path / "typed"  # which the shell creates before it writes
+        assert eventually(lambda: typed.exists() and typed.read_text(), "typed line") == "for the shell\n"
         shell.type("for the next command\n")
         (tmp_path / "go").touch()
         assert shell.end() == 0, shell.shown

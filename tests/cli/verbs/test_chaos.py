@@ -237,7 +237,7 @@ def test_ctrl_c_while_a_task_is_paused_continues_it_and_still_reports(start: Sta
     while b"pause worker-" not in shown:  # it may be stopped before the client has heard that it will be
         shown += os.read(client.stdout.fileno(), 1 << 16)
     client.send_signal(signal.SIGINT)
-    out, err = client.communicate(timeout=60)
+    out, err = client.communicate(timeout=300)
     out = shown.decode() + out
     assert client.returncode == 130, out + err
     assert re.search(r"pause worker-\d for 3000s: interrupted\n", out)
@@ -253,7 +253,7 @@ def test_a_pause_ends_even_if_who_asked_for_it_is_dead(start: Start) -> None:
     client = _pausing(run, "2s")
     pid = _stopped(run)
     client.kill()
-    client.communicate(timeout=60)
+    client.communicate(timeout=300)
     eventually(lambda: process_state(pid) != "T", "SIGCONT")
     goes_on(run)
 

@@ -57,7 +57,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(folder / "train.py", TRAIN)
     words = [str(SCRIPT), "run", "-n", "2", "--name", "mnist", "train.py"]
     env = {**os.environ, "OARLOCK_HOME": str(folder / "home")}
-    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / "home"
 
@@ -135,7 +135,7 @@ def test_as_json(oarlock: Any, ended: Path) -> None:
 
 def test_a_folder_of_a_program_that_ran_alone(oarlock: Any, tmp_path: Path) -> None:
     write(tmp_path / "train.py", TRAIN)
-    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, timeout=60, check=True, capture_output=True)
+    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, timeout=300, check=True, capture_output=True)
     for words in (["./checkpoints"], ["checkpoints"], [str(tmp_path / "checkpoints")]):
         found = told(oarlock, *words)
         assert (found["run"], found["folder"]) == (None, str(tmp_path / "checkpoints"))
@@ -246,7 +246,7 @@ def test_a_local_run_needs_no_framework_no_client_and_no_bucket(words: list[str]
         [sys.executable, "-X", "importtime", SCRIPT, "checkpoints", *words],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0
     loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}

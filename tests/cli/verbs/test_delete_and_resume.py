@@ -36,7 +36,7 @@ def test_never_an_invisible_run(oarlock: Any, home: Path, tmp_path: Path) -> Non
         words = {"delete": [SCRIPT, "delete", name], "resume": [SCRIPT, "run", "-d", "--resume", name]}
         order = source.sample(sorted(words), 2)
         started = {verb: _start(words[verb], tmp_path) for verb in order}
-        told = {verb: process.communicate(timeout=120)[1] for verb, process in started.items()}
+        told = {verb: process.communicate(timeout=300)[1] for verb, process in started.items()}
         codes = {verb: process.returncode for verb, process in started.items()}
         run = RunFolder(home / "runs" / name)
         if run.path.exists():

@@ -100,7 +100,7 @@ def test_it_warns_of_tensorflow_where_there_is_a_network(oarlock: Any, fakes: No
             env={**os.environ, "PATH": path},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=True,
         )
         [line] = [line for line in done.stdout.splitlines() if " network " in line]

@@ -152,7 +152,7 @@ def test_following_shows_what_comes_until_the_end(oarlock: Any, tmp_path: Path) 
     assert reader.stdout.readline() == "worker-0 | waiting\n"
     assert has_said(runs.find("slow"), "waiting")
     (tmp_path / "go").touch()
-    assert reader.communicate(timeout=60)[0] == "worker-0 | gone\nworker-0 | and more\n"
+    assert reader.communicate(timeout=300)[0] == "worker-0 | gone\nworker-0 | and more\n"
     assert reader.returncode == 0
     eventually(lambda: not runs.find("slow").is_held(), "end")
 

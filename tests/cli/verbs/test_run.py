@@ -474,7 +474,7 @@ def test_the_first_interrupt_stops_and_the_second_kills(home: Path, tmp_path: Pa
     assert any("stopping wilful (Ctrl-C again to kill)" in line for line in lines)
     assert runs.find("wilful").is_held()
     client.send_signal(signal.SIGINT)
-    _, stderr = client.communicate(timeout=60)
+    _, stderr = client.communicate(timeout=300)
     assert client.returncode == 130
     assert "wilful stopped after" in stderr
     assert "oarlock run --resume wilful" in stderr
@@ -487,7 +487,7 @@ def test_one_interrupt_is_enough_for_a_program_that_listens(home: Path, tmp_path
     _until_shown(iter(client.stdout or ()), '"state": "started"')
     eventually(lambda: has_said(runs.all_runs()[0], "here I am"), "sign of life")
     client.send_signal(signal.SIGINT)
-    stdout, stderr = client.communicate(timeout=60)
+    stdout, stderr = client.communicate(timeout=300)
     assert client.returncode == 130
     assert json.loads(stdout.splitlines()[-1])["state"] == "stopped"
     assert "(Ctrl-C again to kill)" in stderr
@@ -499,7 +499,7 @@ def test_the_run_outlives_its_client(home: Path, tmp_path: Path, sig: signal.Sig
     client = _client(tmp_path, "run", "train.py")
     _until_shown(iter(client.stdout or ()), "here I am")
     client.send_signal(sig)
-    client.communicate(timeout=60)
+    client.communicate(timeout=300)
     assert client.returncode == (143 if sig == signal.SIGTERM else -sig)
     [run] = runs.all_runs()
     assert run.is_held()

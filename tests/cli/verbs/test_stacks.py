@@ -93,7 +93,7 @@ def test_several_who_ask_at_once_all_get_a_whole_answer(start: Start, home: Path
         for _ in range(4)
     ]
     for process in asking:
-        [told] = json.loads(process.communicate(timeout=60)[0])
+        [told] = json.loads(process.communicate(timeout=300)[0])
         assert told["state"] == "shown"
         assert len([line for line in told["stack"] if not line.startswith("  ")]) == 61
 

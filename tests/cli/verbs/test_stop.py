@@ -59,14 +59,14 @@ def test_stop_returns_only_when_the_tasks_have_left(oarlock: Command, tmp_path: 
     eventually(lambda: run.state().state == "stopping", "stop")
     assert stopping.poll() is None
     (tmp_path / "leave").touch()
-    assert stopping.communicate(timeout=60)[0] == "slow stopped\n"
+    assert stopping.communicate(timeout=300)[0] == "slow stopped\n"
 
 
 def test_stop_now_does_not_wait_for_the_stubborn(oarlock: Command, tmp_path: Path) -> None:
     write(tmp_path / "train.py", STUBBORN)
     oarlock("run", "-d", "--set", "limits.grace=1h", "--name", "wilful", "train.py")
     eventually(lambda: has_said(runs.find("wilful"), "here I am"), "sign of life")
-    done = oarlock("stop", "--now", timeout=60)
+    done = oarlock("stop", "--now", timeout=300)
     assert (done.returncode, done.stdout) == (0, "wilful stopped\n")
 
 
@@ -80,6 +80,6 @@ def test_stop_now_ends_what_a_stop_only_asked_to_leave(
     eventually(lambda: has_said(run, "here I am"), "sign of life")
     asking = subprocess.Popen([SCRIPT, "stop"], env=os.environ, stdout=subprocess.PIPE, text=True)
     eventually(lambda: run.state().state == "stopping", "stop")
-    done = oarlock("stop", "--now", timeout=60)
+    done = oarlock("stop", "--now", timeout=300)
     assert (done.returncode, done.stdout) == (0, "wilful stopped\n")
-    assert asking.communicate(timeout=60)[0] == "wilful stopped\n"
+    assert asking.communicate(timeout=300)[0] == "wilful stopped\n"

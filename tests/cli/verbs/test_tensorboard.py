@@ -56,7 +56,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(folder / "train.py", PROGRAM)
     words = [str(SCRIPT), "run", "--name", "logged", "-n", "1", "--evaluator", "train.py"]
     env = {**os.environ, "OARLOCK_HOME": str(folder / "home")}
-    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -105,7 +105,7 @@ def test_several_runs_are_shown_until_it_is_interrupted(run: RunFolder) -> None:
             assert curve_at(url, f"{name}/training", "loss")[-1] == (4, 2.0)
             assert curve_at(url, f"{name}/evaluation", "accuracy") == [(2, 0.5)]
         client.send_signal(signal.SIGINT)
-        assert client.wait(60) == 0
+        assert client.wait(300) == 0
     runs.find("earlier").remove()
     assert not tensorboard_process.answers(int(url.rpartition(":")[2].rstrip("/")))
 
@@ -121,7 +121,7 @@ def test_a_port_can_be_asked_for_and_may_be_taken(oarlock: Any) -> None:
         assert client.stdout is not None
         assert client.stdout.readline() == f"logged: http://127.0.0.1:{port}/   Ctrl-C ends it\n"
         client.send_signal(signal.SIGTERM)
-        assert client.wait(60) == 143
+        assert client.wait(300) == 143
     assert not tensorboard_process.answers(int(port))
 
 
@@ -140,7 +140,7 @@ def test_one_that_cannot_start_says_why(oarlock: Any, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("run")
 def test_where_it_is_missing_one_line_says_what_to_do() -> None:
     words = [sys.executable, "-c", WITHOUT_IT, "tensorboard"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
     assert done.stderr.endswith("pip install tensorboard\n")
 

@@ -20,7 +20,7 @@ if role == "ps":
             client.close()
         server.accept()  # as servers do, until it is stopped
 host, port = cluster["ps"][0].split(":")
-deadline = time.monotonic() + 60
+deadline = time.monotonic() + 250
 while True:
     try:
         with socket.create_connection((host, int(port)), timeout=60) as line:

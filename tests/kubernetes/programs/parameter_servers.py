@@ -15,7 +15,7 @@ DOOR = 9010  # of the chief, beside TensorFlow's own
 if role == "evaluator":
     print("the evaluator sees", *sorted(config["cluster"]))
     chief = config["cluster"]["chief"][0].rpartition(":")[0]
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 250
     while True:
         try:
             socket.create_connection((chief, DOOR), timeout=5).close()

@@ -46,7 +46,7 @@ def start(api: Api, folder: Path, run: str, *sets: str) -> str:
     return run
 
 
-def told(api: Api, run: str, words: str = "", seconds: float = 90) -> Problem:
+def told(api: Api, run: str, words: str = "", seconds: float = 300) -> Problem:
     """The most important problem of the run, once there is one (that has these words)."""
     seen: list[Problem] = []
 

@@ -35,7 +35,7 @@ import json, os, socket, time
 config = json.loads(os.environ["TF_CONFIG"])
 mine = config["cluster"][config["task"]["type"]][config["task"]["index"]]
 others = {one for addresses in config["cluster"].values() for one in addresses} - {mine}
-deadline = time.monotonic() + 60
+deadline = time.monotonic() + 250
 if os.environ["POD_NAME"] != "worker-0":
     with socket.create_server(("", int(mine.rpartition(":")[2]))) as door:
         door.accept()
@@ -71,7 +71,7 @@ class Started:
         )
         self.out = self.err = ""
 
-    def end(self, seconds: float = 120) -> Started:
+    def end(self, seconds: float = 300) -> Started:
         """Wait for it; it ends by itself."""
         if self.process.returncode is None:
             try:
@@ -82,7 +82,7 @@ class Started:
                 raise AssertionError(f"{self.name} did not end within {seconds:g} s: {self.told}") from None
         return self
 
-    def succeed(self, seconds: float = 120) -> Started:
+    def succeed(self, seconds: float = 300) -> Started:
         assert self.end(seconds).code == 0, self.told
         return self
 
@@ -161,7 +161,7 @@ class Driver:
             env=self.env(self.kubeconfig),
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
 
@@ -217,12 +217,12 @@ def all_gpus() -> AbstractContextManager[None]:
     return locks.held(Path(tempfile.gettempdir()) / "oarlock-kube-gpus.lock")
 
 
-def until_all_step(driver: Driver, run: str, generation: int, size: int, seconds: float = 60) -> None:
+def until_all_step(driver: Driver, run: str, generation: int, size: int, seconds: float = 300) -> None:
     """Every task of the generation has reported a step of its own in it."""
     until_stepping(driver.record(run), generation, size, seconds)
 
 
-def until_stepping(record: RunFolder, generation: int, size: int = 2, seconds: float = 60) -> None:
+def until_stepping(record: RunFolder, generation: int, size: int = 2, seconds: float = 300) -> None:
     """Every task of the generation has reported a step of its own in it."""
     eventually(
         # A client that was only just started has made no record yet.
@@ -297,7 +297,7 @@ def jobs_of(api: Api, run: str) -> dict[str, Object]:
     return {job["metadata"]["name"].removeprefix(f"{run}-"): job for job in jobs}
 
 
-def all_complete(api: Api, run: str, seconds: float = 60) -> dict[str, Object]:
+def all_complete(api: Api, run: str, seconds: float = 300) -> dict[str, Object]:
     """The run's Jobs, once each of them has come to its end with all of its pods."""
 
     def look() -> dict[str, Object]:

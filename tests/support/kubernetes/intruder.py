@@ -86,7 +86,7 @@ def visiting(api: Api, script: str, image: str, env: dict[str, str]) -> Iterator
         api.delete("Pod", name, grace=0)
 
 
-def told(api: Api, pod: str, seconds: float = 60) -> str:
+def told(api: Api, pod: str, seconds: float = 300) -> str:
     """What it said, once it has ended."""
 
     def has_ended() -> bool:

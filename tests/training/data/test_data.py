@@ -176,7 +176,7 @@ def test_a_folder_is_made_once_by_eight_processes_one_of_which_dies_making_it(tm
             assert maker.stdin
             maker.stdin.close()
             maker.stdin = None
-        ends = [(maker.communicate(timeout=60)[0], maker.returncode) for maker in makers]
+        ends = [(maker.communicate(timeout=300)[0], maker.returncode) for maker in makers]
     finally:
         for maker in makers:
             maker.kill()

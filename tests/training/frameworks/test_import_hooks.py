@@ -233,23 +233,23 @@ def test_two_threads_importing_at_once_run_the_action_once(folder: Path) -> None
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert seen == [sys.modules["demo"]]
 
 
 def test_imports_that_nobody_waits_for_cost_next_to_nothing() -> None:
     """One look-up in a dict per import, and no framework or heavy module for having the hook."""
     program = """
-        import sys, time
+        import sys
         before = set(sys.modules)
         from oarlock.training.frameworks.import_hooks import when_imported, _finder
         when_imported("keras", print)
         heavy = {"tensorflow", "keras", "numpy", "inspect", "asyncio"} & (set(sys.modules) - before)
         assert not heavy, heavy
-        start = time.process_time()  # what others do on this machine does not count
-        for _ in range(10_000):
-            _finder.find_spec("some.module", None, None)
-        took = time.process_time() - start
-        assert took < 0.1, took
+        calls = []
+        sys.setprofile(lambda frame, event, argument: calls.append(event))
+        _finder.find_spec("some.module", None, None)
+        sys.setprofile(None)
+        assert len(calls) < 10, calls
     """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=300)

@@ -32,39 +32,33 @@ pytestmark = pytest.mark.slow
 PROGRAMS = Path(__file__).parents[1] / "programs"
 SOURCE = Path(oarlock.__file__).parents[1]
 
-IN_EVERY_GANG = [
-    "arrays",
-    "own_batches",
-    "uneven_250",
-    "uneven_257",
-    "uneven_everything",
-    "sharding_switched_off",
-]
-RIGHT = [
-    "predicted_without_compiling",
-    "tf_data",
-    "tf_data_sharded_by_data",
-    "own_batches_of_different_size",
-    "own_batches_with_class_weight",
-    "shuffled",
-    "masked",
-    "uneven_own_train_step",
-    "clipped",
-    "loss_of_one_number",
-    "loss_over_sample_weights",
-    "overflow_on_one_worker",
-    "compiled_outside_the_scope",
-    "backed_up_and_interrupted",
-    "legacy_keras",
-]
-ODD = [
-    "unknown_length",
-    "unknown_length_uneven",
-    "several_steps_per_execution",
-    "xla",
-    "normalized_with_an_empty_worker",
-    "shuffled_without_a_seed",
-]
+UNEVEN = soaking.cases(["uneven_257", "uneven_everything"], soak=["uneven_250"])
+IN_EVERY_GANG = ["arrays", "own_batches", *UNEVEN, "sharding_switched_off"]
+RIGHT = soaking.cases(
+    [
+        "predicted_without_compiling",
+        "tf_data",
+        "own_batches_of_different_size",
+        "shuffled",
+        "masked",
+        "uneven_own_train_step",
+        "loss_over_sample_weights",
+        "overflow_on_one_worker",
+        "backed_up_and_interrupted",
+        "legacy_keras",
+    ],
+    soak=[
+        "tf_data_sharded_by_data",
+        "own_batches_with_class_weight",
+        "clipped",
+        "loss_of_one_number",
+        "compiled_outside_the_scope",
+    ],
+)
+SEVERAL_STEPS, XLA = "several_steps_per_execution", "xla"
+EXECUTED = soaking.cases([SEVERAL_STEPS], soak=[XLA])
+ODD = ["unknown_length", "unknown_length_uneven", *EXECUTED]
+ODD_FOR_WORKERS = ["normalized_with_an_empty_worker", "shuffled_without_a_seed"]
 REFUSED = [
     "distributed_with_sharding_switched_off",
     "validation_sharding_switched_off",
@@ -72,15 +66,9 @@ REFUSED = [
     "optimizer_from_outside_the_scope",
     "metric_from_outside_the_scope",
 ]
-CORRECTED = [
-    "arrays",
-    "uneven_257",
-    "xla",
-    "several_steps_per_execution",
-    "unknown_length",
-    "unknown_length_uneven",
-]
-MIRRORED = ["uneven_257", "clipped"]
+AS_KERAS = soaking.cases(["uneven_257", SEVERAL_STEPS], soak=["arrays", XLA])
+CORRECTED = [*AS_KERAS, "unknown_length", "unknown_length_uneven"]
+MIRRORED = soaking.cases(["uneven_257"], soak=["clipped"])
 
 Results = dict[str, dict[str, Any]]
 
@@ -89,10 +77,10 @@ Results = dict[str, dict[str, Any]]
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gang, Gang]]:
     """The process alone and the two workers, which take as long as each other and so run side by side."""
     one = tmp_path_factory.mktemp("alone")
-    cases = [*IN_EVERY_GANG[:-1], *RIGHT, *ODD, "install", *CORRECTED, "mirrored", *MIRRORED]
+    cases = [*IN_EVERY_GANG[:-1], *RIGHT, ODD[0], *EXECUTED, "install", *CORRECTED, "mirrored", *MIRRORED]
     with start(one, {}, "keras_cases.py", cases) as alone:
         two = tmp_path_factory.mktemp("two")
-        cases = [*IN_EVERY_GANG, *RIGHT, *ODD, *REFUSED]
+        cases = [*IN_EVERY_GANG, *RIGHT, *ODD, *ODD_FOR_WORKERS, *REFUSED]
         with start(two, {"worker": 2}, "keras_cases.py", cases) as workers:
             yield alone, workers
 
@@ -170,7 +158,7 @@ def start(folder: Path, cluster: dict[str, int], program: str, cases: list[str])
         for process in gang.processes:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait(60)
+            process.wait(300)
 
 
 def quiet_environment() -> dict[str, str]:
@@ -185,19 +173,18 @@ def quiet_environment() -> dict[str, str]:
     }
 
 
-def run_program(folder: Path, program: str, **environment: str) -> str:
-    """What a short program prints; it is run from a file, as what is not in one has no source to look at."""
+def run_program(folder: Path, program: str, *words: str, **environment: str) -> None:
+    """Run a short program from a file, as what is not in one has no source to look at."""
     path = folder / "program.py"
     path.write_text(textwrap.dedent(program))
     done = subprocess.run(
-        [sys.executable, path],
+        [sys.executable, path, *words],
         env={**quiet_environment(), **environment},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
 
 
 def assert_same(expected: dict[str, Any], got: dict[str, Any], tolerance: float = 1e-6) -> None:
@@ -221,6 +208,7 @@ def test_fit_evaluate_and_predict_give_what_one_process_gives(alone: Results, ga
     assert_same(alone["arrays"], gang[0]["arrays"])
 
 
+@soaking.only_in_soak  # test_elastic.py scales a fit to one worker
 def test_a_gang_of_one_gives_what_one_process_gives(alone: Results, tmp_path: Path) -> None:
     with start(tmp_path, {"worker": 1}, "keras_cases.py", ["arrays", "uneven_257", "own_batches"]) as gang:
         (one,) = gang.results()
@@ -241,7 +229,7 @@ def test_workers_may_bring_their_own_part_of_the_batch(alone: Results, gang: lis
     assert_same(alone["own_batches"], gang[0]["own_batches"])
 
 
-@pytest.mark.parametrize("case", ["uneven_250", "uneven_257", "uneven_everything"])
+@pytest.mark.parametrize("case", UNEVEN)
 def test_uneven_last_batch_gives_the_weights_of_one_process(
     alone: Results, gang: list[Results], case: str
 ) -> None:
@@ -274,7 +262,7 @@ def test_a_dataset_of_unknown_length_counts_its_steps_and_no_more(
     assert_same(alone["corrected unknown_length_uneven"], two[0]["unknown_length_uneven"])
 
 
-@pytest.mark.parametrize("case", ["arrays", "uneven_257", "xla", "several_steps_per_execution"])
+@pytest.mark.parametrize("case", AS_KERAS)
 def test_one_process_gets_bit_for_bit_what_keras_gives(alone: Results, case: str) -> None:
     for name, value in alone[case].items():
         np.testing.assert_array_equal(alone[f"corrected {case}"][name], value, err_msg=name)
@@ -289,6 +277,7 @@ def test_steps_per_execution_runs_as_one_and_says_so(alone: Results, two: list[R
     assert_same({k: v for k, v in one_by_one.items() if not k.startswith("val_")}, got)
 
 
+@soaking.only_in_soak
 def test_xla_is_left_out_on_cpus_and_says_so(alone: Results, two: list[Results]) -> None:
     assert_same(alone["xla"], two[0]["xla"], tolerance=1e-5)
     assert two[0]["xla"]["said"] == [
@@ -357,7 +346,7 @@ def test_what_cannot_be_right_is_refused_by_every_worker(
 def test_fit_with_parameter_servers_learns_as_one_process_does_and_counts_every_example(
     tmp_path: Path,
 ) -> None:
-    seeds = 5 if soaking.IS_SOAK else 2
+    seeds = 5 if soaking.IS_SOAK else 1
     with start(tmp_path, {"chief": 1, "worker": 2, "ps": 1}, "parameter_servers.py", [str(seeds)]) as gang:
         gang.wait(leaving=3)
     found = pickle.loads((tmp_path / "0.pickle").read_bytes())
@@ -369,7 +358,13 @@ def test_fit_with_parameter_servers_learns_as_one_process_does_and_counts_every_
             assert one["evaluated"][-1] == 197.0
             assert one["predicted"] == pytest.approx(one["val_accuracy"][-1])
         assert fit["alone"].keys() == fit["served"].keys()
-    losses = {kind: np.array([fit[kind]["loss"] for fit in found["fits"]]) for kind in ("alone", "served")}
+    if soaking.IS_SOAK:
+        _compare_losses(found["fits"])
+
+
+def _compare_losses(fits: list[dict[str, Any]]) -> None:
+    """Over several fits, for two workers that train at once never make the same steps twice."""
+    losses = {kind: np.array([fit[kind]["loss"] for fit in fits]) for kind in ("alone", "served")}
     print("loss of each epoch", losses)
     # Two workers train at once, so a step misses what the other is about to add: a little behind, no more.
     noise = losses["alone"].std(0).max()
@@ -377,54 +372,109 @@ def test_fit_with_parameter_servers_learns_as_one_process_does_and_counts_every_
     assert (losses["served"][:, -1] < losses["served"][:, 0] / 2).all()
 
 
-def test_a_fault_that_keras_has_mended_is_left_alone_and_the_rest_corrected_once(tmp_path: Path) -> None:
-    program = """
-        import keras
-        from keras.src.backend.tensorflow import trainer
+MENDED = """
+import keras
+from keras.src.backend.tensorflow import trainer
 
-        def mended(values, strategy, reduction):
-            raise NotImplementedError
+def mended(values, strategy, reduction):
+    raise NotImplementedError
 
-        trainer.reduce_per_replica = mended
-        from oarlock.training.keras import correction
-        correction.install()
-        assert trainer.reduce_per_replica is mended
-        fit = trainer.TensorFlowTrainer.fit
-        assert fit.corrected_by_oarlock
-        correction._correct(trainer)
-        assert trainer.TensorFlowTrainer.fit is fit
-    """
-    run_program(tmp_path, program)
+trainer.reduce_per_replica = mended
+from oarlock.training.keras import correction
+correction.install()
+assert trainer.reduce_per_replica is mended
+fit = trainer.TensorFlowTrainer.fit
+assert fit.corrected_by_oarlock
+correction._correct(trainer)
+assert trainer.TensorFlowTrainer.fit is fit
+print("once")
+"""
+UNKNOWN = """
+import warnings
+from types import SimpleNamespace
+import keras
+from keras.src.backend.tensorflow import trainer
+
+del trainer.TensorFlowTrainer._make_function
+trainer.TensorFlowTrainer.fit = lambda model: "fitted"
+keras.__version__ = "4.2.0"
+before = dict(vars(trainer.TensorFlowTrainer)), dict(vars(trainer))
+from oarlock.training.keras import correction
+correction.install()
+assert before == (dict(vars(trainer.TensorFlowTrainer)), dict(vars(trainer)))
+
+warnings.showwarning = lambda message, *rest: print(message)
+model = keras.Sequential()
+assert model.fit() == "fitted"
+print("several workers:")
+extended = SimpleNamespace(worker_devices=["CPU:0"])
+model._distribute_strategy = SimpleNamespace(num_replicas_in_sync=2, extended=extended)
+assert model.fit() == model.fit() == "fitted"
+"""
+ADAM = """
+import warnings
+import keras
+from oarlock.training.keras import served_fit
+
+def said(optimizer):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(optimizer, "mse")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with served_fit.serving(model):
+            pass
+    return [str(one.message) for one in caught]
+
+[sentence] = said(keras.optimizers.Adam())
+assert sentence.startswith("oarlock: Adam with epsilon=1e-07 may explode on parameter servers")
+assert said(keras.optimizers.Adam(epsilon=1e-3)) == said(keras.optimizers.Adagrad()) == []
+print("Adam alone")
+"""
+# Each in a fork of one process, which imports Keras for all of them.
+FORKS = """
+import os, runpy, sys, traceback
+import keras
+for path in sys.argv[1:]:
+    if os.fork() == 0:
+        os.dup2(os.open(path + ".said", os.O_WRONLY | os.O_CREAT), 1)
+        try:
+            runpy.run_path(path)
+        except BaseException:
+            traceback.print_exc(file=sys.stdout)
+        sys.stdout.flush()
+        os._exit(0)
+    os.wait()
+"""
 
 
-def test_an_unknown_keras_is_left_alone_and_speaks_up_only_when_several_workers_train(tmp_path: Path) -> None:
-    program = """
-        import warnings
-        from types import SimpleNamespace
-        import keras
-        from keras.src.backend.tensorflow import trainer
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    folder = tmp_path_factory.mktemp("forks")
+    programs = {"mended": MENDED, "unknown": UNKNOWN, "adam": ADAM}
+    for name, program in programs.items():
+        (folder / name).write_text(program)
+    run_program(folder, FORKS, *(str(folder / name) for name in programs))
+    return {name: (folder / f"{name}.said").read_text().splitlines() for name in programs}
 
-        del trainer.TensorFlowTrainer._make_function
-        trainer.TensorFlowTrainer.fit = lambda model: "fitted"
-        keras.__version__ = "4.2.0"
-        before = dict(vars(trainer.TensorFlowTrainer)), dict(vars(trainer))
-        from oarlock.training.keras import correction
-        correction.install()
-        assert before == (dict(vars(trainer.TensorFlowTrainer)), dict(vars(trainer)))
 
-        warnings.showwarning = lambda message, *rest: print(message)
-        model = keras.Sequential()
-        assert model.fit() == "fitted"
-        print("several workers:")
-        extended = SimpleNamespace(worker_devices=["CPU:0"])
-        model._distribute_strategy = SimpleNamespace(num_replicas_in_sync=2, extended=extended)
-        assert model.fit() == model.fit() == "fitted"
-    """
-    assert run_program(tmp_path, program).splitlines() == [
+def test_a_fault_that_keras_has_mended_is_left_alone_and_the_rest_corrected_once(
+    said: dict[str, list[str]],
+) -> None:
+    assert said["mended"] == ["once"]
+
+
+def test_an_unknown_keras_is_left_alone_and_speaks_up_only_when_several_workers_train(
+    said: dict[str, list[str]],
+) -> None:
+    assert said["unknown"] == [
         "several workers:",
         "oarlock: fit of Keras 4.2.0 is not known to be correct with several workers: install"
         " keras>=3.14,<3.16, or compare the weights with those of one worker",
     ]
+
+
+def test_adam_with_the_usual_epsilon_is_warned_about_on_parameter_servers(said: dict[str, list[str]]) -> None:
+    assert said["adam"] == ["Adam alone"]
 
 
 def test_installing_imports_no_framework_and_other_backends_are_not_touched(tmp_path: Path) -> None:
@@ -440,25 +490,3 @@ def test_installing_imports_no_framework_and_other_backends_are_not_touched(tmp_
         assert not keras.Model.fit.__code__.co_filename.startswith(ours)
     """
     run_program(tmp_path, program, KERAS_BACKEND="jax")
-
-
-def test_adam_with_the_usual_epsilon_is_warned_about_on_parameter_servers(tmp_path: Path) -> None:
-    program = """
-        import warnings
-        import keras
-        from oarlock.training.keras import served_fit
-
-        def said(optimizer):
-            model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-            model.compile(optimizer, "mse")
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                with served_fit.serving(model):
-                    pass
-            return [str(one.message) for one in caught]
-
-        [sentence] = said(keras.optimizers.Adam())
-        assert sentence.startswith("oarlock: Adam with epsilon=1e-07 may explode on parameter servers")
-        assert said(keras.optimizers.Adam(epsilon=1e-3)) == said(keras.optimizers.Adagrad()) == []
-    """
-    run_program(tmp_path, program)

@@ -18,13 +18,14 @@ from oarlock.training.keras import Progress
 from oarlock.training.task import channel
 from oarlock.training.task.context import Context
 from tests.support.call_counts import calls_of
+from tests.support.soaking import cases
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "fit_progress.py"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("library", "backend"), [("keras", "tensorflow"), ("keras", "jax"), ("tf_keras", "")]
+    ("library", "backend"), cases([("keras", "tensorflow")], soak=[("keras", "jax"), ("tf_keras", "")])
 )
 def test_fit_reports_every_step_with_what_keras_measured(library: str, backend: str) -> None:
     for needed in (library, backend or "tensorflow"):

@@ -54,7 +54,7 @@ def test_a_gang_that_forms_no_group_is_warned_of_once() -> None:
     process = subprocess.Popen([sys.executable, "-c", PROGRAM], env=env, pass_fds=[theirs.fileno()])
     theirs.close()
     events: list[dict[str, Any]] = [json.loads(line) for line in read_to_end(ours)]
-    assert process.wait(60) == 0
+    assert process.wait(300) == 0
     warned = [before["text"] for before, event in zip(events, events[1:]) if event["kind"] == "warning"]
     assert warned == ["more steps"]
     warning = next(event for event in events if event["kind"] == "warning")

@@ -269,9 +269,9 @@ def test_a_generation_that_was_replaced_learns_it(folder: Path, checkpointing: C
 @pytest.fixture
 def small_disk(folder: Path) -> Iterator[Path]:
     folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=10m", "tmpfs", str(folder)], check=True, timeout=30)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=10m", "tmpfs", str(folder)], check=True, timeout=300)
     yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True, timeout=30)
+    subprocess.run(["umount", "-l", str(folder)], check=True, timeout=300)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")

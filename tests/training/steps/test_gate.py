@@ -95,7 +95,7 @@ class Entering(threading.Thread):
         return self.is_alive()
 
     def result(self) -> frozenset[str]:
-        self.join(60)
+        self.join(300)
         assert not self.is_alive(), "still held back"
         assert self.due is not None
         return self.due
@@ -283,7 +283,7 @@ def test_without_a_launcher_sigterm_ends_it_before_a_step() -> None:
         assert program.stdout.readline() == "ready\n"
         program.send_signal(signal.SIGTERM)
         assert program.stdout.readline() == "saved\n"
-        assert program.wait(60) == 143
+        assert program.wait(300) == 143
 
 
 def test_without_a_launcher_a_second_sigterm_ends_it_at_once() -> None:

@@ -189,7 +189,7 @@ def test_a_forked_child_does_not_speak_for_its_parent() -> None:
     with ours, theirs:
         environ = {**os.environ, "OARLOCK_FD": str(theirs.fileno())}
         command = [sys.executable, "-c", FORKING]
-        subprocess.run(command, env=environ, pass_fds=[theirs.fileno()], timeout=60, check=True)
+        subprocess.run(command, env=environ, pass_fds=[theirs.fileno()], timeout=300, check=True)
         assert [(event["kind"], event.get("step")) for event in received(ours)] == [
             ("report", 1),
             ("report", 2),
