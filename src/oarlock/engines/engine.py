@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from oarlock.engines.known_engines import Listed, Traits, listed, listed_for
-from oarlock.engines.shared.checkpoint_folder import Entry
+from oarlock.engines.shared.checkpoint_place import CheckpointFolder
 from oarlock.engines.shared.command_streams import Streams
 from oarlock.engines.shared.pull_result import Pulled, Show
 from oarlock.engines.shared.standing_board import StandingBoard
@@ -60,26 +60,6 @@ class Sending(NamedTuple):
     size: int  # bytes
     withheld: Sequence[str]  # files that stay here because they may hold credentials
     warnings: Sequence[str] = ()  # what the program will miss there
-
-
-class CheckpointPlace(Protocol):
-    """A place that holds checkpoints. Every method raises OarlockError if it cannot be reached."""
-
-    def entries(self, verifies: bool) -> list[Entry]:
-        """List all checkpoints, newest first; `verifies` reads every byte."""
-
-    def newest(self) -> str | None:
-        """Return the name of the newest whole checkpoint."""
-
-    def delete(self, names: Sequence[str]) -> int:
-        """Delete checkpoints and return the number of bytes freed."""
-
-
-class CheckpointFolder(CheckpointPlace, Protocol):
-    """A folder of checkpoints, to which only one run at a time may add."""
-
-    def fence(self) -> tuple[str, int] | None:
-        """Return the run, and its generation, that may add checkpoints now."""
 
 
 def _ignore(sending: Sending) -> None:

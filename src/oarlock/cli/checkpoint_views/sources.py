@@ -8,9 +8,10 @@ from pathlib import Path
 
 from oarlock.agent.protocol.spec import Spec
 from oarlock.cli.session import find_run
-from oarlock.engines.engine import CheckpointFolder, CheckpointPlace, engine_of
+from oarlock.engines.engine import engine_of
 from oarlock.engines.known_engines import traits_of
 from oarlock.engines.shared.checkpoint_folder import FOLDER, Entry, Folder
+from oarlock.engines.shared.checkpoint_place import CheckpointFolder, CheckpointPlace
 from oarlock.errors import OarlockError, UnknownRun
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder

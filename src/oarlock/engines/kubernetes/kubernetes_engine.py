@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from oarlock.agent.net.control import UnreachableError
-from oarlock.engines.engine import CheckpointFolder, Engine, Sending
+from oarlock.engines.engine import Engine, Sending
 from oarlock.engines.kubernetes import pod_commands, remove_pods
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import STOPPED, Object
@@ -22,6 +22,7 @@ from oarlock.engines.kubernetes.lifecycle import adopt, identity, leading_agent,
 from oarlock.engines.kubernetes.lifecycle.connect import api_for, api_of, explained
 from oarlock.engines.kubernetes.manifests.payload import Parcel
 from oarlock.engines.shared.checkpoint_folder import Entry
+from oarlock.engines.shared.checkpoint_place import CheckpointFolder
 from oarlock.engines.shared.command_streams import Streams
 from oarlock.engines.shared.pull_result import Pulled, Show
 from oarlock.engines.shared.serve_order import ServeOrder

@@ -16,9 +16,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from oarlock.engines.engine import CheckpointFolder, Engine, Sending
+from oarlock.engines.engine import Engine, Sending
 from oarlock.engines.shared import enter_task, task_command
 from oarlock.engines.shared.checkpoint_folder import Folder
+from oarlock.engines.shared.checkpoint_place import CheckpointFolder
 from oarlock.engines.shared.command_streams import Streams
 from oarlock.engines.shared.standing_board import StandingBoard
 from oarlock.engines.shared.tensorboard_process import Board
