@@ -83,7 +83,7 @@ def _clients_core() -> Iterator[list[str]]:
 
 
 def _make(folder: Path, sizes: Sequence[str]) -> int:
-    words = [sys.executable, PROGRAMS / "text_model.py", "make", folder, *sizes]
+    words = [sys.executable, str(PROGRAMS / "text_model.py"), "make", str(folder), *sizes]
     done = subprocess.run(words, capture_output=True, text=True, timeout=_LIMIT, check=True)
     return int(done.stdout)
 
