@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import uvicorn
+import uvloop
 
 from oarlock.models.model_manifest import Manifest, Tensor
 from oarlock.serving.counters import Blocks, Counters
@@ -74,7 +75,6 @@ def serving(models: ServedModels) -> Iterator[int]:
     config = uvicorn.Config(
         application(models),
         http=connections(models.settings),
-        loop="uvloop",
         ws="none",
         lifespan="off",
         log_config=None,
@@ -84,7 +84,7 @@ def serving(models: ServedModels) -> Iterator[int]:
     )
     with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
         server = uvicorn.Server(config)
-        thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True)
+        thread = threading.Thread(target=_run, args=(server, listener), daemon=True)
         thread.start()
         eventually(lambda: server.started, "uvicorn accepts connections")
         try:
@@ -93,6 +93,15 @@ def serving(models: ServedModels) -> Iterator[int]:
             server.should_exit = True
             thread.join(60)
             assert not thread.is_alive(), "uvicorn has not stopped after 60 s"
+
+
+def _run(server: uvicorn.Server, listener: socket.socket) -> None:
+    loop = uvloop.new_event_loop()
+    try:
+        loop.run_until_complete(server.serve([listener]))
+        loop.run_until_complete(loop.shutdown_default_executor())
+    finally:
+        loop.close()
 
 
 def writer(generator: Generator) -> Computed:
@@ -108,9 +117,10 @@ def classifier(number: int = 1) -> Computed:
     weights = np.random.default_rng(number).normal(size=(12, 3)).astype("float32")
 
     def compute(inputs: Mapping[str, Array]) -> dict[str, Array]:
-        logits = inputs["image"].reshape(-1, 12) @ weights
-        scores = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return {"scores": scores / scores.sum(axis=1, keepdims=True)}
+        with np.errstate(all="ignore"):  # an infinity is an input, too
+            logits = inputs["image"].reshape(-1, 12) @ weights
+            scores = np.exp(logits - logits.max(axis=1, keepdims=True))
+            return {"scores": scores / scores.sum(axis=1, keepdims=True)}
 
     manifest = Manifest(
         format="python",

@@ -74,7 +74,8 @@ class LoadedModels:
         for version in versions:
             runtime = model_loading.load(version, predict, threads=threads, note=say)
             if not isinstance(runtime, TextModel):  # which has done it
-                first_batches.run(version.path, runtime, self.settings.max_rows)
+                is_choosy = predict is not None
+                first_batches.run(version.path, runtime, self.settings.max_rows, is_choosy=is_choosy)
             self._loaded[version.number] = LoadedVersion(
                 version.number, runtime, self.settings, self.counters
             )

@@ -19,7 +19,8 @@ from pathlib import Path
 from oarlock.models.model_manifest import BadManifest
 from oarlock.serving import replica
 from oarlock.serving.counters import Blocks
-from oarlock.serving.fleet import announcement, listener, version_choice
+from oarlock.serving.fleet import announcement, bucket_mirror, listener, version_choice
+from oarlock.serving.fleet.bucket_mirror import BucketMirror
 from oarlock.serving.fleet.fleet import Fleet
 from oarlock.serving.fleet.replica_process import ReplicaProcess
 from oarlock.serving.fleet.traffic import Traffic
@@ -28,6 +29,7 @@ from oarlock.serving.settings import MOST_REPLICAS, Settings
 from oarlock.training.task import context
 
 _REPORT = 1.0  # seconds
+_STILL = 60.0  # seconds between two reports of the same
 _SERVER_MODULES = ("uvloop", "httptools", "uvicorn.protocols.http.httptools_impl", "uvicorn.lifespan.off")
 _OURS = ("oarlock.serving.loaded_models", "oarlock.serving.http.app", "oarlock.serving.draining_server")
 
@@ -46,16 +48,24 @@ class Supervisor:
         self._blocks = Blocks(2 * MOST_REPLICAS + 2)
         self._fleet = Fleet(self._fork, say, settings.grace, self._blocks.count)
         self._traffic = Traffic(self._blocks)
-        self._folder = Path(settings.source)
+        self._folder = Path()
+        self._mirror: BucketMirror | None = None
         self._wanted: VersionSet | None = None
         self._proven: VersionSet | None = None  # what has answered, and is gone back to
         self._seen: tuple[object, ...] | None = None  # the candidate's key at the last look
         self._said: set[object] = set()
+        self._reported: dict[str, object] = {}
+        self._reported_at = 0.0
         self._signals: list[int] = []
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Raises CannotServe."""
-        self._look(at_once=True)
+        with bucket_mirror.mirrored(self._settings, self._file) as (self._folder, self._mirror):
+            self._run()
+
+    def _run(self) -> None:
+        if self._mirror is None:
+            self._look(at_once=True)
         try:
             self._listener = listener.listen(self._settings.host, self._settings.port)
         except listener.CannotListen as problem:
@@ -93,7 +103,8 @@ class Supervisor:
 
     def _wait(self, wakeups: _Wakeups, seconds: float) -> None:
         """Until a replica says something or ends, a signal comes, or the time is over."""
-        lines = {one.line.fileno(): one for one in self._fleet.replicas if one.line is not None}
+        said = [*self._fleet.replicas, *([self._mirror] if self._mirror else [])]
+        lines = {one.line.fileno(): one for one in said if one.line is not None}
         found = select.select([wakeups.fd, *lines], [], [], seconds)[0]
         for fd in found:
             if fd in lines:
@@ -136,6 +147,8 @@ class Supervisor:
     def _look(self, at_once: bool = False) -> None:
         """Look for changed settings and newer versions. A new one must be unchanged for one look."""
         self._take_settings()
+        if self._mirror is not None:
+            at_once = self._looks_at_mirror(self._mirror)
         found = self._candidates()
         if not found:
             if at_once:
@@ -150,6 +163,16 @@ class Supervisor:
             if self._wanted is not None:
                 self._say(f"loading {best.name} of {self._settings.name}")
             self._wanted = best
+
+    def _looks_at_mirror(self, mirror: BucketMirror) -> bool:
+        """Whether the folder is a whole copy of the bucket for the first time."""
+        if mirror.reap():
+            mirror.begin()  # it was killed
+        if mirror.failed is not None:
+            if self._wanted is None:
+                raise CannotServe(mirror.failed)
+            self._say_once(mirror.failed)
+        return mirror.ready is not None and self._wanted is None
 
     def _take_settings(self) -> None:
         """Most may change while the server runs; new replicas have them. Where it listens stays."""
@@ -182,7 +205,7 @@ class Supervisor:
             return replica.run(place)
 
         def closes() -> None:
-            for other in self._fleet.replicas:
+            for other in (*self._fleet.replicas, *([self._mirror] if self._mirror else [])):
                 other.close()
 
         one.start(body, closes)
@@ -205,13 +228,16 @@ class Supervisor:
         serving = self._fleet.serving
         if not serving:
             return
-        told = self._traffic.look()
-        context.current().report(
-            **told,
-            replicas=len(self._fleet.ready),
-            version=",".join(str(one["number"]) for one in serving),
-            form=str(serving[0]["form"]),
-        )
+        told = {
+            **self._traffic.look(),
+            "replicas": len(self._fleet.ready),
+            "version": " and ".join(str(one["number"]) for one in serving),
+            "form": str(serving[0]["form"]),
+        }
+        now = time.monotonic()
+        if told != self._reported or now > self._reported_at + _STILL:
+            self._reported, self._reported_at = told, now
+            context.current().report(**told)
 
     def _say_once(self, text: str) -> None:
         if text not in self._said:

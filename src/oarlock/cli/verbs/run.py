@@ -49,6 +49,7 @@ from oarlock.screens.output import complain
 @click.option(
     "--stdin", is_flag=True, help="Let rank 0 read this terminal or pipe; the default with one task."
 )
+@click.option("--serve", is_flag=True, help="Then serve the model, if the score passes serve.when.")
 @click.option("--dry-run", is_flag=True, help="Show what would run; create nothing.")
 @json_option("events as JSON lines, then the final state")
 def verb(
@@ -57,6 +58,7 @@ def verb(
     follow: bool,
     resume: str | None,
     stdin: bool,
+    serve: bool,
     dry_run: bool,
     as_json: bool,
     **job: Any,
@@ -74,6 +76,8 @@ def verb(
         )
     if detach and follow:
         raise click.UsageError("--detach and --follow cannot be combined")
+    if detach and serve:
+        raise click.UsageError("--detach and --serve cannot be combined: this client waits for the model")
     if resume is not None:
         _refuse(job, dry_run)
     if dry_run:
@@ -87,9 +91,20 @@ def verb(
         connect = partial(_connect, stack, stdin, detach)
         watch = _start(job, engine, connect) if resume is None else _resume(resume, connect)
         if not detach:
-            return attached.started(watch, interrupts, as_json)
+            code = attached.started(watch, interrupts, as_json)
+    if not detach:
+        return _go_on(watch, code, as_json) if serve else code
     starting.leave(watch.run, as_json)
     return 0
+
+
+def _go_on(watch: Watch, code: int, as_json: bool) -> int:
+    """Serve what was trained, unless the training failed or this client left it."""
+    if watch.run.state().state != "succeeded":
+        return code
+    from oarlock.cli.serving_session import after_training
+
+    return after_training.serve(engine_of(watch.run), watch.run, as_json=as_json)
 
 
 def _connect(stack: ExitStack, is_asked: bool, detach: bool, engine: Engine, tasks: int) -> int | None:

@@ -28,15 +28,23 @@ _MOMENT = 3.0  # seconds for an earlier problem to be resolved
 @click.argument("words", nargs=-1, required=True, metavar="[RUN] N", shell_complete=run_names)
 @json_option("the run's state as JSON")
 def verb(words: tuple[str, ...], as_json: bool) -> None:
-    """Change the number of workers of a running run.
+    """Change the number of workers of a running run, or of a server's replicas.
 
     Its tasks end and a generation with N workers starts from the last checkpoint. Programs that use
-    oarlock.State save first and lose no step. It does not count as a restart.
+    oarlock.State save first and lose no step. It does not count as a restart. A model server gets N replicas
+    and answers on.
     """
     name, workers = _parse(words)
     run = find_run.find(name)
     require_running(run)
     engine = engine_of(run)
+    if run.serving_file.exists():
+        engine.scale_server(run, workers)
+        if as_json:
+            print_json(json_shape.of_run(run, run.state()))
+        else:
+            say(f"{run.name} answers with {plural(workers, 'replica')}")
+        return
     engine.check_scale(run, workers)
     with engine.following(run):
         answer = ask(run, {"ask": "scale", "workers": workers})

@@ -12,7 +12,7 @@ from oarlock.cli.session import find_run
 from oarlock.records.watch import unfinished_lines
 from oarlock.run.run_state import RunState
 from oarlock.run.task_state import TaskState
-from oarlock.screens import event_text, json_shape, summary
+from oarlock.screens import event_text, json_shape, served_text, summary
 from oarlock.screens.last_line import first_row
 from oarlock.screens.output import hint, print_block, print_json, print_table, say
 from oarlock.screens.units import duration, plural
@@ -34,6 +34,8 @@ def verb(name: str | None, as_json: bool) -> None:
     _print_heading(state)
     say()
     _print_tasks(list(state.tasks.values()))
+    if served := served_text.lines(run, state):
+        print_block("serving", served)
     if any(json_shape.gpus(run).values()):
         shares = [f"{task}: {', '.join(ids) or 'none'}" for task, ids in json_shape.gpus(run).items()]
         print_block("GPUs", shares[:_MOST])

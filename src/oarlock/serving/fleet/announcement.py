@@ -64,7 +64,7 @@ def read(path: Path) -> Announcement | None:
 
 def curl(settings: Settings, url: str, manifest: Manifest) -> str:
     """Return a command that the server answers."""
-    words = ["curl"]
+    words = ["curl -s"]
     if settings.tls_cert:
         words.append(f"--cacert {settings.tls_cert}")
     if settings.token_file:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 RELATIVE, ABSOLUTE = 1e-3, 1e-5
 _ROWS = (1, 16)
-_ROUNDS = 5
-_LONGEST = 1.0  # seconds for the rounds of one size; a slow model is called fewer times
+_ROUNDS = 30
+_LONGEST = 0.5  # seconds for the rounds of one size; a slow model is called fewer times
 _NOT_SLOWER = 1.05  # with many rows; with one it must be faster
 
 Note = Callable[[str], object]
