@@ -15,7 +15,7 @@ from oarlock.serving.dialects import (
 )
 from oarlock.serving.dialects.checked_inputs import shortened
 from oarlock.serving.dialects.exchange import Dialect, Handler, Refused
-from oarlock.serving.http import health
+from oarlock.serving.http import health, page_routes
 
 TENSORFLOW = Dialect("tensorflow")
 OPEN_INFERENCE = Dialect("open_inference")
@@ -44,6 +44,10 @@ def table(name: str) -> dict[str, Route]:
         **{f"/v1/models/{name}{rest}": route for rest, route in _TENSORFLOW.items()},
         **{f"/v2/models/{name}{rest}": route for rest, route in _OPEN_INFERENCE.items()},
         **_SERVER,
+        **{
+            path: Route({"GET": handler}, SERVER, is_open=True)
+            for path, handler in page_routes.handlers().items()
+        },
     }
 
 
