@@ -5,6 +5,7 @@ bytes, from the scores that come from here; nothing is computed twice, because k
 read are kept.
 """
 
+import math
 from functools import partial
 
 import jax
@@ -38,7 +39,7 @@ class Reader:
 
     def start(self, slot, tokens):
         """Forget what the slot held and read these; the scores of the byte that follows them."""
-        size = min(padded(len(tokens)), self.context)
+        size = min(max(16, padded(len(tokens))), self.context)
         row = np.zeros((1, size), np.int32)
         row[0, : len(tokens)] = tokens
         # What fills up the row lies after the text: nothing looks there until the next bytes replace it.
@@ -75,5 +76,5 @@ def read(weights, kept, slots, positions, tokens, last, config):
 
 
 def padded(count):
-    """The next power of two: a shape that was met before needs no compiling."""
-    return 1 << (count - 1).bit_length()
+    """The next of 1, 4, 16, 64, ...: a shape that was met before needs no compiling."""
+    return 4 ** math.ceil(math.log(count, 4))

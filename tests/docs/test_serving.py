@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from oarlock.models.model_manifest import FORMATS, Manifest
 from oarlock.models.model_versions import versions
+from oarlock.serving.generation.generator import Generator
+from oarlock.serving.generation.sampling import Sampling
+from tests.support.model_servers import model_server
 from tests.support.pages import ROOT, blocks
 
-PROGRAMS = dict(
-    zip(("saved_model", "torch_export", "jax_export", "python"), blocks("docs/serving.md", "python"))
-)
+BLOCKS = blocks("docs/serving.md", "python")
+PROGRAMS = dict(zip(("saved_model", "torch_export", "jax_export", "python"), BLOCKS))
+(TEXT_EXPORT,) = (block for block in BLOCKS if 'kind="completion"' in block)
+(TEXT_CLIENT,) = (block for block in BLOCKS if "import openai" in block)
 
 
 @pytest.mark.slow
@@ -39,6 +45,39 @@ def test_a_program_of_the_page_exports_a_version(format_name: str, tmp_path: Pat
     assert manifest.is_batched
     for name in manifest.files.values():
         assert (version.path / name).is_file()
+
+
+def test_the_text_model_of_the_page_is_served_to_the_client_of_the_page(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TEXT_EXPORT)
+    (tmp_path / "client.py").write_text(TEXT_CLIENT)
+
+    def told(program: str, **variables: str) -> str:
+        return subprocess.run(
+            [sys.executable, program],
+            cwd=tmp_path,
+            env={**os.environ, **variables},
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=300,
+            check=True,
+        ).stdout
+
+    assert told("train.py").split() == [str(Path("model", "1"))]
+    with model_server(tmp_path / "model", tmp_path, name="letters") as server:
+        written = told("client.py", SERVER=server.url)
+    assert len(written) == 41
+    pairs = {one + other for one, other in pairwise("the cat sat on the mat and that was that\nthe")}
+    assert {one + other for one, other in pairwise(written[:-1])} <= pairs
+
+
+def test_the_page_has_every_attribute_of_a_generator_and_every_field_of_a_request() -> None:
+    text = (ROOT / "docs" / "serving.md").read_text()
+    for name in Generator.__annotations__:
+        assert f"| `{name}` |" in text
+    for name in ("encode(text)", "decode(token)", "start(slot, tokens)", "step(slots, positions, tokens)"):
+        assert f"| `{name}` |" in text
+    for one in fields(Sampling):
+        assert f"| `{one.name}` |" in text
 
 
 def test_the_page_has_every_format_and_every_field_of_the_manifest() -> None:
