@@ -9,7 +9,7 @@ from dataclasses import replace
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import Object
-from oarlock.engines.kubernetes.deployments import rollout, server_packing, server_record
+from oarlock.engines.kubernetes.deployments import rollout, server_address, server_packing, server_record
 from oarlock.engines.kubernetes.deployments.server_parcel import ServerParcel
 from oarlock.engines.kubernetes.lifecycle import identity
 from oarlock.engines.kubernetes.lifecycle.connect import api_for, explained
@@ -83,7 +83,8 @@ def _begin(api: Api, order: ServeOrder, name: str, on_wait: Callable[[str], bool
     _check_claims(api, parcel)
     run = server_record.create(parcel, api, order.folder.resolve())
     try:
-        identity.note(run, _created(api, parcel))
+        made = _created(api, parcel)
+        identity.note(run, made)
         try:
             rollout.wait(api, parcel.identity, _PATIENCE, on_wait)
         except BaseException:
@@ -95,6 +96,7 @@ def _begin(api: Api, order: ServeOrder, name: str, on_wait: Callable[[str], bool
     except BaseException:
         run.delete()
         raise
+    server_address.note(api, run, made)
     return run
 
 
@@ -127,6 +129,7 @@ def _update(
         raise
     rollout.clear(api, who, made)
     server_record.renew(run, parcel)
+    server_address.note(api, run, made)
     return run
 
 
