@@ -26,7 +26,7 @@ _LONGEST = 40 - len("-serve")
 
 def serve(order: ServeOrder, name: str | None, on_wait: Callable[[str], bool]) -> RunFolder:
     """Serve a model, or update what is served under that name; return its record once it answers."""
-    name = check_name(name or f"{slug(order.job.name)[:_LONGEST].strip('-')}-serve")
+    name = name_of(order, name)
     with explained():
         api = _api(order)
         found = _ours(api, name)
@@ -42,6 +42,11 @@ def serve(order: ServeOrder, name: str | None, on_wait: Callable[[str], bool]) -
             run = server_record.adopt(api, found)
         identity.require_deployment(run, api)
         return _update(api, order, run, found, on_wait)
+
+
+def name_of(order: ServeOrder, name: str | None) -> str:
+    """Return the name of the record and of the objects: the same each time, so that the next updates it."""
+    return check_name(name or f"{slug(order.job.name)[:_LONGEST].strip('-')}-serve")
 
 
 def _api(order: ServeOrder) -> Api:
