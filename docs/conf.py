@@ -38,6 +38,7 @@ SIDEBAR = {
         "docs/gpus",
         "docs/tensorboard",
     ],
+    "Serve": ["docs/serving"],
     "On a cluster": ["docs/kubernetes", "docs/from-the-recipes"],
     "Examples": [
         "examples/mnist_keras/README",

@@ -4,11 +4,11 @@ A small residual network: a strided convolution, then stages that each halve the
 channels. `width` and `blocks` scale it: 16 and 1 train in minutes on two cores, 64 and 3 want a GPU.
 """
 
-from pathlib import Path
-
 import keras
 import tensorflow as tf
 from keras import layers
+
+import oarlock
 
 STAGES = 3
 
@@ -42,7 +42,7 @@ def move_average(averaged, model, decay):
             average.assign(decay * average + (1 - decay) * variable)
 
 
-def export(model, labels, folder):
+def export(model, labels):
     """A SavedModel that takes raw pictures of any size and answers with class names and probabilities."""
     height, width, channels = model.input_shape[1:]
     names = tf.constant(labels)
@@ -56,5 +56,4 @@ def export(model, labels, folder):
     archive = keras.export.ExportArchive()
     archive.track(model)
     archive.add_endpoint("serve", classify, [tf.TensorSpec((None, None, None, channels), tf.uint8)])
-    archive.write_out(str(folder), verbose=False)
-    (Path(folder) / "labels.txt").write_text("".join(f"{label}\n" for label in labels))
+    return oarlock.export(archive, kind="image", labels=labels)

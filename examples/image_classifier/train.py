@@ -63,8 +63,7 @@ def main():
     if task.is_chief:
         alone = model.build(dataset.shape, len(dataset.labels), args.width, args.blocks)
         alone.set_weights(averaged.get_weights())  # else parameter servers would write it, on their machines
-        model.export(alone, dataset.labels, task.model)
-        print(f"the model is in {task.model}")
+        print(f"the model is in {model.export(alone, dataset.labels)}")
 
 
 def arguments():

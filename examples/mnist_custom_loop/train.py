@@ -64,13 +64,13 @@ def main():
                     f" test loss {test_loss:.4f}, test accuracy {test_accuracy:.4f}"
                 )
 
-    # Everybody exports, because saving is something that all workers do together. MODEL_DIR is where the
-    # model is kept for the chief, and a scratch folder for the others.
-    model.export(task.model, verbose=False)
+    # Everybody exports, because saving is something that all workers do together; the chief's is kept, as the
+    # next version in MODEL_DIR, with what a server has to know.
+    version = oarlock.export(model, kind="image", labels=[str(digit) for digit in range(10)])
     if task.is_chief:
         if args.weights:
             save_weights(args.weights, before, model.get_weights())
-        print(f"test accuracy {accuracy_of(task.model, *test):.4f} of the model in {task.model}")
+        print(f"test accuracy {accuracy_of(version, *test):.4f} of the model in {version}")
 
 
 def arguments():
@@ -93,7 +93,7 @@ def build():
     # nothing with a kink (ReLU, MaxPooling), where a rounding error of 1e-8 can become another gradient.
     return keras.Sequential(
         [
-            keras.Input((28, 28, 1), dtype="uint8"),
+            keras.Input((28, 28, 1), dtype="uint8", name="image"),
             layers.Rescaling(1 / 255),  # inside the model, so that who serves it need not know
             layers.Conv2D(16, 5, strides=2, activation="gelu"),
             layers.Conv2D(32, 5, strides=2, activation="gelu"),

@@ -25,6 +25,7 @@ import numpy as np
 import pytest
 
 from oarlock.engines.local import local_engine
+from oarlock.models.model_versions import versions
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
 from tests.support.commands import SCRIPT
@@ -147,9 +148,17 @@ def decoded(content: bytes) -> tuple[int, int, bytes]:
 
 def test_the_exported_model_names_the_class_of_raw_pictures(served: tuple[RunFolder, str]) -> None:
     colors = json.dumps(COLORS)
-    command = [sys.executable, "-c", CLASSIFY, str(served[0].path / "model"), colors]
+    command = [sys.executable, "-c", CLASSIFY, str(served[0].path / "model" / "1"), colors]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=True)
     assert done.stdout.split() == [*COLORS, *COLORS]
+    [version] = versions(served[0].path / "model")
+    manifest = version.manifest()
+    assert (manifest.kind, list(manifest.labels)) == ("image", list(COLORS))
+    assert [(one.name, one.dtype, one.shape) for one in manifest.inputs] == [
+        ("images", "uint8", (None, None, None, 3))
+    ]
+    assert {one.name for one in manifest.outputs} == {"label", "probabilities"}
+    assert (manifest.run, manifest.step) == ("served", served[0].state().tasks["chief-0"].step)
 
 
 # A fresh process that has only the exported folder and TensorFlow: pictures of the size it was trained on,

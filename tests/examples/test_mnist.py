@@ -19,6 +19,7 @@ import pytest
 
 from oarlock.checkpoints.store import Store, verify
 from oarlock.engines.local import local_engine
+from oarlock.models.model_versions import versions
 from oarlock.records import runs
 from tests.support.commands import SCRIPT, started
 from tests.support.event_files import curve_at, points_in
@@ -106,7 +107,17 @@ def test_the_exported_model_knows_digits_it_never_saw(place: Place, trained: str
     told, folder = float(found[1]), Path(found[2])
     assert told >= 0.95
     (run,) = runs.all_runs()
-    assert folder == run.path / "model"
+    assert folder == run.path / "model" / "1"
+    [version] = versions(run.path / "model")
+    manifest = version.manifest()
+    assert (manifest.format, manifest.kind, manifest.labels) == ("saved_model", "image", tuple("0123456789"))
+    assert [(one.name, one.dtype, one.shape) for one in manifest.inputs] == [
+        ("image", "uint8", (None, 28, 28, 1))
+    ]
+    assert [(one.dtype, one.shape) for one in manifest.outputs] == [("float32", (None, 10))]
+    assert (manifest.run, manifest.step) == (run.name, 3 * 156)
+    assert 0 < manifest.scores["loss"] < 0.2
+    assert (folder / "model.tflite").is_file()
 
     digits = next(place.data.glob("*/mnist.npz"))
     loaded = float(output_of(place.start(sys.executable, "-c", LOAD_AGAIN, folder, digits)).split()[-1])

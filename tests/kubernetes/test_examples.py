@@ -81,7 +81,7 @@ def test_an_example_trains_on_two_nodes_and_leaves_what_it_says(
     done_pull = oarlock("pull", "--json", name)
     assert done_pull.returncode == 0, done_pull.stderr
     state = json.loads(oarlock("status", "--json", name).stdout)
-    model = Path(state["folders"]["record"]) / "model"
+    model = Path(state["folders"]["record"]) / "model" / "1"
     digits = next((home / "data" / example.replace("_", "-")).glob("*/mnist.npz"))
     assert _accuracy_of(model, digits) == pytest.approx(accuracy(done.stdout), abs=1e-4)
     assert accuracy(done.stdout) == pytest.approx(accuracy(here.stdout), abs=0.01)

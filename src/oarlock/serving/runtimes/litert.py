@@ -81,7 +81,7 @@ class LiteRT:
         if shapes == self._shapes:
             return
         for name, shape in shapes.items():
-            self._interpreter.resize_tensor_input(self._inputs[name], shape)
+            self._interpreter.resize_tensor_input(self._inputs[name], shape, strict=True)
         self._interpreter.allocate_tensors()
         self._shapes = shapes
 

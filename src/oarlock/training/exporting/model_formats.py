@@ -21,7 +21,7 @@ def writer_of(model: Any, example: Any) -> Writer:
         from oarlock.training.exporting.saved_models import KerasModel
 
         return KerasModel(model)
-    if _is_a(model, "keras", "export.ExportArchive") or _is_a(model, "tf_keras", "export.ExportArchive"):
+    if hasattr(model, "add_endpoint") and hasattr(model, "write_out"):  # its class depends on the backend
         from oarlock.training.exporting.saved_models import Archive
 
         return Archive(model)

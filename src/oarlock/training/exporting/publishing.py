@@ -10,15 +10,13 @@ import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
 from oarlock.models import model_manifest, model_versions
 from oarlock.models.model_manifest import KINDS, Manifest
 from oarlock.training.exporting import bundled_files, examples, model_formats, provenance
 from oarlock.training.exporting.written_model import ExportError
 from oarlock.training.task.context import current
-
-_Place = Union[str, "os.PathLike[str]"]
 
 
 def export(
@@ -27,11 +25,11 @@ def export(
     example: Any = None,
     kind: str = "tensor",
     labels: Iterable[str] = (),
-    files: Mapping[str, _Place] | Sequence[_Place] = (),
-    predict: _Place | None = None,
+    files: Mapping[str, str | os.PathLike[str]] | Sequence[str | os.PathLike[str]] = (),
+    predict: str | os.PathLike[str] | None = None,
     step: int | None = None,
     scores: Mapping[str, Any] | None = None,
-    folder: _Place | None = None,
+    folder: str | os.PathLike[str] | None = None,
 ) -> Path | None:
     """Write a model as the next version in MODEL_DIR, and return the version's folder.
 
@@ -70,7 +68,7 @@ def export(
     return model_versions.write_version(_folder(folder, task.model), fill).path
 
 
-def _folder(given: _Place | None, usual: Path) -> Path:
+def _folder(given: str | os.PathLike[str] | None, usual: Path) -> Path:
     written = os.fspath(given) if given is not None else os.environ.get("MODEL_DIR", str(usual))
     if "://" in written:
         raise ExportError(
