@@ -13,7 +13,13 @@ from typing import Any
 import pytest
 
 from oarlock.engines.kubernetes.api.names import LEAD, REVISION, ROLE, RUN, Identity, Object
-from oarlock.engines.kubernetes.deployments import kserve, pod_traffic, readiness, server_objects, server_packing
+from oarlock.engines.kubernetes.deployments import (
+    kserve,
+    pod_traffic,
+    readiness,
+    server_objects,
+    server_packing,
+)
 from oarlock.engines.kubernetes.deployments.server_parcel import Claims, Reach, ServerParcel
 from oarlock.engines.shared.serve_order import ServeOrder
 from oarlock.errors import JobError
