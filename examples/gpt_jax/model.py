@@ -53,32 +53,42 @@ def loss_of(weights, rows, config, key=None):
 
 def scores_of(weights, inputs, config, key=None):
     """For every place, how likely each byte is to follow."""
+
+    def attend(q, k, v, kept):
+        return jax.nn.dot_product_attention(q, k, v, is_causal=True), kept
+
+    return through(weights, inputs, slice(inputs.shape[1]), config, attend, key=key)[0]
+
+
+def through(weights, inputs, positions, config, attend, kept=None, key=None):
+    """(scores, what is kept). `attend` says what is seen of the bytes before; `kept` is its own, by layer."""
     keys = None if key is None else jax.random.split(key, 2 * config.layers + 1)
     weights = {name: array.astype(arithmetic()) for name, array in weights.items()}
     tokens = weights["tokens"]
-    x = tokens[inputs] + weights["positions"][: inputs.shape[1]]
+    x = tokens[inputs] + weights["positions"][positions]
     x = dropped(x, config.dropout, keys if keys is None else keys[-1])
 
     def block(x, layer):
-        these, key1, key2 = layer
-        x = x + dropped(attention(norm(x, these["norm1"]), these, config.heads), config.dropout, key1)
+        these, kept, key1, key2 = layer
+        added, kept = attention(norm(x, these["norm1"]), these, config.heads, attend, kept)
+        x = x + dropped(added, config.dropout, key1)
         hidden = jax.nn.gelu(norm(x, these["norm2"]) @ these["up"])
-        return x + dropped(hidden @ these["mlp_out"], config.dropout, key2), None
+        return x + dropped(hidden @ these["mlp_out"], config.dropout, key2), kept
 
     blocks = {name[7:]: array for name, array in weights.items() if name.startswith("blocks/")}
     half = config.layers
-    layers = (blocks, None, None) if keys is None else (blocks, keys[:half], keys[half:-1])
+    layers = (blocks, kept, None, None) if keys is None else (blocks, kept, keys[:half], keys[half:-1])
     # Two layers at a time: on a CPU a step takes six tenths of what it takes with one.
-    x, _ = jax.lax.scan(block, x, layers, unroll=2)
+    x, kept = jax.lax.scan(block, x, layers, unroll=2)
     # The embedding is also the head: a byte is said with the vector that it is read with.
-    return (norm(x, weights["norm"]) @ tokens.T).astype(jnp.float32)
+    return (norm(x, weights["norm"]) @ tokens.T).astype(jnp.float32), kept
 
 
-def attention(x, weights, heads):
+def attention(x, weights, heads, attend, kept):
     batch, length, width = x.shape
     q, k, v = jnp.moveaxis((x @ weights["qkv"]).reshape(batch, length, 3, heads, -1), 2, 0)
-    x = jax.nn.dot_product_attention(q, k, v, is_causal=True)
-    return x.reshape(batch, length, width) @ weights["attention_out"]
+    x, kept = attend(q, k, v, kept)
+    return x.reshape(batch, length, width) @ weights["attention_out"], kept
 
 
 def norm(x, scale):

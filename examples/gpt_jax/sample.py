@@ -1,6 +1,6 @@
 """Write text with a trained model:  python sample.py FOLDER --prompt "Return the"
 
-FOLDER is the `model` folder of a run.
+FOLDER is a version of the model: the folder `model/1` of a run.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from model import load, scores_of
 
 def main():
     parser = argparse.ArgumentParser(description="Write text with a trained model")
-    parser.add_argument("folder", help="where the model is: the folder `model` of a run")
+    parser.add_argument("folder", help="where the model is: the folder `model/1` of a run")
     parser.add_argument("--prompt", default="\n", help="how the text begins")
     parser.add_argument("--length", type=int, default=600, help="bytes to write")
     parser.add_argument("--temperature", type=float, default=0.7, help="0: always the likeliest byte")

@@ -10,7 +10,9 @@ what comes out is to the last bit what would have come out anyway.
 """
 
 import argparse
+import tempfile
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -53,10 +55,24 @@ def main():
             say(f"step {step + 1}: loss {loss:.4f}")
 
     if task.is_chief:
-        model.save(task.model, jax.device_get(state.weights), config)
-        finished = model.load(task.model)  # as whoever uses it will: that is the one that counts
-        print(f"loss {test_loss(*finished, held_out):.4f} on text it never saw, of the model in {task.model}")
-        print(sample.write(*finished, seed=args.seed))
+        weights = jax.device_get(state.weights)
+        loss = float(test_loss(weights, config, held_out))
+        folder = publish(weights, config, loss)
+        print(f"loss {loss:.4f} on text it never saw, of the model in {folder}")
+        print(sample.write(*model.load(folder), seed=args.seed))  # as whoever uses it will
+
+
+def publish(weights, config, loss):
+    """Leave a version of the model that `oarlock serve` takes: the weights, and the code that reads them."""
+    here = Path(__file__).parent
+    with tempfile.TemporaryDirectory() as scratch:
+        model.save(scratch, weights, config)
+        return oarlock.export(
+            here / "predict.py",
+            kind="completion",
+            files=[here / "model.py", *Path(scratch).iterdir()],
+            scores={"held_out_loss": loss},
+        )
 
 
 def arguments():

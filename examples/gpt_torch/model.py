@@ -37,15 +37,19 @@ class GPT(nn.Module):
 
     def forward(self, inputs, targets=None):
         """The loss, or without targets the scores of every next byte."""
-        x = self.tokens(inputs) + self.positions(torch.arange(inputs.shape[1], device=inputs.device))
-        x = self.dropout(x)
-        for block in self.blocks:
-            x = block(x)
-        # The embedding is also the head: a byte is said with the vector that it is read with.
-        scores = F.linear(self.norm(x), self.tokens.weight)
+        positions = torch.arange(inputs.shape[1], device=inputs.device)
+        scores = self.scores(inputs, positions, [causal] * len(self.blocks))
         if targets is None:
             return scores
         return F.cross_entropy(scores.flatten(0, 1).float(), targets.flatten())
+
+    def scores(self, inputs, positions, attends):
+        """`attends` has a function for each layer, which says what is seen of the bytes before."""
+        x = self.dropout(self.tokens(inputs) + self.positions(positions))
+        for block, attend in zip(self.blocks, attends):
+            x = block(x, attend)
+        # The embedding is also the head: a byte is said with the vector that it is read with.
+        return F.linear(self.norm(x), self.tokens.weight)
 
 
 class Block(nn.Module):
@@ -55,8 +59,8 @@ class Block(nn.Module):
         self.norm2, self.mlp = nn.LayerNorm(config.width), Mlp(config)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x):
-        x = x + self.dropout(self.attention(self.norm1(x)))
+    def forward(self, x, attend):
+        x = x + self.dropout(self.attention(self.norm1(x), attend))
         return x + self.dropout(self.mlp(self.norm2(x)))
 
 
@@ -67,12 +71,15 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(config.width, 3 * config.width, bias=False)
         self.out = nn.Linear(config.width, config.width, bias=False)
 
-    def forward(self, x):
+    def forward(self, x, attend):
         batch, length, width = x.shape
-        q, k, v = self.qkv(x).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        # Without dropout inside, so that the fused kernels can be used, on the CPU too.
-        x = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = attend(*self.qkv(x).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4))
         return self.out(x.transpose(1, 2).reshape(batch, length, width))
+
+
+def causal(q, k, v):
+    # Without dropout inside, so that the fused kernels can be used, on the CPU too.
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
 class Mlp(nn.Module):

@@ -12,12 +12,14 @@ what comes out is to the last bit what would have come out anyway.
 import argparse
 import math
 import os
+import tempfile
+from pathlib import Path
 
 import sample
 import text
 import torch
 import torch.distributed as dist
-from model import GPT, Config, exported
+from model import GPT, Config, exported, imported
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
@@ -73,12 +75,25 @@ def main():
 
     stored = exported(model)  # by all workers: if the weights are sharded, each has a part of them
     if task.is_chief:
-        task.model.mkdir(parents=True, exist_ok=True)
-        torch.save(stored, task.model / "model.pt")
-        finished = sample.load(task.model).to(device)  # as whoever uses it will: that is the one that counts
+        finished = imported(stored).to(device)  # as whoever uses it will: that is the one that counts
         loss = loss_of(finished, held_out, device)
-        print(f"loss {loss:.4f} on text it never saw, of the model in {task.model}")
-        print(sample.write(finished, seed=args.seed))
+        folder = publish(stored, loss)
+        print(f"loss {loss:.4f} on text it never saw, of the model in {folder}")
+        print(sample.write(sample.load(folder), seed=args.seed))
+
+
+def publish(stored, loss):
+    """Leave a version of the model that `oarlock serve` takes: the weights, and the code that reads them."""
+    here = Path(__file__).parent
+    with tempfile.TemporaryDirectory() as scratch:
+        weights = Path(scratch) / "model.pt"
+        torch.save(stored, weights)
+        return oarlock.export(
+            here / "predict.py",
+            kind="completion",
+            files=[here / "model.py", weights],
+            scores={"held_out_loss": loss},
+        )
 
 
 def arguments():

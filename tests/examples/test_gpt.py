@@ -12,14 +12,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import openai
 import pytest
 
 from oarlock.engines.local import local_engine
+from oarlock.models import model_versions
+from oarlock.models.model_versions import Version
 from oarlock.records import runs
 from tests.support.commands import SCRIPT
+from tests.support.model_servers import model_server
 from tests.support.soaking import IS_SOAK, cases, only_in_soak
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -64,8 +68,13 @@ class Place(NamedTuple):
     def model(self, name: str) -> Path:
         return self.folder / "home" / "runs" / name / "model"
 
+    def version(self, name: str) -> Path:
+        """The only version of the model of a run."""
+        (found,) = model_versions.versions(self.model(name))
+        return found.path
+
     def weights(self, name: str) -> dict[str, np.ndarray]:
-        folder = self.model(name)
+        folder = self.version(name)
         if self.example == "gpt_jax":
             with np.load(folder / "weights.npz") as stored:
                 return dict(stored)
@@ -117,7 +126,10 @@ def trained(place: Place) -> dict[str, str]:
 
 def test_two_workers_learn(place: Place, trained: dict[str, str]) -> None:
     assert loss_in(trained["two"]) < 3.0  # 5.5 is knowing nothing, and about 3.3 how often each byte occurs
-    assert f"of the model in {place.model('two')}" in trained["two"]
+    assert f"of the model in {place.model('two') / '1'}" in trained["two"]
+    manifest = Version(1, place.version("two")).manifest()
+    assert (manifest.kind, manifest.run, manifest.step) == ("completion", "two", STEPS)
+    assert abs(manifest.scores["held_out_loss"] - loss_in(trained["two"])) < 1e-4
 
 
 def test_each_worker_tells_how_far_it_is(place: Place, trained: dict[str, str]) -> None:
@@ -155,7 +167,7 @@ def test_it_runs_without_a_launcher(place: Place, trained: dict[str, str]) -> No
 
 
 def test_the_model_is_loaded_again_and_writes(place: Place, trained: dict[str, str]) -> None:
-    command = [sys.executable, EXAMPLES / place.example / "sample.py", place.model("two")]
+    command = [sys.executable, EXAMPLES / place.example / "sample.py", place.version("two")]
     told = subprocess.run(
         [*map(str, command), "--prompt", "This module ", "--length", "60"],
         capture_output=True,
@@ -167,6 +179,103 @@ def test_the_model_is_loaded_again_and_writes(place: Place, trained: dict[str, s
     assert len(told.encode()) >= 60
     assert len(set(told)) > 5
     assert told.count(" ") > 6
+
+
+# What the server writes at temperature 0, alone and all at a time, and what the whole network says: run over
+# all that the window holds, for each byte again. FULL gives `next_of(window)`.
+WRITES = """
+import asyncio, json, sys
+from pathlib import Path
+from oarlock.models.model_versions import Version
+from oarlock.serving.server import model_loading
+from oarlock.serving.generation.sampling import Sampling
+
+folder = Path(sys.argv[1])
+sys.path.insert(0, str(folder))
+FULL
+
+COUNT = 75
+PROMPTS = [b"This", b"The module", b"\\n", b"a" * 31, b"b" * 32, b"Return the " * 9, b"re", b"x", b"of the"]
+reader = model_loading.load(Version(1, folder))
+context = reader.generator.context
+
+async def written(prompts):
+    stream = reader.open(prompts, Sampling(max_tokens=COUNT, temperature=0, logprobs=0))
+    texts = [b""] * len(prompts)
+    while pieces := await stream.pieces():
+        for index, piece in pieces:
+            texts[index] += piece.token_chance.piece
+    return texts
+
+async def joining(prompts):
+    waits = [asyncio.create_task(one) for one in map(written, ([prompt] for prompt in prompts))]
+    return [(await one)[0] for one in waits]
+
+def expected(prompt):
+    tokens, begin = list(prompt), max(0, len(prompt) - context)
+    for _ in range(COUNT):
+        if len(tokens) - begin > context:
+            begin = len(tokens) - context // 2
+        tokens.append(next_of(tokens[begin:]))
+    return bytes(tokens[len(prompt):])
+
+async def main():
+    alone = [(await written([prompt]))[0] for prompt in PROMPTS]
+    print(json.dumps([[text.hex() for text in texts] for texts in (
+        map(expected, PROMPTS), alone, await written(PROMPTS), await joining(PROMPTS[::-1] * 3)
+    )]))
+
+asyncio.run(main())
+reader.close()
+"""
+FULL = {
+    "gpt_torch": """
+import torch
+from model import imported
+network = imported(torch.load(folder / "model.pt", weights_only=True))
+
+@torch.no_grad()
+def next_of(window):
+    return int(network(torch.tensor([window]))[0, -1].argmax())
+""",
+    "gpt_jax": """
+import functools, jax, model
+import numpy as np
+weights, config = model.load(folder)
+scores_of = jax.jit(functools.partial(model.scores_of, config=config))
+
+def next_of(window):
+    row = np.zeros((1, config.context), np.int32)
+    row[0, :len(window)] = window
+    return int(scores_of(weights, row)[0, len(window) - 1].argmax())
+""",
+}
+
+
+def test_the_server_writes_what_the_whole_network_says_alone_and_beside_others(
+    place: Place, trained: dict[str, str]
+) -> None:
+    program = WRITES.replace("FULL", FULL[place.example])
+    command = [sys.executable, "-c", program, str(place.version("two"))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert done.returncode == 0, done.stderr
+    expected, alone, together, joining = json.loads(done.stdout)
+    assert len(set(expected)) > 3
+    assert alone == expected
+    assert together == expected
+    assert joining == expected[::-1] * 3
+
+
+def test_it_is_served_and_a_completion_streams(place: Place, trained: dict[str, str]) -> None:
+    with model_server(place.model("two"), place.folder, name="gpt") as server:
+        client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", timeout=DEADLINE)
+        chosen: dict[str, Any] = {"model": "gpt", "prompt": "This module ", "max_tokens": 90, "seed": 3}
+        with client:
+            whole = client.completions.create(**chosen).choices[0]
+            pieces = [event.choices[0] for event in client.completions.create(**chosen, stream=True)]
+    assert whole.text == "".join(piece.text for piece in pieces)
+    assert len(whole.text) > 30
+    assert whole.finish_reason == pieces[-1].finish_reason == "length"
 
 
 # What follows trains nothing.

@@ -11,7 +11,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -58,6 +58,17 @@ class Model:
 def load(folder):
     return Model(folder)
 """
+NONSENSE = [
+    *(
+        b"",
+        b"{",
+        b"[]",
+        b'{"inputs": {}}',
+        b'{"inputs": {"x": [[1, 2, 3]]}}',
+        b'{"inputs": {"x": [["a", "b"]]}}',
+    ),
+    *(b'{"inputs": {"z": [[1, 2]]}}', b'{"inputs": {"x": [[-1, 2]]}}', b"\x00\xff" * 100, b"[" * 5000),
+]
 BROKEN = "def load(folder):\n    raise RuntimeError('the weights are missing')\n"
 
 
@@ -188,11 +199,16 @@ def _group(leader: int) -> list[int]:
 class Client(threading.Thread):
     """Asks over one connection that is kept alive, and checks every answer.
 
-    `factors` are those that may answer; a failure is kept with its reason.
+    `factors` are those that may answer; a failure is kept with its reason. One that is `rude` sends nonsense
+    every tenth time.
     """
 
-    def __init__(self, server: ModelServer, number: int, factors: tuple[int, ...]) -> None:
+    def __init__(
+        self, server: ModelServer, number: int, factors: Container[int], is_rude: bool = False
+    ) -> None:
         super().__init__(daemon=True)
+        self.is_rude = is_rude
+        self.refused = 0
         self.server = server
         self.number = number
         self.factors = factors
@@ -210,7 +226,10 @@ class Client(threading.Thread):
             turn += 1
             a, b = self.number + 1, turn % 50
             try:
-                self._ask(connection, a, b)
+                if self.is_rude and turn % 10 == 0:
+                    self._ask_nonsense(connection, turn)
+                else:
+                    self._ask(connection, a, b)
             except (OSError, http.client.HTTPException, ValueError) as problem:
                 self.failures.append(f"{type(problem).__name__}: {problem}")
                 connection.close()
@@ -224,11 +243,20 @@ class Client(threading.Thread):
         if answer.status != 200:
             self.failures.append(f"{answer.status}: {content}")
             return
-        value = content["outputs"]["y"][0]
-        if value not in [factor * (a + b) for factor in self.factors]:
-            self.wrong.append(f"{a} + {b} gave {value}")
-        self.versions.add(round(value / (a + b)))
+        factor = content["outputs"]["y"][0] / (a + b)
+        if factor not in self.factors:
+            self.wrong.append(f"{a} + {b} gave {factor} times the sum")
+        self.versions.add(round(factor))
         self.answers += 1
+
+    def _ask_nonsense(self, connection: http.client.HTTPConnection, turn: int) -> None:
+        body = NONSENSE[turn // 10 % len(NONSENSE)]
+        connection.request("POST", f"/v1/models/{self._name}:predict", body)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        if answer.status != 400:
+            self.wrong.append(f"{body!r} gave {answer.status}: {text}")
+        self.refused += 1
 
     def stop(self) -> None:
         self._ended.set()
@@ -237,9 +265,11 @@ class Client(threading.Thread):
 
 
 @contextmanager
-def clients(server: ModelServer, count: int, factors: tuple[int, ...]) -> Iterator[list[Client]]:
+def clients(
+    server: ModelServer, count: int, factors: Container[int], is_rude: bool = False
+) -> Iterator[list[Client]]:
     """So many clients at once."""
-    found = [Client(server, number, factors) for number in range(count)]
+    found = [Client(server, number, factors, is_rude) for number in range(count)]
     for one in found:
         one.start()
     try:

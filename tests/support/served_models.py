@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 import uvicorn
+import uvloop
 
 from oarlock.models.model_manifest import Manifest, Tensor
 from oarlock.serving.counters import Blocks, Counters
+from oarlock.serving.generation.generator import Generator
+from oarlock.serving.generation.text_model import TextModel
 from oarlock.serving.http.app import application
 from oarlock.serving.http.client_connection import connections
 from oarlock.serving.runtimes.runtime import ModelError
@@ -33,7 +36,7 @@ class Computed:
         self.compute = compute
         self.number = number
         self.form = "NumPy"
-        self.text = None
+        self.text: TextModel | None = None
         self.started = 0
         self.dropped = 0
 
@@ -72,7 +75,6 @@ def serving(models: ServedModels) -> Iterator[int]:
     config = uvicorn.Config(
         application(models),
         http=connections(models.settings),
-        loop="uvloop",
         ws="none",
         lifespan="off",
         log_config=None,
@@ -82,7 +84,7 @@ def serving(models: ServedModels) -> Iterator[int]:
     )
     with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
         server = uvicorn.Server(config)
-        thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True)
+        thread = threading.Thread(target=_run, args=(server, listener), daemon=True)
         thread.start()
         eventually(lambda: server.started, "uvicorn accepts connections")
         try:
@@ -93,14 +95,32 @@ def serving(models: ServedModels) -> Iterator[int]:
             assert not thread.is_alive(), "uvicorn has not stopped after 60 s"
 
 
+def _run(server: uvicorn.Server, listener: socket.socket) -> None:
+    loop = uvloop.new_event_loop()
+    try:
+        loop.run_until_complete(server.serve([listener]))
+        loop.run_until_complete(loop.shutdown_default_executor())
+    finally:
+        loop.close()
+
+
+def writer(generator: Generator) -> Computed:
+    """A text model, with its own thread."""
+    text = TextModel(Manifest("python", (), (), kind="completion"), generator)
+    version = Computed(text.manifest, text.run)
+    version.text = text
+    return version
+
+
 def classifier(number: int = 1) -> Computed:
     """An image of 4x3 into three classes."""
     weights = np.random.default_rng(number).normal(size=(12, 3)).astype("float32")
 
     def compute(inputs: Mapping[str, Array]) -> dict[str, Array]:
-        logits = inputs["image"].reshape(-1, 12) @ weights
-        scores = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return {"scores": scores / scores.sum(axis=1, keepdims=True)}
+        with np.errstate(all="ignore"):  # an infinity is an input, too
+            logits = inputs["image"].reshape(-1, 12) @ weights
+            scores = np.exp(logits - logits.max(axis=1, keepdims=True))
+            return {"scores": scores / scores.sum(axis=1, keepdims=True)}
 
     manifest = Manifest(
         format="python",

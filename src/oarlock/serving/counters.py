@@ -28,6 +28,7 @@ HELP = {
     "wait_seconds": "How long a request waited for the model.",
     "batch_rows": "Rows of one batch.",
     "rows_total": "Rows computed, by version.",
+    "tokens_total": "Tokens that a text model has written, by version.",
     "queue_rows": "Rows that wait now.",
     "refused_total": "Requests refused because too many waited.",
     "dropped_total": "Requests dropped before they were computed: their clients had gone or were late.",

@@ -6,19 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from oarlock.models.model_manifest import Manifest
+from oarlock.serving.runtimes.runtime import Overloaded
 
 if TYPE_CHECKING:
     from oarlock.serving.counters import Counters
+    from oarlock.serving.generation.text_model import TextModel
     from oarlock.serving.runtimes.runtime import Array
     from oarlock.serving.settings import Settings
 
 
-class Overloaded(Exception):
-    """More work waits than the settings allow."""
-
-    def __init__(self, retry_after: float) -> None:
-        super().__init__(f"too many requests wait; try again in {retry_after:.1f} s")
-        self.retry_after = retry_after  # seconds
+__all__ = ["Models", "Overloaded", "Served"]
 
 
 class Served(Protocol):
@@ -34,6 +31,10 @@ class Served(Protocol):
         Raises Overloaded, ModelError if the model refuses these inputs, and TimeoutError. A caller that is
         cancelled has its rows dropped before they are computed.
         """
+
+    @property
+    def text(self) -> TextModel | None:
+        """What writes text, a token at a time; None if the model is not of the kind `completion`."""
 
 
 class Models(Protocol):

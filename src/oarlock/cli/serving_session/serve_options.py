@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -160,21 +159,14 @@ def _file(given: Mapping[str, Any], name: str) -> str:
 
 def _port(host: str, asked: int | None) -> int:
     """The port that was asked for, else the usual one, else a free one; said, if it is another."""
-    if asked is not None:
-        _probe(host, asked)
-        return asked
     try:
-        _probe(host, DEFAULT_PORT)
-    except OarlockError:
-        found = free_ports(1, host if host != "0.0.0.0" else _LOOPBACK)[0]
+        listener.listen(host, asked or DEFAULT_PORT).close()
+    except listener.PortTaken as problem:
+        if asked is not None:
+            raise OarlockError(str(problem)) from None
+        found = free_ports(1, host)[0]
         complain(f"port {DEFAULT_PORT} is in use; this server gets port {found}")
         return found
-    return DEFAULT_PORT
-
-
-def _probe(host: str, port: int) -> None:
-    try:
-        found: socket.socket = listener.listen(host, port)
     except listener.CannotListen as problem:
         raise OarlockError(str(problem)) from None
-    found.close()
+    return asked or DEFAULT_PORT

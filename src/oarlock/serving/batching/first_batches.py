@@ -12,8 +12,11 @@ from oarlock.serving.runtimes.runtime import ModelError, Runtime
 _LONGEST = 2.0  # seconds: larger batches than one that takes this long warm up when they come
 
 
-def run(folder: Path, runtime: Runtime, max_rows: int) -> None:
-    """Run batches of 1, 2, 4, ... rows. Raises ModelError if it refuses what it says it takes."""
+def run(folder: Path, runtime: Runtime, max_rows: int, *, is_choosy: bool = False) -> None:
+    """Run batches of 1, 2, 4, ... rows. Raises ModelError if it refuses what it says it takes.
+
+    `is_choosy`: code around the model may refuse inputs of the right types and shapes.
+    """
     rows = 1
     while rows <= max_rows:
         began = time.monotonic()
@@ -23,7 +26,7 @@ def run(folder: Path, runtime: Runtime, max_rows: int) -> None:
         try:
             runtime.run(inputs)
         except ModelError:
-            if _is_described(runtime.manifest):
+            if not is_choosy and _is_described(runtime.manifest):
                 raise
             return  # what it takes may have to be of a certain size, or text of a certain form
         if time.monotonic() - began > _LONGEST:
@@ -32,7 +35,8 @@ def run(folder: Path, runtime: Runtime, max_rows: int) -> None:
 
 
 def _is_described(manifest: Manifest) -> bool:
-    """Whether any input of the stated types and shapes is a valid one."""
-    return manifest.kind in ("tensor", "image") and all(
+    """Whether any input of the stated types and shapes is a valid one. A program's own code may be choosy."""
+    is_graph = manifest.format != "python" and not manifest.entry and manifest.kind in ("tensor", "image")
+    return is_graph and all(
         one.dtype.startswith("float") and None not in one.shape[1:] for one in manifest.inputs
     )

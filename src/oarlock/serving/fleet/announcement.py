@@ -78,6 +78,9 @@ def curl(settings: Settings, url: str, manifest: Manifest) -> str:
         words.append(f"--cacert {settings.tls_cert}")
     if settings.token_file:
         words.append(f'-H "Authorization: Bearer $(cat {settings.token_file})"')
+    if manifest.kind == "completion":
+        asked = json.dumps({"prompt": "The", "max_tokens": 100, "stream": True})
+        return " ".join([*words, f"-N {url}/v1/completions", f"-d '{asked}'"])
     where = f"{url}/v1/models/{settings.name}:predict"
     body = example(manifest)
     if body is None:

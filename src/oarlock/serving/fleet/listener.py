@@ -12,6 +12,10 @@ class CannotListen(Exception):
     """The address cannot be had; says why and what to do."""
 
 
+class PortTaken(CannotListen):
+    """Another process listens there."""
+
+
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens there. Raises CannotListen."""
     try:
@@ -28,7 +32,8 @@ def listen(host: str, port: int) -> socket.socket:
         found.listen(_BACKLOG)
     except OSError as problem:
         found.close()
-        raise CannotListen(_why(problem, host, port)) from None
+        error = PortTaken if problem.errno == errno.EADDRINUSE else CannotListen
+        raise error(_why(problem, host, port)) from None
     return found
 
 

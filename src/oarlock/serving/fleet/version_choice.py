@@ -44,11 +44,12 @@ def candidates(settings: Settings, folder: Path) -> list[VersionSet]:
 def missing(settings: Settings, folder: Path) -> str:
     """Why there are no candidates, in words."""
     numbers = [one.number for one in versions(folder)]
+    place = settings.source
     if not numbers:
-        return f"{folder} holds no model: neither a SavedModel nor numbered versions"
+        return f"{place} holds no model: neither a SavedModel nor numbered versions"
     wanted = sorted(settings.weights) if settings.weights else [settings.versions]
     lacking = ", ".join(str(one) for one in wanted if int(one) not in numbers)
-    return f"{folder} has no version {lacking}; it has {', '.join(map(str, numbers))}"
+    return f"{place} has no version {lacking}; it has {', '.join(map(str, numbers))}"
 
 
 def by_score(found: Sequence[Version]) -> list[Version]:

@@ -135,13 +135,13 @@ async def _send(send: Send, answer: Answer) -> None:
     headers = [(b"content-type", answer.content_type), *answer.headers]
     if answer.parts is None:
         headers.append((b"content-length", b"%d" % len(answer.body)))
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    if answer.parts is None:
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": answer.body})
         return
-    if answer.body:
-        await send({"type": "http.response.body", "body": answer.body, "more_body": True})
     try:
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        if answer.body:
+            await send({"type": "http.response.body", "body": answer.body, "more_body": True})
         async for part in answer.parts:
             await send({"type": "http.response.body", "body": part, "more_body": True})
     finally:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from oarlock.serving.dialects import (
     open_inference,
     open_inference_models,
+    openai,
     tensorflow_models,
     tensorflow_predict,
 )
@@ -89,6 +90,7 @@ _OPEN_INFERENCE = {
 }
 _SERVER = {
     "/v1/models": Route({"GET": tensorflow_models.listed}, TENSORFLOW),
+    "/v1/completions": Route({"POST": openai.completions}, openai.OPENAI),
     "/v2": Route({"GET": open_inference_models.server}, OPEN_INFERENCE),
     "/v2/health/live": Route({"GET": open_inference_models.live}, OPEN_INFERENCE, is_open=True),
     "/v2/health/ready": Route({"GET": open_inference_models.ready}, OPEN_INFERENCE, is_open=True),

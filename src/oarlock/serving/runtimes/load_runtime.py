@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from oarlock.models.model_manifest import BadManifest, Manifest
 from oarlock.models.model_versions import Version
@@ -17,6 +18,8 @@ _IMPORTS = {
     "onnx": ("numpy", "onnxruntime"),
 }
 
+LoadOfKind = Callable[[Path, Manifest, Path], Runtime]
+
 
 def load(
     version: Version,
@@ -24,12 +27,14 @@ def load(
     *,
     threads: int = 0,
     note: Callable[[str], object] = lambda text: None,
+    kinds: Mapping[str, LoadOfKind] = MappingProxyType({}),
 ) -> Runtime:
     """Load a version, in the process that is to use it. Raises ModelError.
 
     predict: a predict.py that takes the place of the folder's own.
     threads: how many the model may use; 0: one for each core that this process may use.
     note: is called with the reason why a faster form is not used.
+    kinds: what loads models of certain kinds from the folder, the manifest and predict.py.
     """
     try:
         manifest = version.manifest()
@@ -41,6 +46,9 @@ def load(
     if missing:
         raise ModelError(f"version {version.number}: {missing[0]} is missing from {version.path}")
     try:
+        if manifest.kind in kinds:
+            entry = predict or version.path / (manifest.entry or "predict.py")
+            return kinds[manifest.kind](version.path, manifest, entry)
         return _load(version.path, manifest, predict, threads or len(os.sched_getaffinity(0)), note)
     except ModelError as problem:
         raise ModelError(f"version {version.number}: {problem}") from problem.__cause__

@@ -17,6 +17,14 @@ class ModelError(Exception):
     """The model cannot be loaded, or refuses an input; the text is for whoever asked."""
 
 
+class Overloaded(Exception):
+    """More work waits than the settings allow."""
+
+    def __init__(self, retry_after: float) -> None:
+        super().__init__(f"too many requests wait; try again in {retry_after:.1f} s")
+        self.retry_after = retry_after  # seconds
+
+
 class Runtime(Protocol):
     """A model in memory. One thread at a time calls it."""
 

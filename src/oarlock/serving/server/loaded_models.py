@@ -12,10 +12,12 @@ from oarlock.models.model_versions import Version
 from oarlock.serving.batching import first_batches
 from oarlock.serving.batching.batcher import Batcher
 from oarlock.serving.counters import Counters
-from oarlock.serving.runtimes import load_runtime
+from oarlock.serving.generation.scheduler import Pass
+from oarlock.serving.generation.text_model import TextModel
 from oarlock.serving.runtimes.runtime import Runtime
+from oarlock.serving.server import model_loading
 from oarlock.serving.settings import Settings
-from oarlock.system.usable_cores import usable_cores
+from oarlock.system.processors import usable_cores
 
 if TYPE_CHECKING:
     from oarlock.serving.runtimes.runtime import Array
@@ -29,15 +31,29 @@ class LoadedVersion:
         self.runtime = runtime
         self.manifest: Manifest = runtime.manifest
         self.form: str = runtime.form
-        self._batcher = Batcher(runtime, settings, counters, number)
+        # A text model has batches of its own: requests join and leave them between two tokens.
+        self.text = runtime if isinstance(runtime, TextModel) else None
+        self._counters = counters
+        self._model: Batcher | TextModel
+        if self.text is None:
+            self._model = Batcher(runtime, settings, counters, number)
+        else:
+            self._model = self.text
+            self.text.serve(settings.queue, settings.deadline, self._note)
 
     async def predict(self, inputs: Mapping[str, Array], deadline: float | None) -> dict[str, Array]:
         """See `Served.predict`."""
-        return await self._batcher.predict(inputs, deadline)
+        return await self._model.predict(inputs, deadline)
+
+    def _note(self, done: Pass) -> None:
+        self._counters.observe("model_seconds", done.seconds)
+        self._counters.observe("batch_rows", done.tokens)
+        self._counters.add("tokens_total", done.tokens, version=self.number)
+        self._counters.set("queue_rows", done.waiting)
 
     def close(self) -> None:
         """Compute what waits, then release the model."""
-        self._batcher.close()
+        self._model.close()
 
 
 class LoadedModels:
@@ -56,8 +72,10 @@ class LoadedModels:
         predict = Path(self.settings.predict) if self.settings.predict else None
         threads = max(1, usable_cores() // self.settings.replicas)
         for version in versions:
-            runtime = load_runtime.load(version, predict, threads=threads, note=say)
-            first_batches.run(version.path, runtime, self.settings.max_rows)
+            runtime = model_loading.load(version, predict, threads=threads, note=say)
+            if not isinstance(runtime, TextModel):  # which has done it
+                is_choosy = predict is not None
+                first_batches.run(version.path, runtime, self.settings.max_rows, is_choosy=is_choosy)
             self._loaded[version.number] = LoadedVersion(
                 version.number, runtime, self.settings, self.counters
             )

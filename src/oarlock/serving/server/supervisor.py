@@ -17,20 +17,25 @@ from collections.abc import Callable
 from pathlib import Path
 
 from oarlock.models.model_manifest import BadManifest
-from oarlock.serving import replica
 from oarlock.serving.counters import Blocks
-from oarlock.serving.fleet import announcement, listener, version_choice
+from oarlock.serving.fleet import announcement, bucket_mirror, listener, version_choice
+from oarlock.serving.fleet.bucket_mirror import BucketMirror
 from oarlock.serving.fleet.fleet import Fleet
 from oarlock.serving.fleet.replica_process import ReplicaProcess
 from oarlock.serving.fleet.traffic import Traffic
 from oarlock.serving.fleet.version_choice import VersionSet
+from oarlock.serving.server import replica
 from oarlock.serving.settings import MOST_REPLICAS, Settings
 from oarlock.training.task import context
 
 _REPORT = 1.0  # seconds
 _STILL = 60.0  # seconds between two reports of the same
 _SERVER_MODULES = ("uvloop", "httptools", "uvicorn.protocols.http.httptools_impl", "uvicorn.lifespan.off")
-_OURS = ("oarlock.serving.loaded_models", "oarlock.serving.http.app", "oarlock.serving.draining_server")
+_OURS = (
+    "oarlock.serving.server.loaded_models",
+    "oarlock.serving.http.app",
+    "oarlock.serving.server.draining_server",
+)
 
 
 class CannotServe(Exception):
@@ -47,7 +52,8 @@ class Supervisor:
         self._blocks = Blocks(2 * MOST_REPLICAS + 2)
         self._fleet = Fleet(self._fork, say, settings.grace, self._blocks.count)
         self._traffic = Traffic(self._blocks)
-        self._folder = Path(settings.source)
+        self._folder = Path()
+        self._mirror: BucketMirror | None = None
         self._wanted: VersionSet | None = None
         self._proven: VersionSet | None = None  # what has answered, and is gone back to
         self._seen: tuple[object, ...] | None = None  # the candidate's key at the last look
@@ -58,7 +64,12 @@ class Supervisor:
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Raises CannotServe."""
-        self._look(at_once=True)
+        with bucket_mirror.mirrored(self._settings, self._file) as (self._folder, self._mirror):
+            self._run()
+
+    def _run(self) -> None:
+        if self._mirror is None:
+            self._look(at_once=True)
         try:
             self._listener = listener.listen(self._settings.host, self._settings.port)
         except listener.CannotListen as problem:
@@ -96,7 +107,8 @@ class Supervisor:
 
     def _wait(self, wakeups: _Wakeups, seconds: float) -> None:
         """Until a replica says something or ends, a signal comes, or the time is over."""
-        lines = {one.line.fileno(): one for one in self._fleet.replicas if one.line is not None}
+        said = [*self._fleet.replicas, *([self._mirror] if self._mirror else [])]
+        lines = {one.line.fileno(): one for one in said if one.line is not None}
         found = select.select([wakeups.fd, *lines], [], [], seconds)[0]
         for fd in found:
             if fd in lines:
@@ -139,6 +151,8 @@ class Supervisor:
     def _look(self, at_once: bool = False) -> None:
         """Look for changed settings and newer versions. A new one must be unchanged for one look."""
         self._take_settings()
+        if self._mirror is not None:
+            at_once = self._looks_at_mirror(self._mirror)
         found = self._candidates()
         if not found:
             if at_once:
@@ -153,6 +167,16 @@ class Supervisor:
             if self._wanted is not None:
                 self._say(f"loading {best.name} of {self._settings.name}")
             self._wanted = best
+
+    def _looks_at_mirror(self, mirror: BucketMirror) -> bool:
+        """Whether the folder is a whole copy of the bucket for the first time."""
+        if mirror.reap():
+            mirror.begin()  # it was killed
+        if mirror.failed is not None:
+            if self._wanted is None:
+                raise CannotServe(mirror.failed)
+            self._say_once(mirror.failed)
+        return mirror.ready is not None and self._wanted is None
 
     def _take_settings(self) -> None:
         """Most may change while the server runs; new replicas have them. Where it listens stays."""
@@ -185,7 +209,7 @@ class Supervisor:
             return replica.run(place)
 
         def closes() -> None:
-            for other in self._fleet.replicas:
+            for other in (*self._fleet.replicas, *([self._mirror] if self._mirror else [])):
                 other.close()
 
         one.start(body, closes)

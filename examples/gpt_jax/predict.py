@@ -1,0 +1,79 @@
+"""How the model is served: `load` gives what `oarlock serve` asks for the next bytes of many texts at a time.
+
+This file, `model.py`, `weights.npz` and `config.json` are one version of the model. The server draws the
+bytes, from the scores that come from here; nothing is computed twice, because keys and values of what was
+read are kept.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import model
+import numpy as np
+
+SLOTS = 16  # texts at a time
+
+
+def load(folder):
+    return Reader(*model.load(folder))
+
+
+class Reader:
+    """Reads texts, each in a slot of its own, and says how likely each byte is to follow."""
+
+    def __init__(self, weights, config, slots=SLOTS):
+        self.slots, self.context, self.vocabulary = slots, config.context, config.vocabulary
+        self._weights = jax.device_put(weights)
+        # One slot more: for rows that fill up a batch.
+        shape = (config.layers, slots + 1, config.context, config.heads, config.width // config.heads)
+        self._kept = tuple(jnp.zeros(shape, model.arithmetic()) for _ in ("keys", "values"))
+        self._read = jax.jit(partial(read, config=config), donate_argnums=1)
+
+    def encode(self, text):
+        return list(text.encode()) or [10]
+
+    def decode(self, token):
+        return bytes([token])
+
+    def start(self, slot, tokens):
+        """Forget what the slot held and read these; the scores of the byte that follows them."""
+        size = min(padded(len(tokens)), self.context)
+        row = np.zeros((1, size), np.int32)
+        row[0, : len(tokens)] = tokens
+        # What fills up the row lies after the text: nothing looks there until the next bytes replace it.
+        return self._scores([slot], np.arange(size)[None], row, len(tokens) - 1)[0]
+
+    def step(self, slots, positions, tokens):
+        """Read one more byte in each of these slots; the scores of those that follow, a row each."""
+        count = len(slots)
+        rows = np.zeros((3, padded(count)), np.int32)
+        rows[0] = self.slots
+        rows[:, :count] = [list(slots), positions, tokens]
+        return self._scores(rows[0], rows[1][:, None], rows[2][:, None], 0)[:count]
+
+    def _scores(self, slots, positions, tokens, last):
+        scores, self._kept = self._read(
+            self._weights, self._kept, np.asarray(slots), positions, tokens, np.int32(last)
+        )
+        return np.asarray(scores)
+
+
+def read(weights, kept, slots, positions, tokens, last, config):
+    """(scores of what follows the byte at the place `last` of each row, keys and values)"""
+
+    def attend(q, k, v, kept):
+        keys, values = (
+            old.at[slots[:, None], positions].set(new) for old, new in zip(kept, (k, v), strict=True)
+        )
+        # Each byte sees those before it and itself. What a slot holds after them is of an older text.
+        seen = jnp.arange(config.context) <= positions[:, None, :, None]
+        return jax.nn.dot_product_attention(q, keys[slots], values[slots], mask=seen), (keys, values)
+
+    scores, kept = model.through(weights, tokens, positions, config, attend, kept)
+    return scores[:, last], kept
+
+
+def padded(count):
+    """The next power of two: a shape that was met before needs no compiling."""
+    return 1 << (count - 1).bit_length()

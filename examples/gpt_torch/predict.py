@@ -1,0 +1,64 @@
+"""How the model is served: `load` gives what `oarlock serve` asks for the next bytes of many texts at a time.
+
+This file, `model.py` and `model.pt` are one version of the model. The server draws the bytes, from the scores
+that come from here; nothing is computed twice, because keys and values of what was read are kept.
+"""
+
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from model import imported
+
+SLOTS = 16  # texts at a time
+
+
+def load(folder):
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    stored = torch.load(Path(folder) / "model.pt", map_location=device, weights_only=True)
+    return Reader(imported(stored).to(device))
+
+
+class Reader:
+    """Reads texts, each in a slot of its own, and says how likely each byte is to follow."""
+
+    def __init__(self, model, slots=SLOTS):
+        config = model.config
+        self.slots, self.context, self.vocabulary = slots, config.context, config.vocabulary
+        self._model = model
+        self._device = model.tokens.weight.device
+        shape = (config.layers, slots, config.context, config.heads, config.width // config.heads)
+        self._keys, self._values = torch.zeros(2, *shape, device=self._device)
+
+    def encode(self, text):
+        return list(text.encode()) or [10]
+
+    def decode(self, token):
+        return bytes([token])
+
+    def start(self, slot, tokens):
+        """Forget what the slot held and read these; the scores of the byte that follows them."""
+        return self._read([slot], [list(range(len(tokens)))], [list(tokens)])[0]
+
+    def step(self, slots, positions, tokens):
+        """Read one more byte in each of these slots; the scores of those that follow, a row each."""
+        return self._read(list(slots), [[place] for place in positions], [[token] for token in tokens])
+
+    @torch.inference_mode()
+    def _read(self, slots, positions, tokens):
+        slots, positions, tokens = (
+            torch.tensor(numbers, device=self._device) for numbers in (slots, positions, tokens)
+        )
+        length = int(positions.max()) + 1
+        # Each byte sees those before it and itself. What a slot holds after them is of an older text.
+        seen = torch.arange(length, device=self._device) <= positions[:, None, :, None]
+
+        def attend(keys, values, q, k, v):
+            keys[slots[:, None], positions] = k.transpose(1, 2)
+            values[slots[:, None], positions] = v.transpose(1, 2)
+            k, v = (kept[slots, :length].transpose(1, 2) for kept in (keys, values))
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+
+        layers = [partial(attend, *kept) for kept in zip(self._keys, self._values)]
+        return self._model.scores(tokens, positions, layers)[:, -1].float().cpu().numpy()

@@ -1,0 +1,36 @@
+"""What a text model's `predict.py` gives: `load(folder)` returns a Generator. Pure.
+
+It scores tokens and remembers what it has read, in a cache of keys and values for each slot. It draws no
+token and knows no request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from oarlock.serving.runtimes.runtime import Array
+
+
+class Generator(Protocol):
+    """A text model with room for `slots` texts. One thread at a time calls it."""
+
+    slots: int
+    vocabulary: int  # tokens are 0 to this, without it
+    context: int  # tokens that one slot holds: how far the model looks back
+
+    def encode(self, text: str) -> Sequence[int]:
+        """Return the tokens of a text, at least one: for an empty text the one that texts begin with."""
+
+    def decode(self, token: int) -> bytes:
+        """Return what a token stands for, in UTF-8; it may be a part of a character. b"" ends a text."""
+
+    def start(self, slot: int, tokens: Sequence[int]) -> Array:
+        """Forget what the slot held and read 1 to `context` tokens; return the scores of the next one."""
+
+    def step(self, slots: Sequence[int], positions: Sequence[int], tokens: Sequence[int]) -> Array:
+        """Read one more token in each of these slots; return the scores of the next ones, a row each.
+
+        A position counts the tokens that its slot has read before. To repeat a step changes nothing.
+        """
