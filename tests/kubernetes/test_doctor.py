@@ -77,7 +77,9 @@ def test_a_viewer_is_told_exactly_what_is_missing(
         "persistentvolumeclaims": "create, delete",
         "pods/exec": "get, create",
         "pods/eviction": "create",
-        "deployments.apps": "create, delete",
+        "deployments.apps": "create, patch, delete",
+        "horizontalpodautoscalers.autoscaling": "create, patch, delete",
+        "poddisruptionbudgets.policy": "create, patch, delete",
         "ingresses.networking.k8s.io": "create, delete",
     }
     assert found["pods/exec"]["state"] == "warning"

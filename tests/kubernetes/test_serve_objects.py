@@ -13,7 +13,13 @@ from typing import Any
 import pytest
 
 from oarlock.engines.kubernetes.api.names import LEAD, REVISION, ROLE, RUN, Identity, Object
-from oarlock.engines.kubernetes.deployments import pod_traffic, readiness, server_objects, server_packing
+from oarlock.engines.kubernetes.deployments import (
+    kserve,
+    pod_traffic,
+    readiness,
+    server_objects,
+    server_packing,
+)
 from oarlock.engines.kubernetes.deployments.server_parcel import Claims, Reach, ServerParcel
 from oarlock.engines.shared.serve_order import ServeOrder
 from oarlock.errors import JobError
@@ -334,3 +340,23 @@ oarlock_request_seconds_sum 1.5
     assert pod_traffic.counts(text) == {"step": 42, "queue": 3}
     assert pod_traffic.counts("nothing of ours") == {}
     assert server_objects.deployment(parcel(), 1)["spec"]["template"]["metadata"]["labels"][ROLE] == "server"
+
+
+def test_kserve_finds_the_model_on_its_claim_or_in_its_bucket() -> None:
+    volume: Object = {"name": "oarlock-store", "persistentVolumeClaim": {"claimName": "digits"}}
+    mount: Object = {"name": "oarlock-store", "mountPath": "/oarlock/store", "readOnly": True}
+    claims = Claims((volume,), (mount,))
+    on_claim = replace(SETTINGS, source="/oarlock/store/runs/digits-abcd/model")
+    found = kserve.inference_service(parcel(settings=on_claim, claims=claims), "tensorflow")
+    assert (found["apiVersion"], found["kind"]) == ("serving.kserve.io/v1beta1", "InferenceService")
+    predictor = found["spec"]["predictor"]
+    assert predictor["model"]["storageUri"] == "pvc://digits/runs/digits-abcd/model"
+    assert predictor["model"]["modelFormat"] == {"name": "tensorflow"}
+    elastic = parcel(settings=replace(SETTINGS, source="s3://b/m"), part=Role(replicas=Replicas(1, 3)))
+    predictor = kserve.inference_service(elastic, "onnx")["spec"]["predictor"]
+    assert (predictor["minReplicas"], predictor["maxReplicas"]) == (1, 3)
+    assert predictor["model"]["storageUri"] == "s3://b/m"
+    with pytest.raises(JobError, match="from a claim or a bucket"):
+        kserve.inference_service(parcel(), "tensorflow")
+    with pytest.raises(JobError, match="and this is torch"):
+        kserve.inference_service(elastic, "torch")

@@ -39,7 +39,7 @@ VERBS = {
     "delete": "Delete runs and everything they kept.",
     "events": "Print the events of a run.",
     "plan": "Show what a run would create on a cluster, and whether it fits.",
-    "render": "Print a run as YAML for `kubectl apply`.",
+    "render": "Print a run, or a served model, as YAML for `kubectl apply`.",
     "pull": "Copy the model and other files of a run to this machine.",
     "init": "Write a commented job.yaml for a program.",
     "schema": "Print the JSON schema of job files.",

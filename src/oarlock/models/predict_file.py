@@ -6,11 +6,13 @@ Modules beside it are its own: two versions of a model that are loaded in one pr
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 Call = Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -41,10 +43,11 @@ def check(path: Path) -> None:
         raise BadPredict(f"{path} has no function load(folder)")
 
 
-def load(path: Path, folder: Path, model: Call | None = None) -> Any:
+def load(path: Path, folder: Path, model: Call | None = None, instead_of: Path | None = None) -> Any:
     """Run the file and return what its `load` gives.
 
     model: what is in the folder, as a function from arrays to arrays; for a `load` that takes two arguments.
+    instead_of: the folder that the file was copied from: nothing is imported from there.
     Raises BadPredict, and whatever the file raises.
     """
     check(path)
@@ -52,9 +55,11 @@ def load(path: Path, folder: Path, model: Call | None = None) -> Any:
     if spec is None or spec.loader is None:
         raise BadPredict(f"{path} cannot be imported")
     module = importlib.util.module_from_spec(spec)
-    before = set(sys.modules)
-    sys.path.insert(0, str(path.parent))
+    own = {_MODULE, *(_modules_in(folder) if path.parent == folder else ())}
+    search, others = list(sys.path), _hide(own, instead_of)
+    sys.path[:] = [str(path.parent), *(place for place in search if not _is(place, instead_of))]
     sys.modules[_MODULE] = module  # pickle and dataclasses look for it there
+    importlib.invalidate_caches()
     try:
         spec.loader.exec_module(module)
         given = (folder,) if model is None else (folder, model)
@@ -62,13 +67,32 @@ def load(path: Path, folder: Path, model: Call | None = None) -> Any:
             raise BadPredict(f"{path}: load(folder) has to take the model, too: load(folder, model)")
         return module.load(*given)
     finally:
-        sys.path.remove(str(path.parent))
-        _forget(set(sys.modules) - before, path.parent)
+        sys.path[:] = search
+        _hide(own, None)  # they live on in what they gave; the next version imports its own
+        sys.modules.update(others)
 
 
-def _forget(names: set[str], folder: Path) -> None:
-    """Its modules live on in what they gave; the next version imports its own."""
-    for name in names:
-        file = getattr(sys.modules.get(name), "__file__", None)
-        if name == _MODULE or (isinstance(file, str) and Path(file).parent == folder):
-            del sys.modules[name]
+def _modules_in(folder: Path) -> set[str]:
+    packages = {one.parent.name for one in folder.glob("*/__init__.py")}
+    return packages | {one.stem for one in folder.glob("*.py")}
+
+
+def _hide(names: set[str], other: Path | None) -> dict[str, ModuleType]:
+    """Take from `sys.modules`, and return, the modules of these names and those that are in a folder."""
+    found = {
+        name: module
+        for name, module in list(sys.modules.items())
+        if name != "__main__" and (name.partition(".")[0] in names or _is(_place(module), other))
+    }
+    for name in found:
+        del sys.modules[name]
+    return found
+
+
+def _place(module: ModuleType) -> str | None:
+    file = getattr(module, "__file__", None)
+    return str(Path(file).parent) if isinstance(file, str) else None
+
+
+def _is(place: str | None, folder: Path | None) -> bool:
+    return place is not None and folder is not None and Path(place).resolve() == folder.resolve()

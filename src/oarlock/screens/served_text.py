@@ -4,22 +4,30 @@ from __future__ import annotations
 
 from oarlock.records.run_folder import RunFolder
 from oarlock.run.run_state import RunState
+from oarlock.run.task_state import TaskState
+from oarlock.run.typed import is_number
 from oarlock.screens.units import number, plural
 from oarlock.serving.fleet import announcement
 
 
 def lines(run: RunFolder, state: RunState) -> list[str]:
     """Return what is known of a model server; nothing for any other run, or before it answers."""
-    leader = state.leader
-    if not run.serving_file.exists() or leader is None or "version" not in leader.metrics:
+    tasks = [task for task in state.tasks.values() if "version" in task.metrics]  # on a cluster, pods
+    if not run.serving_file.exists() or not tasks:
         return []
-    known = leader.metrics
+    known = tasks[0].metrics
     told = announcement.read(announcement.path_for(run.serving_file))
     name = f"{told.name}, " if told is not None else ""
-    replicas = known.get("replicas", 0)
     what = f"{name}version {known['version']} ({known.get('form', '')})"
-    facts = [plural(leader.step or 0, "request"), f"{number(known.get('requests_per_s', 0))}/s"]
-    facts += [f"p99 {number(known['p99_ms'])} ms"] if "p99_ms" in known else []
-    facts += [f"{number(known.get('queue', 0))} waiting"]
+    requests = sum(task.step or 0 for task in tasks)
+    facts = [plural(requests, "request"), f"{number(_sum(tasks, 'requests_per_s'))}/s"]
+    slowest = [task.metrics["p99_ms"] for task in tasks if "p99_ms" in task.metrics]
+    facts += [f"p99 {number(max(slowest))} ms"] if slowest else []
+    facts += [f"{number(_sum(tasks, 'queue'))} waiting"]
     where = [told.url] if told is not None and state.state == "running" else []
-    return [*where, f"{what}, {plural(int(replicas), 'replica')}", ", ".join(facts)]
+    return [*where, f"{what}, {plural(int(_sum(tasks, 'replicas')), 'replica')}", ", ".join(facts)]
+
+
+def _sum(tasks: list[TaskState], metric: str) -> float:
+    found = [task.metrics.get(metric, 0) for task in tasks]
+    return float(sum(value for value in found if is_number(value)))

@@ -130,6 +130,19 @@ def test_a_faster_form_is_only_used_where_there_is_one(exported: tuple[str, Path
         assert (said["form"], said["notes"]) == ("SavedModel", [f"SavedModel is used: {reason}"])
 
 
+def test_a_damaged_model_is_refused_in_a_sentence(exported: tuple[str, Path]) -> None:
+    framework, folder = exported
+    said: dict[str, str] = json.loads((folder / "damage.json").read_text())
+    for case, text in said.items():
+        assert "\n" not in text
+        if "form" not in case:
+            assert text.startswith("version 1: "), (case, text)
+            assert str(folder / "broken" / case / "1") in text, (case, text)
+    if framework == "tensorflow":
+        assert said["another's form"].startswith("SavedModel: ['SavedModel is used: the LiteRT form takes x:")
+        assert said["no form"].startswith("SavedModel: ['SavedModel is used: LiteRT cannot load it: ")
+
+
 def test_other_servers_find_the_layout_that_they_document(exported: tuple[str, Path]) -> None:
     """TensorFlow Serving: MODEL/1/saved_model.pb and variables; Triton, which KServe uses: MODEL/1/model.…"""
     framework, folder = exported

@@ -79,13 +79,18 @@ def order(source: ModelSource, engine: Engine, given: Mapping[str, Any]) -> Serv
         job=job,
         part=part.role,
         run=source.run,
-        framework=source.framework,
+        framework=_framework(source, job),
         pip=part.pip,
         env=part.env,
         host=given.get("ingress") or part.ingress or "",
         gateway=given.get("gateway") or part.gateway or "",
         folder=source.folder,
     )
+
+
+def _framework(source: ModelSource, job: Job) -> str:
+    """That of the model or, where its folder cannot be seen from here, the one that the job names."""
+    return source.framework if source.framework != "none" or job.framework == "auto" else job.framework
 
 
 def _settings(

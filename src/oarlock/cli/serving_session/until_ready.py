@@ -32,6 +32,8 @@ def serve(engine: Engine, order: ServeOrder, name: str | None, *, detach: bool, 
                 _tell(watch.run, found, as_json)
             if detach:
                 return 0
+        elif (found := engine.announced(watch.run)) is not None:  # it answers already
+            _tell(watch.run, found, as_json)
         return attached.started(watch, interrupts, as_json)
 
 

@@ -57,7 +57,7 @@ class PythonProgram:
         inputs = {name: np.resize(one, (2, *one.shape[1:])) for name, one in given.items()}
         inputs = {name: one.astype(object) if one.dtype.kind == "U" else one for name, one in inputs.items()}
         try:
-            loaded = predict_file.load(folder / PREDICT, folder)
+            loaded = predict_file.load(folder / PREDICT, folder, instead_of=self._path.parent)
             both = loaded.predict(dict(inputs))
             single = loaded.predict({name: one[:1] for name, one in inputs.items()})
         except Exception as problem:

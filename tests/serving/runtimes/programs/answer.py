@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -31,6 +32,38 @@ def answered(runtime, inputs):
             )
             assert np.all(same), name
     return whole
+
+
+def damaged(stored, name, change):
+    """What is said of a copy of the model after a change."""
+    broken = FOLDER / "broken" / name
+    shutil.copytree(FOLDER / stored / "1", broken / "1")
+    change(broken / "1")
+    notes = []
+    try:
+        runtime = load_runtime.load(versions(broken)[0], threads=1, note=notes.append)
+    except ModelError as problem:
+        return str(problem)
+    return f"{runtime.form}: {notes}"
+
+
+def try_damage():
+    """The file of the framework is cut in half, replaced or deleted; the LiteRT form is not the model's."""
+    said = {}
+    model = next(name for name in ("keras", "torch", "jax") if (FOLDER / name).is_dir())
+    file = {"keras": "saved_model.pb", "torch": "model.pt2", "jax": "model.jax"}[model]
+    content = (FOLDER / model / "1" / file).read_bytes()
+    said["half"] = damaged(model, "half", lambda at: (at / file).write_bytes(content[: len(content) // 2]))
+    said["other"] = damaged(model, "other", lambda at: (at / file).write_bytes(b"something else"))
+    said["gone"] = damaged(model, "gone", lambda at: (at / file).unlink())
+    if model == "keras":
+        said["weights"] = damaged(model, "weights", lambda at: shutil.rmtree(at / "variables"))
+        lite = (FOLDER / "function" / "1" / "model.tflite").read_bytes()
+        said["another's form"] = damaged(model, "form", lambda at: (at / "model.tflite").write_bytes(lite))
+        said["no form"] = damaged(
+            model, "no", lambda at: (at / "model.tflite").write_bytes(b"something else")
+        )
+    (FOLDER / "damage.json").write_text(json.dumps(said))
 
 
 def main():
@@ -67,3 +100,4 @@ def main():
 
 if __name__ == "__main__":
     main()
+    try_damage()

@@ -39,7 +39,9 @@ def counts(text: str) -> dict[str, float]:
     for name, value in _LINE.findall(text):
         sums[name] = sums.get(name, 0.0) + float(value)
     named = {"step": "requests_total", "queue": "queue_rows"}
-    return {ours: round(sums[theirs]) for ours, theirs in named.items() if theirs in sums}
+    return (
+        {ours: round(sums.get(theirs, 0.0)) for ours, theirs in named.items()} if "oarlock_" in text else {}
+    )
 
 
 def _scheme(pod: Object) -> str:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import Object
-from oarlock.engines.kubernetes.deployments import rollout, server_packing, server_record
+from oarlock.engines.kubernetes.deployments import rollout, server_address, server_packing, server_record
 from oarlock.engines.kubernetes.deployments.server_parcel import ServerParcel
 from oarlock.engines.kubernetes.lifecycle import identity
 from oarlock.engines.kubernetes.lifecycle.connect import api_for, explained
@@ -26,7 +26,7 @@ _LONGEST = 40 - len("-serve")
 
 def serve(order: ServeOrder, name: str | None, on_wait: Callable[[str], bool]) -> RunFolder:
     """Serve a model, or update what is served under that name; return its record once it answers."""
-    name = check_name(name or f"{slug(order.job.name)[:_LONGEST].strip('-')}-serve")
+    name = name_of(order, name)
     with explained():
         api = _api(order)
         found = _ours(api, name)
@@ -42,6 +42,11 @@ def serve(order: ServeOrder, name: str | None, on_wait: Callable[[str], bool]) -
             run = server_record.adopt(api, found)
         identity.require_deployment(run, api)
         return _update(api, order, run, found, on_wait)
+
+
+def name_of(order: ServeOrder, name: str | None) -> str:
+    """Return the name of the record and of the objects: the same each time, so that the next updates it."""
+    return check_name(name or f"{slug(order.job.name)[:_LONGEST].strip('-')}-serve")
 
 
 def _api(order: ServeOrder) -> Api:
@@ -83,7 +88,8 @@ def _begin(api: Api, order: ServeOrder, name: str, on_wait: Callable[[str], bool
     _check_claims(api, parcel)
     run = server_record.create(parcel, api, order.folder.resolve())
     try:
-        identity.note(run, _created(api, parcel))
+        made = _created(api, parcel)
+        identity.note(run, made)
         try:
             rollout.wait(api, parcel.identity, _PATIENCE, on_wait)
         except BaseException:
@@ -95,6 +101,7 @@ def _begin(api: Api, order: ServeOrder, name: str, on_wait: Callable[[str], bool
     except BaseException:
         run.delete()
         raise
+    server_address.note(api, run, made)
     return run
 
 
@@ -127,6 +134,7 @@ def _update(
         raise
     rollout.clear(api, who, made)
     server_record.renew(run, parcel)
+    server_address.note(api, run, made)
     return run
 
 

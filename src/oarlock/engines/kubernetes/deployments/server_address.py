@@ -13,6 +13,7 @@ from oarlock.engines.kubernetes.api.names import Object
 from oarlock.engines.kubernetes.deployments import rollout, server_record
 from oarlock.engines.kubernetes.deployments.server_parcel import PORT
 from oarlock.engines.kubernetes.follow import pod_status
+from oarlock.records.run_folder import RunFolder
 from oarlock.serving.fleet import announcement
 from oarlock.serving.fleet.announcement import Announcement
 from oarlock.system.pods.places import WORK
@@ -40,6 +41,14 @@ def of(api: Api, deployment: Object) -> Announcement | None:
         forward=f"kubectl{context} -n {api.namespace} port-forward service/{who.name} {PORT}",
         outside=_outside(api, who.selector),
     )
+
+
+def note(api: Api, run: RunFolder, deployment: Object) -> Announcement | None:
+    """Return what a server says of itself, and keep it in the record."""
+    told = of(api, deployment)
+    if told is not None:
+        announcement.write(announcement.path_for(run.serving_file), told)
+    return told
 
 
 def _announced(api: Api, pod: str) -> Announcement | None:

@@ -10,6 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterable
+from typing import Any
 
 from oarlock.engines.kubernetes import diagnose
 from oarlock.engines.kubernetes.api.api_error import ApiError
@@ -23,6 +24,7 @@ from oarlock.engines.kubernetes.follow.pod_watch import Line, Reader, Watcher
 from oarlock.engines.kubernetes.lifecycle import identity
 from oarlock.errors import OarlockError
 from oarlock.records.run_folder import RunFolder
+from oarlock.serving.fleet import announcement
 
 _MOST = 64  # logs followed at a time
 _TURN = 0.1  # seconds between two commits
@@ -144,10 +146,19 @@ class ServerMirror:
             what, _, fix = text.partition("; ")
             self.ledger.emit("problem", **({"text": what, "fix": fix} if text else {}))
 
-    def _note_report(self, task: str, report: dict[str, float]) -> None:
+    def _note_report(self, task: str, counted: dict[str, float]) -> None:
+        """Record what a pod has counted, if that is more than before or the first of it."""
         known = self.ledger.state.tasks.get(task)
-        if known is not None and known.step != report.get("step"):
-            self.ledger.emit("report", task=task, **report)
+        if known is None or known.step == counted.get("step"):
+            return
+        report: dict[str, Any] = {**counted, "replicas": 1}
+        if known.step is not None and known.reported is not None:
+            passed = max(time.time() - known.reported, 1e-3)
+            report["requests_per_s"] = round(max(0.0, counted["step"] - known.step) / passed, 1)
+        told = announcement.read(announcement.path_for(self.run.serving_file))
+        if told is not None:
+            report |= {"version": str(told.version), "form": told.form}
+        self.ledger.emit("report", task=task, **report)
 
     # What the threads bring
 

@@ -74,6 +74,12 @@ def pack(order: ServeOrder, name: str, *, piece: int = PART, id: str = "", owner
     )
 
 
+def framework_of(order: ServeOrder) -> str:
+    """Return the framework that wrote the model, or `onnx`, as far as that is known here."""
+    sent = _from_elsewhere(order) or _handed_over(order)
+    return "onnx" if "onnxruntime" in sent.needed else sent.framework or order.framework
+
+
 @dataclass(frozen=True)
 class _Sent:
     """Where the pods find the model, and what they need for it."""

@@ -53,7 +53,7 @@ class ServingEngine(Engine):
         """Inside the cluster, and through a port that is forwarded."""
         with explained(), closing(_reach(run)) as api:
             found = identity.require_deployment(run, api)
-            return None if found is None else server_address.of(api, found)
+            return None if found is None else server_address.note(api, run, found)
 
     def resume(self, run: RunFolder, *, stdin: int | None = None) -> None:
         """Give a stopped server as many pods as it had."""

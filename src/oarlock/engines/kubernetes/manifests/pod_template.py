@@ -259,9 +259,9 @@ def merged(ours: Any, theirs: Any) -> Any:
     if isinstance(ours, list) and isinstance(theirs, list) and all(isinstance(one, dict) for one in ours):
         named = {one["name"]: one for one in theirs if isinstance(one, dict) and "name" in one}
         known = [one.get("name") for one in ours]
-        merged = [
+        changed = [
             merged(one, named[name]) if name in named else one for one, name in zip(ours, known, strict=True)
         ]
         rest = [one for one in theirs if not (isinstance(one, dict) and one.get("name") in known)]
-        return merged + rest
+        return changed + rest
     return theirs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from oarlock.job.job_file import JobFile
 # kubectl writes what it applies into an annotation, and all annotations of an object together may have
 # 256 KiB. Base64 makes four bytes of three.
 _ANNOTATION = 256 * 1024
-_PART = 180 * 1024
+PIECE = 180 * 1024
 # Deleted by the run's label; the pods go with their Jobs, and claims do not carry it.
 _KINDS = "job,service,networkpolicy,configmap,secret"
 
@@ -38,23 +39,29 @@ class Rendered:
 
 def render(jobfile: JobFile, run: str) -> Rendered:
     """Pack a run, with a new token, and cut so that a plain `kubectl apply` accepts it if possible."""
-    parcel = packing.pack(jobfile, run, part=_PART)
+    parcel = packing.pack(jobfile, run, part=PIECE)
     head = len(parcel.agent) + len(parcel.spec.encode()) + len(parcel.written.encode())
-    if head >= _PART:
+    if head >= PIECE:
         parcel = replace(parcel, part=PART)
     namespace = jobfile.job.kubernetes.namespace
-    return Rendered(parcel, [_placed(one, namespace) for one in objects.standalone(parcel)])
+    return Rendered(parcel, [placed(one, namespace) for one in objects.standalone(parcel)])
 
 
 def to_yaml(rendered: Rendered) -> str:
     """The file, which begins with the commands to start, follow and remove the run."""
-    documents = yaml.dump_all(
-        rendered.objects, Dumper=_Dumper, sort_keys=False, explicit_start=True, allow_unicode=True, width=110
+    return _preface(rendered) + documents(rendered.objects)
+
+
+def documents(objects: Sequence[Object]) -> str:
+    """Objects as YAML documents that kubectl reads."""
+    written: str = yaml.dump_all(
+        objects, Dumper=_Dumper, sort_keys=False, explicit_start=True, allow_unicode=True, width=110
     )
-    return _preface(rendered) + documents
+    return written
 
 
-def _placed(manifest: Object, namespace: str | None) -> Object:
+def placed(manifest: Object, namespace: str | None) -> Object:
+    """The manifest in a namespace; None leaves that to kubectl."""
     if namespace is None:
         return manifest
     return {**manifest, "metadata": {"namespace": namespace, **manifest["metadata"]}}

@@ -35,6 +35,7 @@ class Need(NamedTuple):
 
 _MADE = {"create": "run", "list": "delete", "deletecollection": "delete"}
 _STANDING = {"create": "tensorboard --deploy", "list": "delete", "delete": "tensorboard --delete"}
+_AROUND = {"create": "serve", "list": "delete", "patch": "serve", "delete": "delete"}
 NEEDS = (
     Need(
         "jobs",
@@ -73,7 +74,20 @@ NEEDS = (
     Need("pods/log", "", {"get": "run, logs, attach"}),
     Need("pods/exec", "", {"get": "stacks, pull", "create": "stacks, pull"}, is_vital=False),
     Need("pods/eviction", "", {"create": "chaos"}, is_vital=False),
-    Need("deployments", "apps", _STANDING, is_vital=False),
+    Need(
+        "deployments",
+        "apps",
+        {
+            "create": "serve, tensorboard --deploy",
+            "get": "serve",
+            "list": "delete",
+            "patch": "serve, stop, scale",
+            "delete": "delete, tensorboard --delete",
+        },
+        is_vital=False,
+    ),
+    Need("horizontalpodautoscalers", "autoscaling", _AROUND, is_vital=False),
+    Need("poddisruptionbudgets", "policy", _AROUND, is_vital=False),
     Need("ingresses", "networking.k8s.io", _STANDING, is_vital=False),
     Need("events", "", {"list": "run, status"}, is_vital=False),
     Need("resourcequotas", "", {"list": "plan"}, is_vital=False),
