@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from oarlock.models.model_manifest import BadManifest
-from oarlock.models.model_versions import new_version, versions
+from oarlock.models.model_versions import new_version, versions, write_version
 
 
 def _numbers(folder: Path) -> list[int]:
@@ -72,3 +75,27 @@ def test_a_folder_without_a_model_says_what_is_missing(tmp_path: Path) -> None:
     [version] = versions(tmp_path)
     with pytest.raises(BadManifest, match="holds no model"):
         version.manifest()
+
+
+def test_the_draft_of_a_killed_process_is_removed_and_that_of_a_living_one_is_not(tmp_path: Path) -> None:
+    program = """if True:
+        import os, signal, sys
+        from pathlib import Path
+        from oarlock.models.model_versions import write_version
+
+        def die(draft):
+            (draft / "half").write_text("of a model")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        write_version(Path(sys.argv[1]), die)
+    """
+    killed = subprocess.run([sys.executable, "-c", program, tmp_path], check=False, timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    [left] = tmp_path.iterdir()
+    with new_version(tmp_path) as living:
+        (living / "file").touch()
+        assert not left.exists()
+        version = write_version(tmp_path, lambda draft: (draft / "file").touch())
+        assert living.exists()
+    assert version.path == tmp_path / "1"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2"]

@@ -6,12 +6,13 @@ A version appears at once and whole: it is written beside and renamed. A folder 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +31,7 @@ _KNOWN = {
     ONNX_FILE: "onnx",
 }
 _NUMBER = re.compile("[1-9][0-9]{0,17}")
-_DRAFT = ".draft-"
+_NEW, _DRAFT = ".new-", ".draft-"
 
 
 @dataclass(frozen=True)
@@ -89,12 +90,33 @@ def write_version(folder: Path, write: Callable[[Path], object]) -> Version:
 @contextmanager
 def _draft(folder: Path) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=_DRAFT, dir=folder))
+    _remove_abandoned(folder)
+    made = Path(tempfile.mkdtemp(prefix=_NEW, dir=folder))
+    fd = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        yield draft
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
+        with suppress(OSError):  # a file system without locks: then nothing is taken for abandoned either
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        # Locked before it has this name: nobody sees a draft that is not.
+        draft = made.rename(folder / made.name.replace(_NEW, _DRAFT))
+        try:
+            yield draft
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+    finally:
+        os.close(fd)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove the drafts of processes that were killed: a process that lives holds the lock on its own."""
+    for draft in folder.glob(f"{_DRAFT}*"):
+        with suppress(OSError):
+            fd = os.open(draft, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(draft, ignore_errors=True)
+            finally:
+                os.close(fd)
 
 
 def _publish(draft: Path, folder: Path) -> Version:
