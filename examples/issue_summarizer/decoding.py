@@ -9,61 +9,59 @@ LENGTH = 1.0  # a title's score is divided by its length to this power: else the
 
 def greedy(model, bodies):
     """The numbers of a title for each body, shape (bodies, title)."""
-    encoded = model.encode(bodies)
-    titles = started(tf.shape(bodies)[0], model)
-    ended = tf.zeros_like(titles[:, 0], tf.bool)
+    rows, memory = tf.shape(bodies)[0], model.memory(bodies)
+    titles, past = tf.zeros((rows, model.title), tf.int32), model.no_past(rows)
+    chosen, ended = tf.fill((rows,), words.START), tf.zeros((rows,), tf.bool)
     for place in tf.range(model.title):
-        scores = next_word(model, titles, place, bodies, encoded)
+        scores, past = next_word(model, chosen, place, past, bodies, memory)
         chosen = tf.where(ended, words.PAD, tf.argmax(scores, axis=-1, output_type=tf.int32))
-        titles = put(titles, place + 1, chosen)
+        titles = put(titles, place, chosen)
         ended |= chosen == words.END
         if tf.reduce_all(ended):
             break
-    return titles[:, 1:]
+    return titles
 
 
 def beam(model, bodies, beams):
     """The `beams` best titles of each body, best first: numbers of shape (bodies, beams, title), and for each
     the logarithm of its probability."""
     count, choices = tf.shape(bodies)[0], model.vocabulary + model.body
+    rows = count * beams
+    memory = tf.nest.map_structure(lambda each: tf.repeat(each, beams, axis=0), model.memory(bodies))
     bodies = tf.repeat(bodies, beams, axis=0)
-    encoded = model.encode(bodies)
-    titles = started(count * beams, model)
-    ended = tf.zeros((count * beams,), tf.bool)
+    titles, past = tf.zeros((rows, model.title), tf.int32), model.no_past(rows)
+    chosen, ended = tf.fill((rows,), words.START), tf.zeros((rows,), tf.bool)
     total = tf.tile(tf.constant([[0.0] + [NEVER] * (beams - 1)]), (count, 1))  # all begin the same
     over = tf.one_hot([words.PAD], choices, 0.0, NEVER)  # after its end a title costs nothing
     for place in tf.range(model.title):
-        scores = next_word(model, titles, place, bodies, encoded)
+        scores, past = next_word(model, chosen, place, past, bodies, memory)
         scores = tf.reshape(tf.where(ended[:, None], over, scores), (count, beams, choices))
         total, best = tf.math.top_k(tf.reshape(total[..., None] + scores, (count, beams * choices)), beams)
         parents = tf.reshape(tf.range(count)[:, None] * beams + best // choices, (-1,))
         chosen = tf.reshape(best % choices, (-1,))
-        titles = put(tf.gather(titles, parents), place + 1, chosen)
+        past = tf.gather(past, parents, axis=2)
+        titles = put(tf.gather(titles, parents), place, chosen)
         ended = tf.gather(ended, parents) | (chosen == words.END)
         if tf.reduce_all(ended):
             break
-    titles = tf.reshape(titles[:, 1:], (count, beams, model.title))
+    titles = tf.reshape(titles, (count, beams, model.title))
     length = tf.reduce_sum(tf.cast(titles != words.PAD, tf.float32), axis=-1)
     _, order = tf.math.top_k(total / length**LENGTH, beams)
     return tf.gather(titles, order, batch_dims=1), tf.gather(total, order, batch_dims=1)
 
 
-def next_word(model, titles, place, bodies, encoded):
-    """The logarithm of each word's probability at a place: first the vocabulary's, then the body's."""
-    x = model.decode(titles[:, : model.title], bodies, encoded)[:, place][:, None]
-    shares, copies = model.copied(x, bodies, encoded)
+def next_word(model, chosen, place, past, bodies, memory):
+    """The logarithm of each word's probability at a place: first the vocabulary's, then the body's. And what
+    the next place needs of this one."""
+    x, past = model.decode_next(chosen, place, past, bodies, memory)
+    shares, copies = model.copied(x, bodies, memory)
     written = tf.nn.softmax(model.written(x)[:, 0]) * tf.sigmoid(-copies)
     rows, length = tf.shape(bodies)[0], model.body
     where = tf.stack([tf.repeat(tf.range(rows)[:, None], length, axis=1), bodies], axis=-1)
     copied = tf.scatter_nd(where, shares[:, 0] * tf.sigmoid(copies), (rows, model.vocabulary + length))
     likely = tf.math.log(tf.pad(written, ((0, 0), (0, length))) + copied + 1e-12)
     unfit = [words.PAD, words.START, words.UNKNOWN]
-    return likely + tf.reduce_sum(tf.one_hot(unfit, model.vocabulary + length, NEVER), axis=0)
-
-
-def started(rows, model):
-    starts = tf.fill((rows, 1), words.START)
-    return tf.ensure_shape(tf.pad(starts, ((0, 0), (0, model.title))), (None, model.title + 1))
+    return likely + tf.reduce_sum(tf.one_hot(unfit, model.vocabulary + length, NEVER), axis=0), past
 
 
 def put(titles, place, chosen):

@@ -9,6 +9,7 @@ import tensorflow as tf
 import words
 from keras import layers
 
+HEADS = 4
 FAR = -1e9  # a score that no softmax leaves anything of
 
 
@@ -18,14 +19,14 @@ def build(data, args):
 
 
 class Summarizer(keras.Model):
-    def __init__(self, vocabulary, body, title, width, depth, heads=4):
+    def __init__(self, vocabulary, body, title, width, depth):
         super().__init__()
         self.vocabulary, self.body, self.title, self.width = vocabulary, body, title, width
         self.words = layers.Embedding(vocabulary, width, embeddings_initializer=normal(width**-0.5))
         self.body_places = layers.Embedding(body, width)
         self.title_places = layers.Embedding(title, width)
-        self.encoder = [Block(width, heads, reads_body=False) for _ in range(depth)]
-        self.decoder = [Block(width, heads, reads_body=True) for _ in range(depth)]
+        self.encoder = [Block(width, reads_body=False) for _ in range(depth)]
+        self.decoder = [Block(width, reads_body=True) for _ in range(depth)]
         self.encoded, self.decoded = layers.LayerNormalization(), layers.LayerNormalization()
         self.asked, self.offered = layers.Dense(width), layers.Dense(width)
         self.copies = layers.Dense(1)
@@ -33,80 +34,110 @@ class Summarizer(keras.Model):
         self(tf.fill((1, body), words.END), tf.fill((1, title), words.END))  # makes all variables
 
     def call(self, bodies, titles):
-        encoded = self.encode(bodies)
-        x = self.decode(titles, bodies, encoded)
-        return self.written(x), *self.copied(x, bodies, encoded)
+        memory = self.memory(bodies)
+        x = self.decode(titles, bodies, memory)
+        return self.written(x), *self.copied(x, bodies, memory)
 
     def encode(self, bodies):
         """A vector for each word of each body."""
-        x = self.embedded(bodies, self.body_places)
-        seen = (bodies != words.PAD)[:, None, None]
+        x = self.embedded(bodies) + self.body_places(tf.range(self.body))
         for block in self.encoder:
-            x = block(x, seen)
+            x, _ = block(x, is_word(bodies))
         return self.encoded(x)
 
     def vector(self, bodies):
         """One vector of length 1 for each body."""
-        is_word = tf.cast(bodies != words.PAD, tf.float32)[..., None]
-        return tf.math.l2_normalize(tf.reduce_sum(self.encode(bodies) * is_word, axis=1), axis=-1)
+        counted = tf.cast(bodies != words.PAD, tf.float32)[..., None]
+        return tf.math.l2_normalize(tf.reduce_sum(self.encode(bodies) * counted, axis=1), axis=-1)
 
-    def decode(self, titles, bodies, encoded):
+    def memory(self, bodies):
+        """What the decoder needs of the bodies, the same for every word: keys and values for each of its
+        layers, and keys for copying."""
+        encoded = self.encode(bodies)
+        return [block.other.offered(encoded) for block in self.decoder], self.offered(encoded)
+
+    def decode(self, titles, bodies, memory):
         """A vector for each place of the titles, made from the words before it: `titles` begin with START."""
-        x = self.embedded(titles, self.title_places)
-        before = tf.linalg.band_part(tf.ones((self.title, self.title), tf.bool), -1, 0)[None, None]
-        seen = (bodies != words.PAD)[:, None, None]
-        for block in self.decoder:
-            x = block(x, before, encoded, seen)
+        x = self.embedded(titles) + self.title_places(tf.range(self.title))
+        before = tf.linalg.band_part(tf.ones((self.title, self.title), tf.bool), -1, 0)
+        for block, body in zip(self.decoder, memory[0]):
+            x, _ = block(x, before, body, is_word(bodies))
         return self.decoded(x)
+
+    def decode_next(self, chosen, place, past, bodies, memory):
+        """The vector of one more place, given the last word, and the keys and values of the places before, to
+        which its own are added. Gives both."""
+        x = self.embedded(chosen[:, None]) + self.title_places(place)
+        places, kept = tf.range(self.title), []
+        for block, body, own in zip(self.decoder, memory[0], tf.unstack(past)):
+            x, own = block(x, places <= place, body, is_word(bodies), own, (places == place)[:, None])
+            kept.append(tf.stack(own))
+        return self.decoded(x), tf.stack(kept)
+
+    def no_past(self, rows):
+        return tf.zeros((len(self.decoder), 2, rows, HEADS, self.title, self.width // HEADS))
 
     def written(self, x):
         """The scores of the vocabulary's words."""
         return tf.matmul(x, tf.convert_to_tensor(self.words.embeddings), transpose_b=True) + self.bias
 
-    def copied(self, x, bodies, encoded):
+    def copied(self, x, bodies, memory):
         """The shares of the body's places if a word is copied, and the score of copying."""
-        looks = tf.matmul(self.asked(x), self.offered(encoded), transpose_b=True) * self.width**-0.5
+        looks = tf.matmul(self.asked(x), memory[1], transpose_b=True) * self.width**-0.5
         return tf.nn.softmax(tf.where((bodies != words.PAD)[:, None], looks, FAR)), self.copies(x)[..., 0]
 
-    def embedded(self, numbers, places):
+    def embedded(self, numbers):
         known = tf.where(numbers < self.vocabulary, numbers, words.UNKNOWN)
-        return self.words(known) * self.width**0.5 + places(tf.range(numbers.shape[1]))
+        return self.words(known) * self.width**0.5
 
 
 class Block(layers.Layer):
     """Attention among its own places, to the body if it reads it, and two dense layers."""
 
-    def __init__(self, width, heads, reads_body):
+    def __init__(self, width, reads_body):
         super().__init__()
-        self.own = Attention(width, heads)
-        self.other = Attention(width, heads) if reads_body else None
+        self.own = Attention(width)
+        self.other = Attention(width) if reads_body else None
         self.wide, self.narrow = layers.Dense(2 * width, activation="gelu"), layers.Dense(width)
         self.norms = [layers.LayerNormalization() for _ in range(3 if reads_body else 2)]
 
-    def call(self, x, seen, body=None, body_seen=None):
-        normal = self.norms[0](x)
-        x = x + self.own(normal, normal, seen)
+    def call(self, x, seen, body=None, body_seen=None, past=None, is_new=None):
+        """Also gives the keys and values of its own places: with `past`, those and the new one's."""
+        normed = self.norms[0](x)
+        own = self.own.offered(normed)
+        if past is not None:
+            own = [tf.where(is_new, new, old) for new, old in zip(own, tf.unstack(past))]
+        x = x + self.own(normed, own, seen)
         if self.other is not None:
             x = x + self.other(self.norms[2](x), body, body_seen)
-        return x + self.narrow(self.wide(self.norms[1](x)))
+        return x + self.narrow(self.wide(self.norms[1](x))), own
 
 
 class Attention(layers.Layer):
-    def __init__(self, width, heads):
+    def __init__(self, width):
         super().__init__()
-        self.heads, self.each = heads, width // heads
+        self.width = width
         self.query, self.keys, self.values, self.out = (layers.Dense(width) for _ in range(4))
 
-    def call(self, x, other, seen):
-        query, keys, values = (
-            tf.transpose(tf.reshape(made, (-1, made.shape[1], self.heads, self.each)), (0, 2, 1, 3))
-            for made in (self.query(x), self.keys(other), self.values(other))
+    def offered(self, x):
+        """Keys and values, by head."""
+        return [self.by_head(self.keys(x)), self.by_head(self.values(x))]
+
+    def call(self, x, offered, seen):
+        keys, values = offered
+        scores = (
+            tf.matmul(self.by_head(self.query(x)), keys, transpose_b=True) * (self.width // HEADS) ** -0.5
         )
-        scores = tf.matmul(query, keys, transpose_b=True) * self.each**-0.5
         mixed = tf.matmul(tf.nn.softmax(tf.where(seen, scores, FAR)), values)
-        return self.out(
-            tf.reshape(tf.transpose(mixed, (0, 2, 1, 3)), (-1, x.shape[1], self.heads * self.each))
-        )
+        return self.out(tf.reshape(tf.transpose(mixed, (0, 2, 1, 3)), (-1, x.shape[1], self.width)))
+
+    def by_head(self, x):
+        return tf.transpose(tf.reshape(x, (-1, x.shape[1], HEADS, self.width // HEADS)), (0, 2, 1, 3))
+
+
+def is_word(bodies):
+    """Which places of the bodies there is something to look at, for every head and place that looks."""
+    return (bodies != words.PAD)[:, None, None]
 
 
 def normal(deviation):
@@ -117,9 +148,9 @@ def losses(model, bodies, titles):
     """(sum, number) over the words of the titles: how surprising each is, given those before it."""
     starts = tf.fill((tf.shape(titles)[0], 1), words.START)
     shifted = tf.ensure_shape(tf.concat([starts, titles[:, :-1]], axis=1), titles.shape)
-    encoded = model.encode(bodies)
-    x = model.decode(shifted, bodies, encoded)
-    shares, copies = model.copied(x, bodies, encoded)
+    memory = model.memory(bodies)
+    x = model.decode(shifted, bodies, memory)
+    shares, copies = model.copied(x, bodies, memory)
     matches = tf.cast(titles[:, :, None] == bodies[:, None, :], tf.float32)
     copied = tf.math.log(tf.reduce_sum(shares * matches, axis=-1) + 1e-9) + tf.math.log_sigmoid(copies)
     # The vocabulary is the dearest part of all: only for places that have a word.

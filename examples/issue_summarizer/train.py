@@ -67,7 +67,7 @@ def arguments():
     parser = argparse.ArgumentParser(description="A small transformer that writes titles")
     parser.add_argument("--strategy", choices=["one", "mirrored", "ps"], help="default: by the roles")
     parser.add_argument("--data", default=str(oarlock.current().data), help="what ingest.py wrote")
-    parser.add_argument("--epochs", type=float, default=4)
+    parser.add_argument("--epochs", type=float, default=3)
     parser.add_argument("--steps", type=int, help="train so many steps, and no epochs")
     parser.add_argument("--batch", type=int, default=128, help="pairs in a step, of all workers together")
     parser.add_argument("--lr", type=float, default=0.002, help="learning rate at its highest; falls to 0")

@@ -9,16 +9,17 @@ import os
 import sys
 from pathlib import Path
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-import tensorflow as tf
-
 
 def main():
     parser = argparse.ArgumentParser(description="Write a title for a text")
     parser.add_argument("body", nargs="?", help="the text; default: what comes on stdin")
     parser.add_argument("--model", default="model", help="where the model is: the folder `model` of a run")
     args = parser.parse_args()
-    model = tf.saved_model.load(str(newest(args.model)))
+    folder = newest(args.model)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    import tensorflow as tf  # takes seconds: a wrong folder is told before
+
+    model = tf.saved_model.load(str(folder))
     body = tf.constant([args.body if args.body is not None else sys.stdin.read()])
     beam, nearest = model.signatures["beam"](body), model.signatures["nearest"](body)
     print("greedy:", *texts(model.signatures["greedy"](body)["title"]))
