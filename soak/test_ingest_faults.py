@@ -124,7 +124,7 @@ def finish(run: Gang, data: Path) -> None:
     assert state.state == "succeeded", run.told()
     assert f"worker-0| trained on {SHA256}" in run.lines, run.told()
     assert is_done(data)
-    assert not data.with_name(f".{data.name}.ingest").exists(), "what it was made in"
+    eventually(lambda: not data.with_name(f".{data.name}.ingest").exists(), "end of what it was made in")
     assert json.loads((data / MARK).read_text())["files"] == PARTS
 
 

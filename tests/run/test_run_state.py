@@ -154,3 +154,20 @@ def test_a_state_with_fields_of_a_later_version_is_read_and_nonsense_is_refused(
     for nonsense in refused:
         with pytest.raises(ValueError):  # noqa: PT011
             RunState.from_data(nonsense)
+
+
+def test_an_ingest_starts_once_though_it_has_three_steps_and_shows_who_still_works() -> None:
+    def step(task: str, state: str, **more: Any) -> dict[str, Any]:
+        return {"t": 1.0, "kind": "task", "task": task, "state": state, **more}
+
+    state = fold("r", [{"t": 0.0, "kind": "run", "tasks": ["worker-0"]}])
+    for task in ("ingest-worker-0", "ingest-worker-1"):
+        for _ in range(3):
+            state.apply(step(task, "started", pid=1))
+            state.apply(step(task, "ended", code=0))
+    assert (state.state, state.tasks["ingest-worker-0"].starts) == ("ingesting", 1)
+    state.apply(step("ingest-worker-1", "started", pid=2))
+    assert state.foremost is state.tasks["ingest-worker-1"]
+    state.apply(step("ingest-worker-1", "ended", code=137))
+    state.apply(step("ingest-worker-1", "started", pid=3))
+    assert state.tasks["ingest-worker-1"].starts == 2

@@ -43,6 +43,11 @@ def test_progress_is_one_line() -> None:
     assert told == "step 120/400  3.2/s  loss 0.41  accuracy 0.9  lr 0.01  ETA 1m28s"
 
 
+def test_the_progress_of_an_ingest_is_not_called_a_step() -> None:
+    assert event_text.run_progress(TaskState("ingest-chief-0", step=5, total=70)) == "ingest 5/70"
+    assert event_text.run_progress(TaskState("worker-0", step=5, total=70)) == "step 5/70"
+
+
 def test_where_the_time_went_is_one_line() -> None:
     parts = {"start": 3.1, "rendezvous": 2.2, "step": 680.0, "checkpoint": 0.0, "lost": 31.0, "waiting": 0.04}
     told = event_text.time_spent({"total": 723.0, **parts, "goodput": 0.9405})

@@ -78,7 +78,8 @@ class RunState:
     def foremost(self) -> TaskState | None:
         """The task whose progress is the run's: the leader or, before the training, an ingest."""
         ingests = [task for name, task in self.tasks.items() if is_ingest(name)]
-        return ingests[0] if self.state == "ingesting" and ingests else self.leader
+        working = [task for task in ingests if task.state == "running"]
+        return next(iter(working or ingests), None) if self.state == "ingesting" else self.leader
 
     @property
     def straggler(self) -> TaskState | None:
@@ -165,8 +166,11 @@ class RunState:
     def _on_task(self, event: Event) -> None:
         task = self._task(event)
         if event["state"] == "started":
+            is_next_step = (
+                is_ingest(task.name) and task.code == 0
+            )  # it fetches, prepares and seals, in this order
             task.state, task.pid, task.code = "running", event.get("pid"), None
-            task.starts += 1
+            task.starts += not is_next_step
             if is_ingest(task.name):
                 self.state = "ingesting" if self.state in ("pending", "starting") else self.state
                 return

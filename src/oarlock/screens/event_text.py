@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from oarlock.agent.lead.phases.restart_budget import DOUBLED
 from oarlock.run.accounting import PARTS
 from oarlock.run.best_scores import of_checkpoint
+from oarlock.run.cluster import INGEST, is_ingest
 from oarlock.run.error_text import error_text
 from oarlock.run.events import Event
 from oarlock.run.run_state import RunState
@@ -42,9 +43,14 @@ def describe(event: Event) -> str:
     return " ".join([event["kind"], *(f"{key}={value}" for key, value in known.items())])
 
 
-def progress(task: TaskState) -> str:
+def run_progress(task: TaskState) -> str:
+    """Return the progress of a run by its foremost task; before the training, that is an ingest."""
+    return progress(task, INGEST if is_ingest(task.name) else "step")
+
+
+def progress(task: TaskState, what: str = "step") -> str:
     """Return a task's progress: `step 120/400  3.2/s  loss 0.41  ETA 1m20s`."""
-    parts = [f"step {steps(task)}", rate(task), *metrics(task), eta(task)]
+    parts = [f"{what} {steps(task)}", rate(task), *metrics(task), eta(task)]
     return "  ".join(part for part in parts if part)
 
 

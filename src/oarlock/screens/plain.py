@@ -60,4 +60,4 @@ class Plain:
         leader, now = state.foremost, self._clock()
         if leader is not None and leader.step is not None and now - self._told_at >= _INTERVAL:
             self._told_at = now
-            self.say(event_text.progress(leader))
+            self.say(event_text.run_progress(leader))

@@ -85,6 +85,25 @@ def test_two_runs_that_need_the_same_data_wait_for_one(home: Path, tmp_path: Pat
     for run in (first, second):
         assert run.end().state == "succeeded", run.told()
     assert calls(tmp_path) == ["begun", "done"]
+    data = Path(first.run.spec().folders["data"])
+    assert [path.name for path in data.parent.iterdir()] == [data.name]
+
+
+def test_what_is_left_of_an_ingest_that_was_killed_at_its_end_goes_with_the_next_run(
+    home: Path, tmp_path: Path
+) -> None:
+    first = gang(tmp_path)
+    assert first.end().state == "succeeded", first.told()
+    data = Path(first.run.spec().folders["data"])
+    work = data.with_name(f".{data.name}.ingest")
+    assert not work.exists()
+    (work / "sources").mkdir(parents=True)  # the data was in its place, and the sources not deleted
+    (work / "sources" / "large").write_text("x")
+    second = gang(tmp_path)
+    assert second.end().state == "succeeded", second.told()
+    eventually(lambda: not work.exists(), "end of the leftovers", 60)
+    assert calls(tmp_path) == ["begun", "done"]
+    assert len(list(data.iterdir())) == 51
 
 
 def test_a_task_that_is_killed_runs_again_from_the_start(home: Path, tmp_path: Path) -> None:

@@ -78,6 +78,22 @@ class DataFolder:
         except OSError:
             return "another run"
 
+    def clear_leftovers(self) -> None:
+        """Delete what is left of an ingest that was killed after its data was in its place."""
+        if not self.work.exists():
+            return
+        try:
+            lock = self.try_lock("")
+        except OSError:
+            return  # a volume that is read-only, or full
+        if lock is not None:
+            self.drop_work()
+            os.close(lock)
+
+    def drop_work(self) -> None:
+        """Delete what the data was built in; whoever calls it holds the lock."""
+        shutil.rmtree(self.work, ignore_errors=True)
+
     def begin(self) -> None:
         """Clear what an ingest that died has left; its sources stay."""
         shutil.rmtree(self.draft, ignore_errors=True)
@@ -115,7 +131,7 @@ class DataFolder:
             self.target.rename(old)
         self.draft.rename(self.target)
         sync_folder(self.target.parent)
-        shutil.rmtree(self.work, ignore_errors=True)
+        self.drop_work()
 
 
 def _is_at(fd: int, path: Path) -> bool:

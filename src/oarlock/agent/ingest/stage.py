@@ -8,6 +8,7 @@ waits for it; if the task is killed, it runs again; if it fails, so does the run
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,6 +75,8 @@ class IngestStage:
             self._take_lock(self._ingest)
         else:
             self._say_done()
+            # It may be large, and the loop must not wait for it.
+            threading.Thread(target=self._folder.clear_leftovers, daemon=True).start()
 
     def start_or_repeat(self) -> None:
         """Start at the first call; at others say again how the task ended, if it has."""
@@ -114,6 +117,7 @@ class IngestStage:
             self._loop.after(LOCK, _LOOK, lambda: self._take_lock(ingest))
         elif self._is_done(ingest):
             self._say_done()
+            self._folder.drop_work()
             self._finish()
         else:
             self._begin(ingest)

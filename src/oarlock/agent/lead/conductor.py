@@ -169,7 +169,8 @@ class Conductor:
         why = event["text"]
         is_spare = machine.phase != "gathering" and not machine.generation.trained_on(agent.name)
         if is_at_work or is_spare or machine.phase == "scoring":
-            self.record.emit("note", text=f"{agent.name} can run no tasks: {why}")
+            text = why.removeprefix(f"{agent.name}: ")  # pods say it themselves: it may end the run
+            self.record.emit("note", text=f"{agent.name} can run no tasks: {text}")
         else:
             told = {name: event[name] for name in ("task", "type", "message", "where") if event.get(name)}
             machine.end(Verdict("failed", event.get("code") or 1, why), **told)
