@@ -108,7 +108,7 @@ class Gang(NamedTuple):
     folder: Path
     processes: list[subprocess.Popen[bytes]]
 
-    def wait(self, leaving: int = 0, seconds: float = 280) -> None:
+    def wait(self, leaving: int = 0, seconds: float = 500) -> None:
         """Until all but the last `leaving` ended well; one that fails ends it, as the others wait for it."""
         deadline = time.monotonic() + seconds
         left = self.processes[: len(self.processes) - leaving]
