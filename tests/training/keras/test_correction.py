@@ -42,9 +42,7 @@ RIGHT = soaking.cases(
         "shuffled",
         "masked",
         "uneven_own_train_step",
-        "loss_over_sample_weights",
         "overflow_on_one_worker",
-        "backed_up_and_interrupted",
         "legacy_keras",
     ],
     soak=[
@@ -52,6 +50,8 @@ RIGHT = soaking.cases(
         "own_batches_with_class_weight",
         "clipped",
         "loss_of_one_number",
+        "loss_over_sample_weights",
+        "backed_up_and_interrupted",
         "compiled_outside_the_scope",
     ],
 )
