@@ -22,6 +22,7 @@ from oarlock.screens.event_text import describe
 from oarlock.system import fd_frames, private_network
 from tests.support import listeners
 from tests.support.gangs import STEPS, Gang, is_running, until_gone
+from tests.support.soaking import only_in_soak
 from tests.support.strangers import as_nobody, needs_root
 
 JAX = "import jax\n"
@@ -131,6 +132,7 @@ def test_an_installed_package_ends_it(kept: Start, tmp_path: Path, monkeypatch: 
     assert is_adopted(ended_well(kept(SAY))), "the second one's stays instead"
 
 
+@only_in_soak  # an installed package ends it, too
 def test_an_edited_module_ends_it(kept: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that Python imports by itself stands for the framework's own: editing those would upset others."""
     (tmp_path / "packages").mkdir()

@@ -127,7 +127,7 @@ def test_killed_tasks_are_failures_that_the_run_recovers_from(oarlock: Any, star
     assert (report["run"], report["state"], report["kinds"]) == ("living", "running", ["kill"])
     assert (report["inflicted"], report["recovered"], report["generations"]) == (3, 3, 3)
     assert 0 < report["recovery"]["median"] <= report["recovery"]["p99"] == report["recovery"]["max"]
-    assert 0 < report["goodput"] < 1
+    assert 0 <= report["goodput"] < 1  # none where each kill came before a new step
     assert [one["generation"] for one in report["faults"]] == [1, 2, 3]
     for fault in report["faults"]:
         assert set(fault) == FAULT
