@@ -35,11 +35,17 @@ docs: .venv/.all
 bench: .venv/.all
 	$(BIN)/python bench/all.py
 
+# tests/test_conventions.py: whatever leaves a part to the soak is named here.
+LONG := $(BIN)/python -m pytest -o timeout=7200
 soak: .venv/.all
-	OARLOCK_MOMENTS=50 $(BIN)/python -m pytest soak tests/agent/ingest/test_stage.py tests/agent/test_random_ends.py tests/agent/test_gates.py tests/agent/zygote/test_randomness.py tests/agent/record/test_volume.py tests/examples tests/frameworks tests/training/keras/test_correction.py tests/job/test_mutated_jobs.py
-	OARLOCK_ODD_ROUNDS=50 $(BIN)/python -m pytest -o timeout=7200 tests/agent/protocol/test_fuzz.py tests/run/test_events.py tests/records/test_odd_records.py
-	OARLOCK_MOMENTS=50 $(BIN)/python -m pytest -o timeout=7200 tests/kubernetes/test_dying_clients.py tests/kubernetes/test_scale.py tests/kubernetes/test_examples.py
-	OARLOCK_MOMENTS=200 $(BIN)/python -m pytest -o timeout=7200 tests/training/saving/test_saving.py tests/cli/verbs/test_delete_and_resume.py
+	OARLOCK_MOMENTS=50 $(LONG) soak tests/agent tests/docs/test_recipes_train.py tests/examples tests/frameworks \
+		tests/job/test_mutated_jobs.py tests/program/test_frameworks.py tests/training/keras
+	OARLOCK_ODD_ROUNDS=50 $(LONG) tests/agent/protocol/test_fuzz.py tests/run/test_events.py \
+		tests/records/test_odd_records.py
+	OARLOCK_MOMENTS=50 $(LONG) tests/kubernetes/test_dying_clients.py tests/kubernetes/test_scale.py \
+		tests/kubernetes/test_examples.py tests/kubernetes/test_programs.py tests/kubernetes/test_recovery.py \
+		tests/kubernetes/test_stop.py
+	OARLOCK_MOMENTS=200 $(LONG) tests/training/saving/test_saving.py tests/cli/verbs/test_delete_and_resume.py
 
 clean:
 	rm -rf .venv build .mypy_cache .pytest_cache .ruff_cache dist

@@ -13,6 +13,7 @@ from tests.support.layout import SOURCE, modules
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
+MAKEFILE = (ROOT / "Makefile").read_text()
 LONGEST_SLEEP = 1  # seconds; a poll is shorter
 _IMPORT = re.compile(r"\bfrom (oarlock\b[\w.]*) import ([\w, ]+)|\bimport (oarlock\b[\w.]*)")
 
@@ -37,6 +38,16 @@ def test_no_test_sleeps_for_a_fixed_time() -> None:
             [seconds] = node.args
             is_fixed = isinstance(seconds, ast.Constant) and ast.literal_eval(seconds) >= LONGEST_SLEEP
             assert not is_fixed, f"{path}:{node.lineno}"
+
+
+def test_what_leaves_a_part_to_the_soak_is_in_the_soak() -> None:
+    soak = MAKEFILE.partition("\nsoak:")[2].partition("\n\n")[0]
+    named = re.findall(r"\btests/\S+", soak)
+    asks = re.compile(r"^from tests\.support(\.soaking import| import .*\bsoaking\b)", re.MULTILINE)
+    for path in TESTS.rglob("test_*.py"):
+        name = path.relative_to(ROOT).as_posix()
+        if asks.search(path.read_text()):
+            assert any(f"{name}/".startswith(f"{one}/") for one in named), f"`make soak` lacks {name}"
 
 
 def test_folders_of_tests_are_those_of_the_source_and_those_of_the_table() -> None:

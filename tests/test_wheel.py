@@ -17,10 +17,12 @@ REPOSITORY = Path(__file__).parents[1]
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty environment with the wheel in it; its folder of scripts."""
     folder = tmp_path_factory.mktemp("wheel")
-    _call(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, REPOSITORY)
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+    _call(*pip, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, REPOSITORY)
     [wheel] = folder.glob("oarlock-*.whl")
-    venv.create(folder / "env", with_pip=True)
-    _call(folder / "env" / "bin" / "python", "-m", "pip", "install", "-q", wheel)
+    venv.create(folder / "env", symlinks=True)  # without pip: ours installs into it
+    python = folder / "env" / "bin" / "python"
+    _call(*pip, "--python", python, "install", "-q", wheel)
     return folder / "env" / "bin"
 
 

@@ -39,7 +39,7 @@ me = oarlock.current()
 def train_step(examples):
     state.sum += state.step
     if state.step == 40 and me.generation == 1:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 250
         while not list(me.checkpoints.glob("step-*")) and time.monotonic() < deadline:
             time.sleep(0.01)  # for the first checkpoint, which is written behind the steps
         os.kill(os.getpid(), 9)

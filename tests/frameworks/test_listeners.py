@@ -11,6 +11,7 @@ import pytest
 from oarlock.system import private_network
 from tests.support import listeners
 from tests.support.gangs import STEPS, Gang
+from tests.support.soaking import cases
 from tests.support.strangers import as_nobody, is_denied
 
 TORCH = """
@@ -58,13 +59,16 @@ def named_after_its_network() -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("program", "framework", "warm"),
-    [
-        (TORCH, "torch", True),
-        (TORCH_BY_HAND, "torch", False),
-        (JAX, "jax", True),
-        (JAX_BY_HAND, "jax", False),
-    ],
-    ids=["torch", "torch-by-hand", "jax", "jax-by-hand"],
+    cases(
+        [
+            pytest.param(TORCH, "torch", True, id="torch"),
+            pytest.param(JAX_BY_HAND, "jax", False, id="jax-by-hand"),
+        ],
+        soak=[
+            pytest.param(TORCH_BY_HAND, "torch", False, id="torch-by-hand"),
+            pytest.param(JAX, "jax", True, id="jax"),
+        ],
+    ),
 )
 def test_a_run_listens_on_loopback_only(
     home: Path, tmp_path: Path, program: str, framework: str, warm: bool

@@ -8,17 +8,27 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from tests.support.soaking import cases
+
 PROGRAMS = Path(__file__).parent / "programs"
 
 
 @pytest.mark.parametrize(
     ("program", "words", "said"),
-    [
-        ("torch_ddp.py", "-n 2", ["rank 0 of 2: loss", "rank 1 of 2: loss"]),
-        ("jax_distributed.py", "-n 2", ["rank 0 of 2: sum 3", "rank 1 of 2: sum 3"]),
-        ("tf_config.py", "-n 2", ["worker 0 of 2: loss", "worker 1 of 2: loss"]),
-        ("cluster_config.py", "-n 2 --ps 1", ["worker 0 of 2 got variables", "worker 1 of 2 got variables"]),
-    ],
+    cases(
+        [
+            ("torch_ddp.py", "-n 2", ["rank 0 of 2: loss", "rank 1 of 2: loss"]),
+            (
+                "cluster_config.py",
+                "-n 2 --ps 1",
+                ["worker 0 of 2 got variables", "worker 1 of 2 got variables"],
+            ),
+        ],
+        soak=[  # the tests below have these two in another way
+            ("jax_distributed.py", "-n 2", ["rank 0 of 2: sum 3", "rank 1 of 2: sum 3"]),
+            ("tf_config.py", "-n 2", ["worker 0 of 2: loss", "worker 1 of 2: loss"]),
+        ],
+    ),
 )
 def test_a_program_for_another_launcher(
     oarlock: Callable[..., CompletedProcess[str]], program: str, words: str, said: list[str]

@@ -74,7 +74,7 @@ def at_once(deed: Callable[[str], object], names: list[str]) -> None:
 
 def test_sending_a_run(oarlock: Command, home: Path, api: Api, program: Path, ended: list[str]) -> None:
     calls = calls_of(*sending("live-sent", program))
-    killed = {f"live-send-{point}": point for point in (*points(calls, 6), ENDLESS)}
+    killed = {f"live-send-{point}": point for point in (*points(calls, 5), ENDLESS)}
     ended += ["live-sent", *killed]
     outcomes: dict[str, str] = {}
 
@@ -104,7 +104,7 @@ def test_deleting_a_run(oarlock: Command, home: Path, api: Api, program: Path, e
     assert oarlock(*sending("live-del", program)).returncode == 0
     calls = calls_of("delete", "--force", "live-del")
     assert calls >= 6
-    killed = {f"live-del-{point}": point for point in points(calls, 5)}
+    killed = {f"live-del-{point}": point for point in points(calls, 4)}
     ended += killed
     at_once(lambda name: oarlock(*sending(name, program)), list(killed))
     at_once(lambda name: dying(killed[name], "delete", "--force", name), list(killed))

@@ -210,7 +210,7 @@ model.fit(numpy.ones((8, 4)), numpy.ones((8, 2)), verbose=0)
 }
 
 
-@pytest.mark.parametrize("framework", cases(["torch", "jax"], soak=["tensorflow"]))
+@pytest.mark.parametrize("framework", cases(["jax"], soak=["torch", "tensorflow"]))
 def test_a_forked_task_takes_its_first_step_with_almost_nothing_left_to_import(framework: str) -> None:
     """And what was imported before the fork started no backend, so the step works in the child."""
     program = FORK.format(modules=preimports(framework), step=STEPS[framework])

@@ -22,6 +22,7 @@ from oarlock.screens.event_text import describe
 from oarlock.system import fd_frames, private_network
 from tests.support import listeners
 from tests.support.gangs import STEPS, Gang, is_running, until_gone
+from tests.support.soaking import only_in_soak
 from tests.support.strangers import as_nobody, needs_root
 
 JAX = "import jax\n"
@@ -83,12 +84,9 @@ def test_the_next_run_starts_from_what_was_imported(
     assert describe(second.of("ready")[0]) == f"jax, jax.numpy already imported by process {keeper}"
     for gang, level in ((first, 1), (second, 2)):
         assert f"worker-0| said None {level} {tmp_path / 'job'}" in gang.lines
-
-
-def test_a_run_that_fails_leaves_it_too(kept: Start) -> None:
     failed = kept(JAX + "raise SystemExit(3)", limits={"restarts": 0})
     assert failed.end().code == 3
-    assert is_adopted(ended_well(kept(SAY)))
+    assert is_adopted(ended_well(kept(SAY))), "a run that fails leaves it, too"
 
 
 def test_jax_compiles_where_its_own_run_says(kept: Start, home: Path, tmp_path: Path) -> None:
@@ -108,21 +106,18 @@ def test_it_leaves_by_itself(kept: Start) -> None:
     until_gone([keeper], 30)
 
 
-@pytest.mark.parametrize("how", ["a variable", "a limit", "a folder"])
 def test_what_an_import_may_look_at_must_be_the_same(
-    how: str, kept: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kept: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = ended_well(kept(SAY))
-    fields: dict[str, Any] = {}
-    if how == "a variable":
-        fields["env"] = {"SAID": "hello"}
-    elif how == "a limit":
-        fields["roles"] = {"worker": 1}  # another share of the cores: see defaults.import_time
-    else:
-        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    second = ended_well(kept(SAY, **fields))
-    assert not is_adopted(second)
-    assert keeper_of(second) != keeper_of(first)
+    runs = [
+        kept(SAY),
+        kept(SAY, env={"SAID": "hello"}),
+        kept(SAY, roles={"worker": 1}),  # another share of the cores: see defaults.import_time
+    ]
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    runs.append(kept(SAY))
+    assert not any(is_adopted(ended_well(gang)) for gang in runs)
+    assert len({keeper_of(gang) for gang in runs}) == len(runs)
 
 
 def test_an_installed_package_ends_it(kept: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,6 +132,7 @@ def test_an_installed_package_ends_it(kept: Start, tmp_path: Path, monkeypatch: 
     assert is_adopted(ended_well(kept(SAY))), "the second one's stays instead"
 
 
+@only_in_soak  # an installed package ends it, too
 def test_an_edited_module_ends_it(kept: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that Python imports by itself stands for the framework's own: editing those would upset others."""
     (tmp_path / "packages").mkdir()

@@ -39,6 +39,14 @@ for step in state.steps(int(sys.argv[1]), save=10):
     state.sum += step
     state.report(sum=state.sum)
 """
+# A while after it was disturbed first, for who disturbs it may take as long as it takes to begin.
+ENDS_LATER = (
+    STEPS.replace("State(sum=0)", "State(sum=0, total=10**6)")
+    .replace(
+        "begin =", "state.total = min(state.total, state.step + 60 if me.generation > 1 else 10**6)\nbegin ="
+    )
+    .replace("int(sys.argv[1])", "state.total")
+)
 REPORT = {
     "run",
     "state",
@@ -111,15 +119,15 @@ def goes_on(run: RunFolder, task: str = "worker-0") -> None:
 
 
 def test_killed_tasks_are_failures_that_the_run_recovers_from(oarlock: Any, start: Start) -> None:
-    run = start()
+    run = start(*OFTEN)
     done = oarlock("chaos", *QUICK, "--kinds", "kill", "--faults", "3", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
     assert set(report) == REPORT
     assert (report["run"], report["state"], report["kinds"]) == ("living", "running", ["kill"])
     assert (report["inflicted"], report["recovered"], report["generations"]) == (3, 3, 3)
-    assert 0 < report["recovery"]["median"] <= report["recovery"]["p99"] == report["recovery"]["max"] < 30
-    assert 0 < report["goodput"] < 1
+    assert 0 < report["recovery"]["median"] <= report["recovery"]["p99"] == report["recovery"]["max"]
+    assert 0 <= report["goodput"] < 1  # none where each kill came before a new step
     assert [one["generation"] for one in report["faults"]] == [1, 2, 3]
     for fault in report["faults"]:
         assert set(fault) == FAULT
@@ -148,10 +156,10 @@ def test_a_preempted_gang_loses_no_step_and_no_restart(oarlock: Any, start: Star
 
 def test_a_paused_task_stands_still_and_goes_on(oarlock: Any, start: Start) -> None:
     run = start("--set", "limits.restarts=0")
-    done = oarlock("chaos", "--yes", "--every", "0.4s", "--pause", "3s", "--kinds", "pause", "--faults", "2")
+    done = oarlock("chaos", "--yes", "--every", "0.4s", "--pause", "3s", "--kinds", "pause", "--faults", "1")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = re.findall(r"pause (worker-\d) for 3s: resumed at step \d+ after \d+\.\d\ds\n", done.stdout)
-    assert len(lines) == 2
+    assert len(lines) == 1
     assert notes(run) == [f"chaos: {what}" for task in lines for what in _pause(task)]
     events = list(run.events())
     for number, event in enumerate(events):
@@ -206,16 +214,12 @@ def test_the_same_seed_does_the_same(oarlock: Any, start: Start) -> None:
     assert len(set(done[0])) > 1
 
 
-def test_nobody_to_ask_is_a_no(oarlock: Any, start: Start) -> None:
+def test_it_asks_before_it_touches_a_run(oarlock: Any, start: Start, terminal: Any) -> None:
     run = start()
     done = oarlock("chaos", stdin=subprocess.DEVNULL)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("oarlock: cannot ask for confirmation without a terminal; --yes skips")
     assert notes(run) == []
-
-
-def test_it_asks_before_it_touches_a_run(start: Start, terminal: Any) -> None:
-    run = start()
     asked = terminal("chaos", "--kinds", "kill", "--faults", "1", "--every", "0.1s")
     asked.until("inflict 1 fault (kill) on living? [y/N]")
     asked.type("n\n")
@@ -269,12 +273,13 @@ def _stopped(run: RunFolder) -> int:
 
 
 def test_a_run_that_ends_meanwhile_is_fine(oarlock: Any, start: Start) -> None:
-    run = start(*OFTEN, steps=150)
-    done = oarlock("chaos", *QUICK, "--every", "1s", "--faults", "1000")
+    run = start(*OFTEN, program=ENDS_LATER)
+    done = oarlock("chaos", *QUICK, "--kinds", "kill,preempt", "--every", "1s", "--faults", "1000")
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^run +succeeded$", done.stdout, re.MULTILINE)
     assert run.state().state == "succeeded"
-    assert run.state().tasks["worker-0"].metrics["sum"] == sum(range(150)), "no step left out, none twice"
+    task = run.state().tasks["worker-0"]
+    assert task.metrics["sum"] == sum(range(task.step or 0)), "no step left out, none twice"
 
 
 def test_a_kill_that_the_budget_does_not_allow_is_told_as_the_end(oarlock: Any, start: Start) -> None:
