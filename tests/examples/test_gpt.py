@@ -187,7 +187,7 @@ WRITES = """
 import asyncio, json, sys
 from pathlib import Path
 from oarlock.models.model_versions import Version
-from oarlock.serving import model_loading
+from oarlock.serving.server import model_loading
 from oarlock.serving.generation.sampling import Sampling
 
 folder = Path(sys.argv[1])
