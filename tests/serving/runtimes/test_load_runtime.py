@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,7 @@ def doubling(tmp_path: Path) -> Path:
 
 def test_a_program_answers_and_refuses(echo: Path) -> None:
     first, second = (load_runtime.load(Version(number, echo / str(number))) for number in (1, 2))
+    assert "beside" not in sys.modules
     assert first.run(_texts("a", "ü"))["echo"].tolist() == ["one a", "one ü"]
     assert second.run(_texts("a"))["echo"].tolist() == ["two a"]
     assert first.run(_texts("a"))["echo"].dtype == object
