@@ -35,9 +35,10 @@ def main():
         total, count = sum(losses(*batch) for batch in data.batches("validation", args.batch)).numpy()
         greedy = in_batches(exported.greedy, held.bodies, args.batch)
         beam = in_batches(exported.beam, held.bodies, args.batch)
-        found = {"validation_loss": float(total / count), **held.scores(beam)}
-        found["bleu_unseen"], found["bleu_greedy"] = held.bleu(beam, held.unseen), held.bleu(greedy)
-        found["bleu_baseline"], found["rouge_l_baseline"] = held.scores(held.baseline).values()
+        baseline = held.scores(held.baseline)
+        found = {"bleu": held.bleu(beam), "bleu_baseline": baseline["bleu"], **held.scores(beam)}
+        found.update(rouge_l_baseline=baseline["rouge_l"], bleu_greedy=held.bleu(greedy))
+        found.update(bleu_unseen=held.bleu(beam, held.unseen), validation_loss=float(total / count))
         held.write(oarlock.current().eval / "titles.txt", greedy, beam)
         said = ", ".join(f"{name} {value:.2f}" for name, value in found.items())
         print(f"step {step}: {said} of {len(beam):,} pairs in {time.monotonic() - began:.0f} s", flush=True)

@@ -21,7 +21,7 @@ class Titles:
     def __init__(self, model, data, beams):
         self.model, self.beams = model, beams
         self.vocabulary = words.Vocabulary(data.vocabulary_file, data.vocabulary)
-        self.known_vectors = self.known_titles = None
+        self.common = self.known_vectors = self.known_titles = None
 
     @tf.function(input_signature=TEXTS)
     def greedy(self, body):
@@ -47,9 +47,13 @@ class Titles:
     @tf.function(input_signature=TEXTS)
     def nearest(self, body):
         """The titles of the known bodies whose vectors are the most similar."""
-        similar = tf.matmul(self.encode(body)["vector"], self.known_vectors, transpose_b=True)
+        similar = tf.matmul(self.apart(self.encode(body)["vector"]), self.known_vectors, transpose_b=True)
         similarity, places = tf.math.top_k(similar, min(NEAREST, self.known_vectors.shape[0]))
         return {"titles": tf.gather(self.known_titles, places), "similarity": similarity}
+
+    def apart(self, vectors):
+        """Without what all bodies have in common, which else would make all of them similar."""
+        return tf.math.l2_normalize(vectors - self.common, axis=-1)
 
     def read(self, texts):
         numbers, spelled = self.vocabulary.of_bodies(texts, self.model.body)
@@ -67,7 +71,9 @@ class Titles:
             left -= len(vectors[-1])
             if left <= 0:
                 break
-        self.known_vectors = tf.Variable(tf.concat(vectors, axis=0), trainable=False)
+        vectors = tf.concat(vectors, axis=0)
+        self.common = tf.Variable(tf.reduce_mean(vectors, axis=0), trainable=False)
+        self.known_vectors = tf.Variable(self.apart(vectors), trainable=False)
         titles = data.texts("train")[1][: self.known_vectors.shape[0]]
         self.known_titles = tf.Variable(tf.constant(titles), trainable=False)
 
@@ -81,7 +87,8 @@ def export_model(model, data, folder, known, beams):
     exported = tf.Module()
     # What the functions use: the vocabulary's file becomes an asset of the SavedModel.
     exported.vocabulary = titles.vocabulary
-    exported.state = [titles.known_vectors, titles.known_titles, *(each.value for each in model.variables)]
+    known = [titles.common, titles.known_vectors, titles.known_titles]
+    exported.state = [*known, *(each.value for each in model.variables)]
     exported.serve = titles.beam
     signatures = {"serving_default": titles.beam}
     for name in ("greedy", "beam", "encode", "nearest"):
