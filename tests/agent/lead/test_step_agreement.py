@@ -372,4 +372,4 @@ def test_a_broken_agent_loses_its_connection_and_disturbs_nobody(leader: Leader)
 
 def _moment(leader: Leader, kind: str) -> float:
     """When the leading agent recorded it, by its own clock: a test that is held up sees it later."""
-    return next(event["t"] for event in leader.events() if event["kind"] == kind)
+    return float(next(event["t"] for event in leader.events() if event["kind"] == kind))
