@@ -21,6 +21,8 @@ BIN = Path(PYTHON).parent
 PYTEST = [PYTHON, "-m", "pytest"]
 # A file's tests share what they have started, so they stay together; what takes long is handed out first.
 BY_FILE = [*PYTEST, "--dist", "loadfile", "--no-loadscope-reorder"]
+# For two processors: most tests wait more than they compute, for other processes or for pods.
+PROCESSES, ON_A_CLUSTER = "5", "4"
 LONGEST = ["training", "examples", "frameworks", "wheel", "docs", "agent", "cli"]
 # fmt: off
 LONGEST_ON_A_CLUSTER = [
@@ -67,10 +69,17 @@ PARTS = [
     Part("lint", [BIN / "ruff", "check", "."]),
     Part("types", [BIN / "mypy"]),
     Part("lowest versions", [PYTHON, "tests/lowest.py"]),
-    Part("tests", [*BY_FILE, "-n", "3", *_ordered("tests", LONGEST)]),
+    Part("tests", [*BY_FILE, "-n", PROCESSES, *_ordered("tests", LONGEST)]),
     Part(
         "kubernetes",
-        [*BY_FILE, "-n", "3", "-m", "not alone", *_ordered("tests/kubernetes", LONGEST_ON_A_CLUSTER)],
+        [
+            *BY_FILE,
+            "-n",
+            ON_A_CLUSTER,
+            "-m",
+            "not alone",
+            *_ordered("tests/kubernetes", LONGEST_ON_A_CLUSTER),
+        ],
     ),
     Part("kubernetes alone", [*PYTEST, "-m", "alone", "tests/kubernetes"]),
 ]

@@ -54,7 +54,7 @@ def paused_zygote(gang: Gang) -> int:
         below = processes.descendants(gang.state.agent) if gang.state.agent else []
         return [pid for pid in below if state_of(pid) == "T"]
 
-    return eventually(look, "zygote that is paused", 120, evidence=gang.told)[0]
+    return eventually(look, "zygote that is paused", evidence=gang.told)[0]
 
 
 def state_of(pid: int) -> str:

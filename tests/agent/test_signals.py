@@ -56,4 +56,4 @@ def until_all(folder: Path, what: str, who: list[str]) -> None:
     def are_there() -> bool:
         return all((folder / f"{what}-{name}").exists() for name in who)
 
-    eventually(are_there, f"file {what} of every process", 120)
+    eventually(are_there, f"file {what} of every process")

@@ -65,7 +65,7 @@ def test_they_are_listed_verified_and_deleted_while_it_runs_and_after(
     folder = f"/oarlock/store/runs/{NAME}/checkpoints"
     newest = f"{folder}/step-0000000030-g1"
     name = leader["metadata"]["name"]
-    eventually(lambda: _is_there(api, name, newest), "last checkpoint", 120, every=1.0)
+    eventually(lambda: _is_there(api, name, newest), "last checkpoint", every=1.0)
 
     found = listed(oarlock)
     assert (found["run"], found["folder"], found["problem"]) == (NAME, folder, None)

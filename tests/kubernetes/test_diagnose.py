@@ -248,8 +248,8 @@ def test_preemption_and_then_waiting_for_room_are_told(place: Api, admin: Api, t
         run = start(
             place, tmp_path, "diag-preempted", "roles.worker.gpu=4", "limits.grace=60s", "args=[deaf]"
         )
-        pod = eventually(lambda: _running(place, run), "the run", 90)
-        eventually(lambda: _is_created(place, urgent), "the priority class", 90)
+        pod = eventually(lambda: _running(place, run), "the run")
+        eventually(lambda: _is_created(place, urgent), "the priority class")
         problem = told(place, run)
         assert problem.what == "worker-0: had to leave node node-1 for work of higher priority"
         assert problem.fix == (
@@ -260,7 +260,7 @@ def test_preemption_and_then_waiting_for_room_are_told(place: Api, admin: Api, t
         assert problem.what == "worker-0: no node fits: 2 of 2 lack 4 GPUs free"
         assert problem.fix == ("wait until other work ends, or ask for less with --set roles.worker.gpu=...")
         place.delete("Pod", "urgent")
-        eventually(lambda: not diagnose.find_problems(place, Named(run)), "no problem once there is room", 90)
+        eventually(lambda: not diagnose.find_problems(place, Named(run)), "no problem once there is room")
         stop_delete.delete(place, Named(run), now=True, patience=300)
 
 
@@ -277,7 +277,7 @@ def preempting(place: Api, admin: Api) -> Iterator[dict[str, object]]:
 @pytest.mark.alone
 def test_a_drained_node_is_told_until_the_task_runs_again(place: Api, tmp_path: Path) -> None:
     run = start(place, tmp_path, "diag-drained", "limits.grace=3s", "args=[deaf]")
-    pod = eventually(lambda: _running(place, run), "the run", 90)
+    pod = eventually(lambda: _running(place, run), "the run")
     assert diagnose.find_problems(place, Named(run)) == []
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
     path = f"api/v1/namespaces/{place.namespace}/pods/{pod}/eviction"
@@ -286,7 +286,7 @@ def test_a_drained_node_is_told_until_the_task_runs_again(place: Api, tmp_path: 
     assert problem.what.startswith("worker-0: was evicted from node node-")
     assert problem.what.endswith(", which is being drained")
     assert problem.fix == "wait: it starts again on another node"
-    eventually(lambda: _running(place, run), "the run to go on", 90)
+    eventually(lambda: _running(place, run), "the run to go on")
     assert diagnose.find_problems(place, Named(run)) == []
 
 
@@ -302,7 +302,6 @@ def test_a_run_that_is_stopped_or_well_has_no_problem(place: Api, tmp_path: Path
     eventually(
         lambda: len([pod for pod in place.all("Pod", names.selecting(run)) if _is_up(pod)]) == 2,
         "the run",
-        90,
     )
     assert diagnose.find_problems(place, Named(run)) == []
     suspended = {"spec": {"suspend": True}}
@@ -337,7 +336,7 @@ def test_looking_takes_as_many_calls_for_many_pods_as_for_few(
 @pytest.mark.alone
 def test_a_lost_node_is_told(cluster: Cluster, place: Api, tmp_path: Path) -> None:
     run = start(place, tmp_path, "diag-lost", NODE_2)
-    eventually(lambda: _running(place, run), "the run", 90)
+    eventually(lambda: _running(place, run), "the run")
     with broken(cluster, ["cut-node", "2"], ["join-node", "2"]):
         first = told(place, run)
         problem = told(place, run, "is lost")

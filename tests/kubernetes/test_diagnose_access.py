@@ -126,7 +126,7 @@ def test_an_api_server_that_is_away_is_told(cluster: Cluster, api: Api) -> None:
     problem = said[-1]
     assert problem.what == away + "connection refused"
     assert problem.fix.endswith("runs on the cluster continue meanwhile")
-    eventually(lambda: _answers(api), "the API server", 90)
+    eventually(lambda: _answers(api), "the API server")
 
 
 def _answers(api: Api) -> bool:

@@ -10,7 +10,7 @@ from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import LEAD, selecting
 from oarlock.records import runs
 from tests.support.commands import Command
-from tests.support.kubernetes.driving import MEET
+from tests.support.kubernetes.driving import MEET, state_of
 from tests.support.kubernetes.small import SMALL
 from tests.support.waiting import eventually
 
@@ -65,9 +65,8 @@ def test_every_pod_prepares_its_own_data_and_a_later_run_finds_the_leaders(
     eventually(
         lambda: "waiting" in oarlock("logs", "--task", "ingest-worker-0", "ingest-once").stdout,
         "the ingest of the leader's pod",
-        120,
     )
-    assert run.state().state == "ingesting"
+    eventually(lambda: state_of(run.name).state == "ingesting", "word of it")
     [leader] = api.all("Pod", f"{selecting('ingest-once')},{LEAD}=true")
     api.delete("Pod", leader["metadata"]["name"])
     done = oarlock("attach", "ingest-once", timeout=300)

@@ -252,10 +252,10 @@ def test_the_pod_outlives_a_killed_client_only_by_its_deadline(training: RunFold
             return int(api.get("Job", job)["spec"]["activeDeadlineSeconds"])
 
         # The client adds a lease to the Job's age, so by then the first deadline has passed.
-        eventually(lambda: deadline() > 2 * lease, "a deadline beyond the first lease", 90)
+        eventually(lambda: deadline() > 2 * lease, "a deadline beyond the first lease")
         claim_session.require(api, pod)
         client.kill()
-    eventually(lambda: not _left(api, training.name), "end of what a killed client left", 90)
+    eventually(lambda: not _left(api, training.name), "end of what a killed client left")
 
 
 def test_after_the_end(oarlock: Any, over: RunFolder, api: Api) -> None:

@@ -146,7 +146,9 @@ def test_a_later_run_of_the_same_name_is_somebody_elses(
     assert [run.name for run in runs.all_runs()] == []
     assert running(api, "live-nightly") == theirs[0]
     # Without a record here the name means what is on the cluster; its record says that it was not sent here.
-    assert oarlock("status", "live-nightly").stdout.startswith("live-nightly running")
+    eventually(
+        lambda: oarlock("status", "live-nightly").stdout.startswith("live-nightly running"), "tasks of theirs"
+    )
     place = json.loads((runs.find("live-nightly").path / "cluster.json").read_bytes())
     assert "sent_from" not in place
     assert place["lead"] == lead_of(api, "live-nightly")["metadata"]["uid"]

@@ -37,7 +37,7 @@ def test_files_beside_the_program_are_kept_and_handed_on(
 ) -> None:
     ended.append("files-kept")
     start_detached(oarlock, "files-kept", written(tmp_path / "program", RESUMES + MEET))
-    until_stepping(runs.find("files-kept"), 1, seconds=120)
+    until_stepping(runs.find("files-kept"), 1)
     [leader] = api.all("Pod", f"{selecting('files-kept')},{LEAD}=true")
     api.delete("Pod", leader["metadata"]["name"])
     done = oarlock("attach", "files-kept", timeout=300)

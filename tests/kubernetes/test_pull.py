@@ -83,7 +83,7 @@ def _remove(api: Api, name: str) -> None:
 def ended(place: Path, api: Api) -> Iterator[RunFolder]:
     """A run that is over, its Jobs still there."""
     run = _start(place, api, "tool-ended")
-    eventually(lambda: _job(api, run).get("status", {}).get("succeeded"), "end", 90)
+    eventually(lambda: _job(api, run).get("status", {}).get("succeeded"), "end")
     yield run
     _remove(api, run.name)
 
@@ -92,7 +92,7 @@ def ended(place: Path, api: Api) -> Iterator[RunFolder]:
 def running(place: Path, api: Api) -> Iterator[RunFolder]:
     """A run that goes on, its model saved."""
     run = _start(place, api, "tool-running", WAIT="600")
-    eventually(lambda: _says(api, run, "saved"), "saved model", 90)
+    eventually(lambda: _says(api, run, "saved"), "saved model")
     yield run
     _remove(api, run.name)
 
@@ -305,10 +305,10 @@ def test_a_run_that_the_cluster_has_forgotten_still_has_its_claim(
 ) -> None:
     run = _start(place, api, "tool-forgotten")
     try:
-        eventually(lambda: _job(api, run).get("status", {}).get("succeeded"), "end", 90)
+        eventually(lambda: _job(api, run).get("status", {}).get("succeeded"), "end")
         for kind in KINDS:
             api.delete_all(kind, f"oarlock.dev/run={run.name}")
-        eventually(lambda: not api.all("Pod", f"oarlock.dev/run={run.name}"), "end of its pods", 60)
+        eventually(lambda: not api.all("Pod", f"oarlock.dev/run={run.name}"), "end of its pods")
         done = oarlock("pull", run.name)
         assert done.returncode == 0, done.stderr
         _check_model(run.path / "model")
@@ -328,7 +328,7 @@ def test_a_run_that_the_cluster_has_forgotten_still_has_its_claim(
         job.write_text(written)
     finally:
         _remove(api, run.name)
-    eventually(lambda: api.find("PersistentVolumeClaim", run.name) is None, "end of the claim", 60)
+    eventually(lambda: api.find("PersistentVolumeClaim", run.name) is None, "end of the claim")
     done = oarlock("pull", run.name)
     assert done.returncode == 1
     assert f"claim {run.name} is gone from namespace team" in done.stderr

@@ -164,13 +164,13 @@ def test_it_trains_to_the_end_and_its_comment_removes_it(
         jobs = api.all("Job", "oarlock.dev/run=tool-rendered")
         return len(jobs) == 2 and all(job.get("status", {}).get("succeeded") == 1 for job in jobs)
 
-    eventually(has_ended, "end of both Jobs", 90)
+    eventually(has_ended, "end of both Jobs")
     logged = kubectl(told["follow"]).stdout
     assert "rank 0 of 2" in logged
     assert "succeeded" in logged
     removed = kubectl(told["remove"])
     assert removed.returncode == 0, removed.stderr
-    eventually(lambda: not _left(api), "end of all objects", 60)
+    eventually(lambda: not _left(api), "end of all objects")
     assert api.find("PersistentVolumeClaim", "tool-render") is not None
 
 

@@ -82,7 +82,7 @@ def sent(place: Path, api: Api) -> Iterator[RunFolder]:
 @pytest.fixture
 def run(sent: RunFolder, home: Path, api: Api) -> RunFolder:
     """Whose leading agent has told that the program writes files."""
-    eventually(lambda: _has_told(sent, api), "what the leading agent says of its files", 120)
+    eventually(lambda: _has_told(sent, api), "what the leading agent says of its files")
     return sent
 
 
@@ -100,7 +100,7 @@ def test_it_answers_on_its_port_and_takes_its_pod_along(run: RunFolder, api: Api
     with started(SCRIPT, "tensorboard", run.name, "--json") as client:
         assert client.stdout is not None
         url = json.loads(client.stdout.readline())["url"]
-        eventually(lambda: tags_at(url) >= SHOWN, "what the program wrote and what it reported", 60)
+        eventually(lambda: tags_at(url) >= SHOWN, "what the program wrote and what it reported")
         [pod] = api.all("Pod", f"{selecting(run.name)},{HELPER}=tensorboard")
         assert pod["spec"]["containers"][0]["volumeMounts"][0]["readOnly"] is True
         found: list[bool] = []
@@ -150,9 +150,9 @@ def test_several_runs_are_shown_from_their_records(run: RunFolder, place: Path) 
             lambda: curve_at(url, "here/training", "loss") == [(3, 0.5)], "the run on this machine", 60
         )
         theirs = f"{run.name}/training"
-        eventually(lambda: curve_at(url, theirs, "loss"), "the run on the cluster", 60)
+        eventually(lambda: curve_at(url, theirs, "loss"), "the run on the cluster")
         known = curve_at(url, theirs, "loss")[-1][0]
-        eventually(lambda: curve_at(url, theirs, "loss")[-1][0] > known, "its next reports", 60)
+        eventually(lambda: curve_at(url, theirs, "loss")[-1][0] > known, "its next reports")
         client.send_signal(signal.SIGINT)
         assert client.wait(300) == 0
         assert f"`oarlock tensorboard {run.name}` alone shows it" in client.stderr.read()
@@ -188,7 +188,7 @@ def test_one_that_is_deployed_stands_until_it_is_deleted(run: RunFolder, api: Ap
         port_forward.forwarded(api, pod["metadata"]["name"], 6006, here),
     ):
         url = f"http://127.0.0.1:{here.getsockname()[1]}/"
-        eventually(lambda: tags_at(url) >= SHOWN, "what the program wrote and what it reported", 60)
+        eventually(lambda: tags_at(url) >= SHOWN, "what the program wrote and what it reported")
         assert runs_at(url).keys() == {".", "training"}
     again = _oarlock("tensorboard", run.name, "--deploy").stdout
     assert again.splitlines()[0] == f"{run.name}: its TensorBoard stands already: http://b.example/"

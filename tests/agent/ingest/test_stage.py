@@ -142,7 +142,7 @@ def test_a_stop_ends_it_and_leaves_no_process(home: Path, tmp_path: Path) -> Non
     assert run.state.state == "ingesting"
     local_engine.stop(run.run)
     assert run.end().state == "stopped"
-    eventually(lambda: not is_running(pid), "the end of the ingest", 60)
+    eventually(lambda: not is_running(pid), "the end of the ingest")
 
 
 def test_sources_are_fetched_and_are_the_data_where_there_is_no_program(home: Path, tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_nobody_is_waited_for_longer_than_that(tmp_path: Path, patience: float, 
     old.leave(told)
     waiting = threading.Thread(target=new.take, args=(patience,))
     waiting.start()
-    eventually(lambda: old.is_over, "another leader", 30)
+    eventually(lambda: old.is_over, "another leader")
     waiting.join(300)
 
 

@@ -94,7 +94,7 @@ def test_several_runs_are_shown_until_it_is_interrupted(run: RunFolder) -> None:
         def has_all() -> bool:
             return curve_at(url, "earlier/evaluation", "accuracy") != [] and len(runs_at(url)) == 6
 
-        eventually(has_all, "curves of both runs", 60)
+        eventually(has_all, "curves of both runs")
         shown = runs_at(url)
         assert shown["logged"] == {"scalar-loss"}
         assert curve_at(url, "logged.evaluate", "accuracy") == [(2, 0.25), (4, 0.5)]

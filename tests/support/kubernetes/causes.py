@@ -74,7 +74,7 @@ def namespace(admin: Api, api: Api, *rules: Object) -> Iterator[Api]:
     for given in ("serviceaccounts/default", "configmaps/kube-root-ca.crt"):
         _until_there(admin, f"api/v1/{here}/{given}")
     there = Api(namespace=name)
-    eventually(lambda: there.review("create", "batch", "jobs"), f"rights in {name}", 90)
+    eventually(lambda: there.review("create", "batch", "jobs"), f"rights in {name}")
     for rule in rules:
         send(admin, f"api/v1/{here}/{rule['kind'].lower()}s", rule)
     for rule in rules:
@@ -128,7 +128,7 @@ def _until_there(admin: Api, path: str) -> None:
 
 
 def _until_counted(admin: Api, path: str) -> None:
-    eventually(lambda: admin.http.get(path).json()["status"].get("hard"), f"count by {path}", 90)
+    eventually(lambda: admin.http.get(path).json()["status"].get("hard"), f"count by {path}")
 
 
 def quota(**hard: str) -> Object:
