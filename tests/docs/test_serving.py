@@ -15,9 +15,9 @@ from oarlock.models.model_manifest import FORMATS, KINDS, Manifest
 from oarlock.models.model_versions import versions
 from oarlock.serving.generation.generator import Generator
 from oarlock.serving.generation.sampling import Sampling
-from tests.support.model_servers import model_server
 from oarlock.serving.http import client_connection, routes
 from oarlock.serving.settings import Settings
+from tests.support.model_servers import model_server
 from tests.support.pages import ROOT, blocks
 
 BLOCKS = blocks("docs/serving.md", "python")
