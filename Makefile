@@ -37,7 +37,7 @@ bench: .venv/.all
 
 soak: .venv/.all
 	OARLOCK_MOMENTS=50 $(BIN)/python -m pytest -p tests.conftest soak tests/agent/test_random_ends.py tests/agent/test_gates.py tests/agent/zygote/test_randomness.py tests/agent/record/test_volume.py tests/examples tests/frameworks tests/training/keras/test_correction.py tests/job/test_mutated_jobs.py
-	OARLOCK_ODD_ROUNDS=50 $(BIN)/python -m pytest -o timeout=7200 -p tests.conftest tests/agent/protocol/test_fuzz.py tests/run/test_events.py tests/records/test_odd_records.py
+	OARLOCK_ODD_ROUNDS=50 $(BIN)/python -m pytest -o timeout=7200 -p tests.conftest tests/agent/protocol/test_fuzz.py tests/serving/http/test_odd_requests.py tests/run/test_events.py tests/records/test_odd_records.py
 	OARLOCK_MOMENTS=50 $(BIN)/python -m pytest -o timeout=7200 tests/kubernetes/test_dying_clients.py tests/kubernetes/test_scale.py tests/kubernetes/test_examples.py
 	OARLOCK_MOMENTS=200 $(BIN)/python -m pytest -o timeout=7200 -p tests.conftest tests/training/saving/test_saving.py tests/cli/verbs/test_delete_and_resume.py
 
