@@ -100,6 +100,14 @@ def test_a_slow_model_is_not_a_slow_client(impatient: None) -> None:
         assert b"200 OK" in client.recv(65536)
 
 
+def test_a_body_that_is_announced_too_large_is_refused_before_it_comes(port: int) -> None:
+    """And who asks first (curl, above 1 MB) is not told to send it."""
+    for more in (b"", b"Expect: 100-continue\r\n"):
+        with connected(port) as client:
+            client.sendall(HEAD.replace(b"\r\n\r\n", b"\r\n" + more + b"\r\n") % (33 << 20))
+            assert client.recv(65536).startswith(b"HTTP/1.1 413 ")
+
+
 def test_endless_headers_are_431(port: int) -> None:
     with connected(port) as client:
         with contextlib.suppress(OSError):

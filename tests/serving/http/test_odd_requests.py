@@ -12,18 +12,23 @@ import os
 import random
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from oarlock.models import model_manifest
+from oarlock.models.model_manifest import Manifest
 from oarlock.serving.settings import Settings
 from tests.support import odd
 from tests.support.http_calls import get, post
+from tests.support.model_servers import MANIFEST, model_server, publish
 from tests.support.served_models import Computed, ServedModels, calculator, classifier, echo, serving
+from tests.support.waiting import eventually
 
 SEED = int(os.environ.get("OARLOCK_FUZZ_SEED", "16"))
-COUNT = 2500 * odd.ROUNDS  # for each of the four models
+COUNT = 2000 * odd.ROUNDS  # for each of five models
 TORN = 300 * odd.ROUNDS
 HEADERS = [
     ("Content-Type", "text/plain"),
@@ -71,10 +76,10 @@ def models() -> dict[str, Computed]:
 class Bodies:
     """Good requests to a model, and bent ones."""
 
-    def __init__(self, model: Computed, source: random.Random) -> None:
+    def __init__(self, manifest: Manifest, source: random.Random) -> None:
         self._source = source
         self._arrays = {}
-        for one in model.manifest.inputs:
+        for one in manifest.inputs:
             shape = [2 if size is None else size for size in one.shape]
             numbers = np.arange(np.prod(shape)).reshape(shape) % 100
             self._arrays[one.name] = numbers.astype(str if one.dtype == "string" else one.dtype).tolist()
@@ -85,7 +90,7 @@ class Bodies:
                 "datatype": _datatype(one.dtype),
                 "shape": list(np.shape(self._arrays[one.name])),
             }
-            for one in model.manifest.inputs
+            for one in manifest.inputs
         ]
         self._good: list[tuple[str, Any]] = [
             ("/v1/models/m:predict", {"instances": rows}),
@@ -100,9 +105,7 @@ class Bodies:
                 {
                     "inputs": [{**one, "parameters": {"binary_data_size": 16}} for one in tensors],
                     "parameters": {"binary_data_output": True, "timeout": 0},
-                    "outputs": [
-                        {"name": model.manifest.outputs[0].name, "parameters": {"binary_data": True}}
-                    ],
+                    "outputs": [{"name": manifest.outputs[0].name, "parameters": {"binary_data": True}}],
                 },
             ),
         ]
@@ -125,12 +128,6 @@ class Bodies:
         return method, path, body, headers
 
 
-@pytest.fixture
-def stack() -> Iterator[contextlib.ExitStack]:
-    with contextlib.ExitStack() as stack:
-        yield stack
-
-
 @pytest.fixture(params=["image", "two", "text", "uint8"])
 def served(request: pytest.FixtureRequest) -> Iterator[tuple[int, Computed]]:
     model = models()[request.param]
@@ -139,40 +136,54 @@ def served(request: pytest.FixtureRequest) -> Iterator[tuple[int, Computed]]:
         yield port, model
 
 
-def test_an_odd_request_gets_an_answer_or_a_sentence(
-    served: tuple[int, Computed], stack: contextlib.ExitStack
-) -> None:
+def test_an_odd_request_gets_an_answer_or_a_sentence(served: tuple[int, Computed]) -> None:
     port, model = served
-    print("seed", SEED)
-    source = random.Random(f"{SEED} {model.manifest.inputs[0].name} {model.manifest.inputs[0].dtype}")
-    bodies = Bodies(model, source)
-    answers = 0
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-    stack.callback(connection.close)
-    for number in range(COUNT):
-        method, path, body, headers = bodies.request()
-        connection.request(method, path, body, headers)
-        reply = connection.getresponse()
-        content = reply.read()
-        where = (
-            f"request {number}: {method} {path} {headers} {body[:200]!r}: {reply.status} {content[:200]!r}"
-        )
-        assert reply.status == 200 or 400 <= reply.status < 500, where
-        assert b"Traceback" not in content, where
-        if reply.status >= 400 and method != "HEAD":
-            sentence = json.loads(content)["error"]
-            assert isinstance(sentence, str), where
-            assert 5 < len(sentence) < 1000, where
-        answers += reply.status == 200
-    assert answers > COUNT / 50, "hardly any request was good: the others may all fail for one reason"
+    bend(port, model.manifest, COUNT)
     assert get(port, "/healthz").status == 200
+
+
+def test_the_whole_server_survives_odd_requests(tmp_path: Path) -> None:
+    """No replica dies of them, and its model answers as before."""
+    publish(tmp_path / "models", factor=3)
+    with model_server(tmp_path / "models", tmp_path, name="m", replicas=2, body_limit=150_000) as server:
+        port = server.port
+        eventually(lambda: len(server.replicas) == 2, "two replicas")
+        before = {one.pid for one in server.replicas}
+        bend(port, model_manifest.read(json.dumps(MANIFEST).encode()), COUNT)
+        assert {one.pid for one in server.replicas} == before
+        assert server.ask(1, 2)[0] == 9
+        assert "Traceback" not in server.said
+
+
+def bend(port: int, manifest: Manifest, count: int) -> None:
+    """Send bent requests over one connection."""
+    print("seed", SEED)
+    source = random.Random(f"{SEED} {manifest.inputs[0].name} {manifest.inputs[0].dtype}")
+    bodies = Bodies(manifest, source)
+    answers = 0
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=120)) as connection:
+        for number in range(count):
+            method, path, body, headers = bodies.request()
+            connection.request(method, path, body, headers)
+            reply = connection.getresponse()
+            content = reply.read()
+            where = f"request {number}: {method} {path} {headers} {body[:200]!r}"
+            where += f": {reply.status} {content[:200]!r}"
+            assert reply.status == 200 or 400 <= reply.status < 500, where
+            assert b"Traceback" not in content, where
+            if reply.status >= 400 and method != "HEAD":
+                sentence = json.loads(content)["error"]
+                assert isinstance(sentence, str), where
+                assert 5 < len(sentence) < 1000, where
+            answers += reply.status == 200
+    assert answers > count / 50, "hardly any request was good: the others may all fail for one reason"
 
 
 def test_torn_http_harms_nobody(served: tuple[int, Computed]) -> None:
     port, model = served
     print("seed", SEED)
     source = random.Random(SEED)
-    bodies = Bodies(model, source)
+    bodies = Bodies(model.manifest, source)
     for number in range(TORN):
         method, path, body, headers = bodies.request()
         head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
