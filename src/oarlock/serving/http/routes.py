@@ -15,7 +15,7 @@ from oarlock.serving.dialects import (
 )
 from oarlock.serving.dialects.checked_inputs import shortened
 from oarlock.serving.dialects.exchange import Dialect, Handler, Refused
-from oarlock.serving.http import health
+from oarlock.serving.http import health, openapi, page_routes
 
 TENSORFLOW = Dialect("tensorflow")
 OPEN_INFERENCE = Dialect("open_inference")
@@ -44,6 +44,10 @@ def table(name: str) -> dict[str, Route]:
         **{f"/v1/models/{name}{rest}": route for rest, route in _TENSORFLOW.items()},
         **{f"/v2/models/{name}{rest}": route for rest, route in _OPEN_INFERENCE.items()},
         **_SERVER,
+        **{
+            path: Route({"GET": handler}, SERVER, is_open=True)
+            for path, handler in page_routes.handlers().items()
+        },
     }
 
 
@@ -66,6 +70,8 @@ def dialect_of(path: str) -> Dialect:
     """Whose errors an unknown address gets."""
     if path.startswith("/v2"):
         return OPEN_INFERENCE
+    if path.startswith("/v1/completions"):
+        return openai.OPENAI
     return TENSORFLOW if path.startswith("/v1/models") else SERVER
 
 
@@ -99,4 +105,5 @@ _SERVER = {
     "/healthz": Route({"GET": health.alive}, SERVER, is_open=True),
     "/readyz": Route({"GET": health.ready}, SERVER, is_open=True),
     "/metrics": Route({"GET": health.metrics}, SERVER),
+    "/openapi.json": Route({"GET": openapi.description}, SERVER),
 }
