@@ -169,6 +169,8 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
             "body_limit": "8Mi",
             "access_log": "true",
             "predict": "predict.py",
+            "ingress": "digits.example.com",
+            "gateway": "infra/gate",
             "when": "accuracy >= 0.95",
         },
     ),

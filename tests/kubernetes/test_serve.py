@@ -9,6 +9,7 @@ import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -31,6 +32,7 @@ from tests.support.kubernetes.serving import (
 )
 from tests.support.kubernetes.small import SMALL_WORDS
 from tests.support.small_programs import write
+from tests.support.stores import BUCKET, Store, needs_store
 from tests.support.waiting import eventually
 
 WORDS = ("--on", "kubernetes", "-d", "--model-name", "adder", *SMALL_SERVER, *IMAGE)
@@ -206,6 +208,40 @@ def test_the_model_of_a_run_is_served_from_its_claim(place: Path, api: Api) -> N
         rollout.delete(api, Named(name), now=True, patience=60)
         stop_delete.delete(api, Named(f"{job}-run"), now=True, patience=60)
         stop_delete.delete_claims(api, stop_delete.claims_of(api, job), 60)
+
+
+@needs_store
+def test_a_model_in_a_bucket_is_fetched_and_a_newer_one_taken_over(tmp_path: Path, api: Api) -> None:
+    name, secret = unused(), unused()
+    store = Store(tmp_path / "bucket", urlsplit(api.server).hostname or "")
+    store.start()
+    api.create(
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret}, "stringData": store.env()}
+    )
+    try:
+        folder = write_model(tmp_path / "bucket" / BUCKET / "adder", 2)
+        words = ("--set", f"kubernetes.secrets.{secret}.variables=true")
+        _oarlock("serve", f"s3://{BUCKET}/adder", "--name", name, *WORDS, *words)
+        [pod] = answering(api, name)
+        with port_of(api, pod) as port:
+            assert ask(port, [1, 2]) == 6
+            write_model(folder, 8, number=2)
+            eventually(lambda: ask(port, [1, 2]) == 24, "answer of the newer version", 120)
+        [same] = answering(api, name)
+        assert same["metadata"]["uid"] == pod["metadata"]["uid"]
+    finally:
+        rollout.delete(api, Named(name), now=True, patience=60)
+        api.delete("Secret", secret)
+        store.kill()
+
+
+def test_what_render_prints_is_accepted(place: Path, api: Api) -> None:
+    sets = ("--set", "serve.replicas=1..3", "--set", "serve.ingress=adder.example")
+    said = _oarlock("render", "--as", "deployment", "--json", *sets, place / "three")
+    rendered = json.loads(said)["items"]
+    assert {one["kind"] for one in rendered} >= {"Deployment", "HorizontalPodAutoscaler", "Ingress"}
+    for one in rendered:
+        api.create(one, dry_run=True)
 
 
 def _log(api: Api, pod: str) -> str:

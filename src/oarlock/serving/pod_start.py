@@ -13,6 +13,7 @@ import importlib.util
 import json
 import os
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ def main() -> int:
             _unpack_model()
     except OSError as problem:
         return _fail(f"{problem.filename or 'a file'} cannot be used: {problem.strerror}")
+    except (ValueError, tarfile.TarError) as problem:
+        return _fail(f"what the client sent is damaged: {problem}")
     failed = pip_install.install(_lacking(asked), WORK, str(WORK), asked.get("env", {}))
     if failed:
         return _fail(failed)

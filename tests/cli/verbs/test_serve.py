@@ -131,6 +131,7 @@ def test_the_newest_run_with_a_model_is_served(oarlock: Command, job: Path) -> N
         (["sums", "--replicas", "1..3"], "a fixed number here, found 1..3"),
         (["sums", "--set", "serve.when=good"], "a score and a bound such as accuracy >= 0.95"),
         (["sums", "--model-name", "a/b"], "make a name"),
+        (["sums", "--ingress", "a.example"], "--ingress is for --on kubernetes, not for --on local"),
         (["sums", "--host", "192.0.2.1"], "192.0.2.1 is no address of this machine"),
     ],
 )

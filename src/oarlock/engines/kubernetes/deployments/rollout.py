@@ -60,12 +60,18 @@ def update(api: Api, parcel: ServerParcel, found: Object) -> Object:
         for manifest in (*server_objects.config_maps(parcel), *server_objects.access(parcel)):
             if (manifest["kind"], manifest["metadata"]["name"]) not in before:
                 api.create(server_objects.owned(manifest, found))
-        _renew_standing(api, parcel, found)
         return _replace_pods(api, parcel, found)
     except BaseException:
         with suppress(ApiError):
             clear(api, parcel.identity, found)
         raise
+
+
+def settle(api: Api, parcel: ServerParcel, made: Object) -> None:
+    """Once the pods of an update answer: change what stands beside them, and delete what only the old ones
+    used. Raises JobError if something of a stranger's is in the way."""
+    _renew_standing(api, parcel, made)
+    clear(api, parcel.identity, made)
 
 
 def revert(api: Api, run: Identity, before: Object) -> None:

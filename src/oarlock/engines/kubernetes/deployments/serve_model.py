@@ -127,12 +127,12 @@ def _update(
     made = rollout.update(api, parcel, found)
     try:
         rollout.wait(api, who, _PATIENCE, on_wait)
+        rollout.settle(api, parcel, made)
     except BaseException as problem:
         rollout.revert(api, who, found)
         if isinstance(problem, OarlockError):
             raise _failed(parcel, problem, "what was served before still is") from None
         raise
-    rollout.clear(api, who, made)
     server_record.renew(run, parcel)
     server_address.note(api, run, made)
     return run

@@ -15,7 +15,7 @@ from typing import Any
 from oarlock.engines.kubernetes import diagnose
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
-from oarlock.engines.kubernetes.api.names import REVISION, STOPPED, Object
+from oarlock.engines.kubernetes.api.names import ID, REVISION, STOPPED, Object
 from oarlock.engines.kubernetes.deployments import pod_traffic, readiness, rollout
 from oarlock.engines.kubernetes.follow import pod_log, pod_status
 from oarlock.engines.kubernetes.follow.ledger import Ledger
@@ -29,6 +29,7 @@ from oarlock.serving.fleet import announcement
 _MOST = 64  # logs followed at a time
 _TURN = 0.1  # seconds between two commits
 _CHECK = 1.0  # seconds between two looks at the Deployment
+_ASK = 5.0  # seconds between two questions to the pods, how many requests they have answered
 _PATIENCE = 5.0  # seconds for the first log
 _AWAY = 3.0  # seconds without an answer before the user hears of it
 _REFUSED = 30.0  # seconds for which a starting API server may refuse what it later allows
@@ -47,13 +48,13 @@ class ServerMirror:
         self.readers: dict[str, Reader] = {}
         self.lines: queue.Queue[Line] = queue.Queue(maxsize=4 * _BATCH)
         self._names: dict[str, tuple[int, str]] = {}  # by uid: generation and task
-        self._checked = 0.0
+        self._checked = self._asked = 0.0
 
     def catch_up(self, *, with_logs: bool) -> None:
         """Record what there is now. Raises ApiError."""
         pods = self.api.all("Pod", self.identity.members)
-        deployment = self.api.find("Deployment", self.run.name)
-        self._note(deployment, pods)
+        self._note(self._deployment(), pods)
+        self._note_traffic(pods)
         for pod in pods[:_MOST] if with_logs else ():
             if pod_status.has_started(pod):
                 self._read_now(pod)
@@ -82,8 +83,10 @@ class ServerMirror:
             self._note_absence(error)
             return
         try:
-            deployment = self.api.find("Deployment", self.run.name)
-            self._note(deployment, [*self.watcher.pods.values()])
+            self._note(self._deployment(), [*self.watcher.pods.values()])
+            if time.monotonic() - self._asked >= _ASK:
+                self._asked = time.monotonic()
+                self._note_traffic([*self.watcher.pods.values()])
         except ApiError:
             pass  # the watcher meets it too, and says what it means
 
@@ -96,6 +99,12 @@ class ServerMirror:
             self._note_problem(f"{problem.what}; {problem.fix}")
 
     # What the cluster shows
+
+    def _deployment(self) -> Object | None:
+        """The one that the record is about: another of its name may stand there by now."""
+        found = self.api.find("Deployment", self.run.name)
+        labels = {} if found is None else found["metadata"].get("labels") or {}
+        return found if labels.get(ID) == self.identity.id else None
 
     def _note(self, deployment: Object | None, pods: list[Object]) -> None:
         if deployment is None or "deletionTimestamp" in deployment["metadata"]:
@@ -112,6 +121,9 @@ class ServerMirror:
             self._note_problem(readiness.problem_of(self.api, self.identity, deployment, pods))
         else:
             self._note_problem("")
+
+    def _note_traffic(self, pods: list[Object]) -> None:
+        if not self.ledger.state.is_over:
             for task, report in pod_traffic.reports(self.api, pods, self.run.name).items():
                 self._note_report(task, report)
 
