@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.slow
+# A fixture imports a framework in two processes, one after the other.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 PROGRAMS = Path(__file__).parent / "programs"
-DEADLINE = 280
+DEADLINE = 550
 MODELS = {
     "tensorflow": ["keras", "plain", "tf_keras", "text", "function", "archive"],
     "torch": ["torch", "plain"],
