@@ -35,10 +35,11 @@ def main():
         total, count = sum(losses(*batch) for batch in data.batches("validation", args.batch)).numpy()
         greedy = in_batches(exported.greedy, held.bodies, args.batch)
         beam = in_batches(exported.beam, held.bodies, args.batch)
-        baseline = held.scores(held.baseline)
-        found = {"bleu": held.bleu(beam), "bleu_baseline": baseline["bleu"], **held.scores(beam)}
-        found.update(rouge_l_baseline=baseline["rouge_l"], bleu_greedy=held.bleu(greedy))
-        found.update(bleu_unseen=held.bleu(beam, held.unseen), validation_loss=float(total / count))
+        mine, baseline = held.scores(beam), held.scores(held.baseline)
+        found = {"bleu": mine["bleu"], "bleu_baseline": baseline["bleu"]}
+        found.update(rouge_l=mine["rouge_l"], rouge_l_baseline=baseline["rouge_l"])
+        found.update(bleu_greedy=held.bleu(greedy), bleu_unseen=held.bleu(beam, held.unseen))
+        found["validation_loss"] = float(total / count)
         held.write(oarlock.current().eval / "titles.txt", greedy, beam)
         said = ", ".join(f"{name} {value:.2f}" for name, value in found.items())
         print(f"step {step}: {said} of {len(beam):,} pairs in {time.monotonic() - began:.0f} s", flush=True)
