@@ -51,6 +51,8 @@ NOT_RUN = {
     "oarlock plan -n 8 train.py": "asks a cluster; tests/kubernetes/test_plan.py",
     "oarlock render -n 8 train.py | kubectl apply -f -": "needs a cluster; tests/kubernetes/test_render.py",
     "oarlock evaluate image-classifier-abcd@1800": "of a real run; tests/cli/verbs/test_evaluate.py",
+    "oarlock run --on kubernetes examples/image_classifier": "needs a cluster, and six cores of it",
+    "oarlock evaluate --on kubernetes image-classifier-abcd --all": "tests/kubernetes/test_evaluation.py",
     # Recipes: test_from_the_recipes.py parses these and renders each job file.
     "oarlock run --on kubernetes": "needs a cluster, as in docs/kubernetes.md",
     "oarlock run -d --on kubernetes": "needs a cluster, as in docs/kubernetes.md",
