@@ -71,6 +71,8 @@ NOT_RUN = {
     "oarlock serve -d --replicas 2 mnist-abcd": "needs a model; tests/cli/verbs/test_serve.py",
     "oarlock serve --ab 1=90,2=10 ./model": "runs until Ctrl-C; tests/serving/server/test_supervisor.py",
     "oarlock scale mnist-serve-abcd 4": "needs a server; tests/cli/verbs/test_serve.py",
+    "oarlock run --on kubernetes examples/image_classifier": "needs a cluster, and six cores of it",
+    "oarlock evaluate --on kubernetes image-classifier-abcd --all": "tests/kubernetes/test_evaluation.py",
     # Recipes: test_from_the_recipes.py parses these and renders each job file.
     "oarlock run --on kubernetes": "needs a cluster, as in docs/kubernetes.md",
     "oarlock run -d --on kubernetes": "needs a cluster, as in docs/kubernetes.md",

@@ -267,15 +267,10 @@ _agents: list[subprocess.Popen[bytes]] = []  # started by this client: kept only
 def _start_agent(run: RunFolder, held: int, stdin: int | None) -> None:
     """Start it in a session of its own; it inherits the lock, and `stdin` for the leader task."""
     _agents[:] = [agent for agent in _agents if agent.poll() is None]
+    words = [sys.executable, "-c", processes.entry("oarlock.agent.__main__"), str(run.path)]
     with run.agent_log.open("ab") as log:
         agent = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                processes.entry("oarlock.agent.__main__"),
-                str(run.path),
-                *(["--stdin"] if stdin is not None else []),
-            ],
+            [*words, *(["--stdin"] if stdin is not None else [])],
             stdin=subprocess.DEVNULL if stdin is None else stdin,
             stdout=log,
             stderr=log,
