@@ -42,9 +42,7 @@ soak: .venv/.all
 		tests/job/test_mutated_jobs.py tests/program/test_frameworks.py tests/training/keras
 	OARLOCK_ODD_ROUNDS=50 $(LONG) tests/agent/protocol/test_fuzz.py tests/run/test_events.py \
 		tests/records/test_odd_records.py
-	OARLOCK_MOMENTS=50 $(LONG) tests/kubernetes/test_dying_clients.py tests/kubernetes/test_scale.py \
-		tests/kubernetes/test_examples.py tests/kubernetes/test_programs.py tests/kubernetes/test_recovery.py \
-		tests/kubernetes/test_stop.py
+	OARLOCK_MOMENTS=50 $(LONG) tests/kubernetes
 	OARLOCK_MOMENTS=200 $(LONG) tests/training/saving/test_saving.py tests/cli/verbs/test_delete_and_resume.py
 
 clean:
