@@ -19,6 +19,7 @@ from tests.support.kubernetes.causes import plain_pod, thing
 from tests.support.kubernetes.driving import all_gpus, state_of, written
 from tests.support.kubernetes.small import SMALL_WORDS, start_detached
 from tests.support.kubernetes.spaces import RESTRICTED, own
+from tests.support.soaking import only_in_soak
 from tests.support.waiting import eventually
 
 TOTAL = 40
@@ -43,6 +44,7 @@ def evict(api: Api, name: str) -> int:
     return int(api.http.post(path, json=eviction).status_code)
 
 
+@only_in_soak  # test_chaos.py evicts a pod, and is refused another by its budget
 def test_a_disruption_that_a_budget_allows_costs_no_step(
     oarlock: Command, api: Api, admin: Api, tmp_path: Path, ended: list[str]
 ) -> None:

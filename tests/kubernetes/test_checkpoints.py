@@ -13,6 +13,7 @@ from oarlock.records import runs
 from tests.support.commands import Command
 from tests.support.kubernetes.driving import state_of, until_stepping, written
 from tests.support.kubernetes.small import start_detached
+from tests.support.soaking import only_in_soak
 from tests.support.waiting import eventually
 
 STEPS = """
@@ -88,6 +89,7 @@ def test_a_pod_that_is_deleted_costs_no_step(
     assert all(step <= left[generation - 2] for step, generation in made), (made, left)
 
 
+@only_in_soak  # test_chaos.py kills a task, too
 def test_a_killed_program_goes_on_from_the_last_checkpoint_everywhere(
     oarlock: Command, api: Api, tmp_path: Path, ended: list[str]
 ) -> None:

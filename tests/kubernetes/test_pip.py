@@ -21,6 +21,7 @@ from oarlock.engines.kubernetes.api.client import Api
 from tests.support.clusters import Cluster
 from tests.support.kubernetes.driving import MEET, Driver, Named, all_complete, driving, pods_of
 from tests.support.kubernetes.small import SMALL
+from tests.support.soaking import only_in_soak
 
 PAIR = {"worker": {"replicas": 2, **SMALL}}
 BLOCK = """\
@@ -115,6 +116,7 @@ def test_a_package_that_does_not_exist_ends_the_run_with_the_words_of_pip(
     all_complete(api, run.name)
 
 
+@only_in_soak
 def test_a_package_that_one_group_cannot_install_ends_the_run_too(
     driver: Driver, api: Api, index: dict[str, str]
 ) -> None:

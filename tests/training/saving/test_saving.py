@@ -118,7 +118,7 @@ def writer_of(checkpointing: CheckpointSession) -> subprocess.Popen[bytes]:
 
 def save(checkpointing: CheckpointSession, step: int, things: dict[str, Any] | None = None) -> None:
     assert checkpointing.save(step, things or state(step), {}, None)
-    checkpointing.finish(60)
+    checkpointing.finish(300)
     assert not checkpointing.is_busy
 
 
@@ -148,7 +148,7 @@ def test_the_writer_killed_at_any_moment_of_a_save(
         check_content(folder, newest.step)
         early += newest.step == step - 1
         latest *= 1.25 if newest.step == step - 1 else 0.8  # about half of all, however busy the machine is
-        checkpointing.finish(60)
+        checkpointing.finish(300)
         assert writer_of(checkpointing).pid != writer.pid or newest.step == step
         check_content(folder, step)
     assert early, "no kill came before the end of its save"
@@ -197,7 +197,7 @@ def test_a_writer_that_died_after_its_commit_takes_nothing_away(folder: Path) ->
     assert answer["name"] == "step-0000000002-g1"
     before = (folder / answer["name"] / "manifest.json").stat().st_ino
     writer_of(checkpointing).kill()
-    checkpointing.finish(60)
+    checkpointing.finish(300)
     assert checkpointing.step == 2
     assert (folder / answer["name"] / "manifest.json").stat().st_ino == before
     checkpointing.close()
@@ -340,7 +340,7 @@ def test_one_save_is_in_flight(folder: Path, checkpointing: CheckpointSession) -
     assert not checkpointing.save(3, state(3), {}, None), "the copy is still being written"
     assert checkpointing.is_busy
     writer_of(checkpointing).send_signal(signal.SIGCONT)
-    checkpointing.finish(60)
+    checkpointing.finish(300)
     check_content(folder, 2)
     save(checkpointing, 4)
     check_content(folder, 4)
@@ -355,7 +355,7 @@ def test_what_the_program_does_after_a_save_does_not_change_it(
     assert checkpointing.save(2, things, {}, None)
     things["weights"][:] = things["counts"][:] = 99
     writer_of(checkpointing).send_signal(signal.SIGCONT)
-    checkpointing.finish(60)
+    checkpointing.finish(300)
     check_content(folder, 2)
 
 
