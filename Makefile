@@ -41,15 +41,8 @@ soak: .venv/.all
 	OARLOCK_MOMENTS=50 $(LONG) soak tests/agent tests/docs/test_recipes_train.py tests/examples tests/frameworks \
 		tests/job/test_mutated_jobs.py tests/program/test_frameworks.py tests/serving/server tests/training/keras
 	OARLOCK_ODD_ROUNDS=50 $(LONG) tests/agent/protocol/test_fuzz.py tests/run/test_events.py \
-<<<<<<< HEAD
 		tests/records/test_odd_records.py tests/serving/http/test_odd_requests.py
-	OARLOCK_MOMENTS=50 $(LONG) tests/kubernetes/test_dying_clients.py tests/kubernetes/test_scale.py \
-		tests/kubernetes/test_examples.py tests/kubernetes/test_programs.py tests/kubernetes/test_recovery.py \
-		tests/kubernetes/test_stop.py
-=======
-		tests/records/test_odd_records.py
 	OARLOCK_MOMENTS=50 $(LONG) tests/kubernetes
->>>>>>> tests-time
 	OARLOCK_MOMENTS=200 $(LONG) tests/training/saving/test_saving.py tests/cli/verbs/test_delete_and_resume.py
 
 clean:
