@@ -32,7 +32,7 @@ VERBS = {
     "serve": "Serve a trained model: answer requests over HTTP.",
     "predict": "Ask a trained model, and print its answers.",
     "scale": "Change how many workers, or replicas of a server, there are.",
-    "evaluate": "Score a checkpoint of a run with its evaluator, here.",
+    "evaluate": "Score a checkpoint of a run with its evaluator.",
     "checkpoints": "List the checkpoints of a run; verify or delete them.",
     "chaos": "Kill, pause and preempt tasks; report how the run recovers.",
     "stop": "Stop a run: ask its tasks to end, then kill them.",
