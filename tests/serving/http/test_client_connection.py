@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import select
 import socket
 import threading
 from collections.abc import Iterator
@@ -108,6 +109,26 @@ def test_a_body_that_is_announced_too_large_is_refused_before_it_comes(port: int
             assert client.recv(65536).startswith(b"HTTP/1.1 413 ")
 
 
+def test_who_sends_two_requests_at_once_is_not_slow(impatient: None) -> None:
+    """The second one waits here, unread, while the model works on the first."""
+    answer = threading.Event()
+    model = echo("float32")
+    model.compute = lambda inputs: {"y": inputs["x"]} if answer.wait(120) else {}
+    with serving(ServedModels([model])) as port, connected(port) as client, connected(port) as slow:
+        body = json.dumps(GOOD).encode()
+        client.sendall(HEAD % len(body) + body + HEAD % len(body) + body[:5])
+        slow.sendall(b"GET /hea")
+        assert b"408" in received(slow)  # that long it took
+        answer.set()
+        found = client.recv(65536)
+        client.sendall(body[5:])
+        while found.count(b"predictions") < 2:
+            more = client.recv(65536)
+            assert more, found
+            found += more
+        assert b" 408 " not in found
+
+
 def test_endless_headers_are_431(port: int) -> None:
     with connected(port) as client:
         with contextlib.suppress(OSError):
@@ -167,6 +188,20 @@ def test_when_connections_run_out_the_longest_waiting_makes_room(
         for _ in range(5):
             assert post(port, PREDICT, GOOD).status == 200
         assert received(idle[0]) == b""
+
+
+def test_slow_requests_make_room_before_idle_connections(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+    monkeypatch.setattr(client_connection, "MOST_CONNECTIONS", 5)
+    monkeypatch.setattr(client_connection, "SLOW", -1)
+    body = json.dumps(GOOD).encode()
+    with contextlib.ExitStack() as stack:
+        idle = stack.enter_context(connected(port))
+        idle.sendall(HEAD % len(body) + body)
+        assert b"200 OK" in idle.recv(65536)
+        slow = [stack.enter_context(connected(port)) for _ in range(20)]
+        eventually(lambda: len(select.select(slow, [], [], 0)[0]) == 16, "16 that have made room")
+        idle.sendall(HEAD % len(body) + body)
+        assert b"200 OK" in idle.recv(65536)
 
 
 def test_two_requests_sent_at_once_are_answered_in_order(port: int) -> None:

@@ -1,13 +1,14 @@
 """A client's connection: uvicorn's, and what it lacks against clients that are slow, greedy or gone.
 
 A request must be complete within a time that grows with what has arrived; headers have a limit; an answer
-that nobody reads is dropped; when connections run out, the one that has waited longest makes room. One sweep
-a second looks at all connections, so that a request costs no timer. A client that goes takes its work along.
+that nobody reads is dropped; when connections run out, slow requests make room first, then idle connections.
+One sweep a second looks at all, so that a request costs no timer. A client that goes takes its work along.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import resource
 import socket
 from typing import Any
@@ -20,9 +21,11 @@ from oarlock.serving.settings import Settings
 
 SWEEP = 1.0  # seconds between two looks at all connections
 PATIENCE = 20.0  # seconds for a request to arrive, or an answer to be read
+SLOW = 2.0  # seconds: a request that takes longer to arrive makes room for others first
 SLOWEST = 16 << 10  # bytes a second that extend it
 LARGEST_HEADERS = 64 << 10
 MOST_CONNECTIONS = 4096
+_numbers = itertools.count()  # the clock of a loop stands still while it accepts several connections
 _SPARE_FILES = 64  # descriptors that a replica needs for other things
 
 
@@ -37,7 +40,9 @@ class ClientConnection(HttpToolsProtocol):
     body_limit = 32 << 20  # bytes
     task: asyncio.Task[Any] | None = None  # which answers the current request
     _asked_since: float | None = None  # since when the rest of a request is awaited
+    _idle_since = 0.0  # when the last answer was complete
     _stuck_since: float | None = None  # since when the client does not read
+    _number = 0
     _is_in_headers = True
     _arrived = 0  # bytes of this request
 
@@ -45,6 +50,7 @@ class ClientConnection(HttpToolsProtocol):
         """A client has connected."""
         super().connection_made(transport)
         self._asked_since = self.loop.time()
+        self._number = next(_numbers)
         connected = transport.get_extra_info("socket")
         if connected is not None and connected.family in (socket.AF_INET, socket.AF_INET6):
             # Else the body of an answer waits for the client's ACK of its headers: 40 ms.
@@ -88,6 +94,13 @@ class ClientConnection(HttpToolsProtocol):
         self._asked_since = None
         super().on_message_complete()
 
+    def on_response_complete(self) -> None:
+        """The answer is written."""
+        self._idle_since = self.loop.time()
+        if self._asked_since is not None:  # the next request is here in part, and nobody was reading
+            self._asked_since = self._idle_since
+        super().on_response_complete()
+
     def pause_writing(self) -> None:
         """The client does not read."""
         self._stuck_since = self.loop.time()
@@ -108,23 +121,27 @@ class ClientConnection(HttpToolsProtocol):
             self._stuck_since = self._stuck_since or now  # what is written has to leave within the same time
         if self._stuck_since is not None and now - self._stuck_since > PATIENCE:
             self.transport.abort()
-        elif self._asked_since is None or self.flow.read_paused:
+        elif self._asked_since is None or self.pipeline:  # or this request waits for the one before it
             return
         elif now - self._asked_since > PATIENCE + self._arrived / SLOWEST:
             self._refuse(408, "the request did not arrive in time")
 
-    def waiting_since(self) -> float | None:
-        """Since when the server waits for this client; None while it works for it."""
+    def dispensable(self, now: float) -> tuple[int, float] | None:
+        """How soon it makes room for another, least first; None while the server works for it."""
         if self._asked_since is not None:
-            return self._asked_since
+            return (0 if now - self._asked_since > SLOW else 2), self._asked_since
         is_idle = self.cycle is None or self.cycle.response_complete
-        return 0.0 if is_idle else None
+        return (1, self._idle_since) if is_idle else None
 
     def _make_room(self) -> None:
-        waits = [(since, one) for one in self.connections if (since := _since(one)) is not None]
-        others = [pair for pair in waits if pair[1] is not self]
-        if others:
-            min(others, key=lambda pair: pair[0])[1].transport.abort()
+        now = self.loop.time()
+        others = [one for one in self.connections if isinstance(one, ClientConnection) and one is not self]
+        others = [one for one in others if not one.transport.is_closing()]
+        ranked = [(rank, one._number, one) for one in others if (rank := one.dispensable(now)) is not None]
+        if len(others) < most_connections():
+            return
+        if ranked:
+            min(ranked)[2].transport.abort()
         else:
             self._refuse(503, "this server has no room for another connection; try again")
 
@@ -155,11 +172,6 @@ def most_connections() -> int:
     """Below the number of files that this process may open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(1, min(MOST_CONNECTIONS, soft - _SPARE_FILES) if soft > 0 else MOST_CONNECTIONS)
-
-
-def _since(connection: Any) -> float | None:
-    since: float | None = connection.waiting_since()
-    return since
 
 
 def _sweep(connection: ClientConnection) -> None:
