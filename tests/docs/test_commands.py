@@ -49,6 +49,9 @@ NOT_RUN = {
     "oarlock plan -n 8 train.py": "asks a cluster; tests/kubernetes/test_plan.py",
     "oarlock render -n 8 train.py | kubectl apply -f -": "needs a cluster; tests/kubernetes/test_render.py",
     "oarlock evaluate image-classifier-abcd@1800": "of a real run; tests/cli/verbs/test_evaluate.py",
+    "oarlock serve": "runs until Ctrl-C; tests/cli/verbs/test_serve.py, and tests/examples/test_gpt.py",
+    "curl -s http://127.0.0.1:8000/v1/completions -d '"
+    '{"prompt": "Return the ", "max_tokens": 80, "temperature": 0.5, "seed": 1}\'': "asks that server",
     # Recipes: test_from_the_recipes.py parses these and renders each job file.
     "oarlock run --on kubernetes": "needs a cluster, as in docs/kubernetes.md",
     "oarlock run -d --on kubernetes": "needs a cluster, as in docs/kubernetes.md",
