@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from oarlock.system import free_ports, processes
-from oarlock.system.usable_cores import usable_cores
+from oarlock.system.processors import usable_cores
 
 BIN = Path(sys.executable).parent
 PROGRAMS = Path(__file__).parent / "programs"

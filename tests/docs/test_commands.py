@@ -49,7 +49,15 @@ NOT_RUN = {
     "oarlock plan -n 8 train.py": "asks a cluster; tests/kubernetes/test_plan.py",
     "oarlock render -n 8 train.py | kubectl apply -f -": "needs a cluster; tests/kubernetes/test_render.py",
     "oarlock evaluate image-classifier-abcd@1800": "of a real run; tests/cli/verbs/test_evaluate.py",
-    "oarlock serve": "runs until Ctrl-C; tests/cli/verbs/test_serve.py, and tests/examples/test_gpt.py",
+    # Servers run until Ctrl-C; tests/cli/verbs/test_serve.py starts each kind of them.
+    "oarlock serve": "runs until Ctrl-C",
+    "oarlock serve mnist-abcd": "runs until Ctrl-C",
+    "oarlock serve ./model": "runs until Ctrl-C",
+    "oarlock serve s3://bucket/models/mnist": "needs a bucket; tests/serving/fleet/test_bucket_mirror.py",
+    "oarlock run --serve examples/mnist_keras": "runs until Ctrl-C",
+    "oarlock serve -d --replicas 2 mnist-abcd": "needs a model; tests/cli/verbs/test_serve.py",
+    "oarlock serve --ab 1=90,2=10 ./model": "runs until Ctrl-C; tests/serving/server/test_supervisor.py",
+    "oarlock scale mnist-serve-abcd 4": "needs a server; tests/cli/verbs/test_serve.py",
     "curl -s http://127.0.0.1:8000/v1/completions -d '"
     '{"prompt": "Return the ", "max_tokens": 80, "temperature": 0.5, "seed": 1}\'': "asks that server",
     # Recipes: test_from_the_recipes.py parses these and renders each job file.

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.models.model_manifest import FORMATS, Manifest
+from oarlock.models.model_manifest import FORMATS, KINDS, Manifest
 from oarlock.models.model_versions import versions
 from oarlock.serving.generation.generator import Generator
 from oarlock.serving.generation.sampling import Sampling
+from oarlock.serving.http import client_connection, routes
+from oarlock.serving.settings import Settings
 from tests.support.model_servers import model_server
 from tests.support.pages import ROOT, blocks
 
@@ -85,3 +87,23 @@ def test_the_page_has_every_format_and_every_field_of_the_manifest() -> None:
     manifest = Manifest(format="onnx", inputs=(), outputs=())
     for name in (*FORMATS, *vars(manifest)):
         assert f"`{name}`" in text, name
+
+
+def test_the_page_has_every_address_and_every_status() -> None:
+    text = (ROOT / "docs" / "serving.md").read_text()
+    for path in routes.table("M"):
+        assert f"`{path}`" in text or path.startswith("/page/") or path == "/openapi.json", path
+    for status in (400, 401, 404, 405, 408, 413, 415, 429, 431, 500, 503, 504):
+        assert f"| {status} |" in text
+    for kind in KINDS:
+        assert f"| `{kind}` |" in text
+
+
+def test_the_limits_on_the_page_are_those_of_the_server() -> None:
+    text = (ROOT / "docs" / "serving.md").read_text()
+    assert Settings("m", "models").body_limit == 32 << 20
+    assert "32 MiB" in text
+    assert f"within {client_connection.PATIENCE:g} s" in text
+    assert f"each {client_connection.SLOWEST >> 10} KiB" in text
+    assert f"more than {client_connection.LARGEST_HEADERS >> 10} KiB" in text
+    assert f"{client_connection.MOST_CONNECTIONS:,} connections" in text

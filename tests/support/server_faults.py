@@ -72,7 +72,7 @@ class Faults:
         for one in self.asking:
             assert not one.wrong, one.wrong[:5]
             statuses = [failure for failure in one.failures if failure[:3].isdecimal()]
-            assert not statuses, statuses[:5]
+            assert not statuses, f"{statuses[:5]}\n{self.server.said[-4000:]}"
             assert len(one.failures) <= self.kills, one.failures
 
     def _until(self, is_true: Callable[[], bool], what: str) -> None:

@@ -30,7 +30,7 @@ VERBS = {
     "exec": "Run a command beside a task of a run.",
     "tensorboard": "Show runs in TensorBoard, side by side, until Ctrl-C.",
     "serve": "Serve a trained model: answer requests over HTTP.",
-    "scale": "Change the number of workers of a running run, or of a server's replicas.",
+    "scale": "Change how many workers, or replicas of a server, there are.",
     "evaluate": "Score a checkpoint of a run with its evaluator, here.",
     "checkpoints": "List the checkpoints of a run; verify or delete them.",
     "chaos": "Kill, pause and preempt tasks; report how the run recovers.",

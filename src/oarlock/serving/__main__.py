@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from oarlock.serving.server.supervisor import CannotServe, Supervisor
 from oarlock.serving.settings import Settings
-from oarlock.serving.supervisor import CannotServe, Supervisor
 
 
 def main() -> int:

@@ -9,9 +9,9 @@ import pytest
 
 from oarlock.models.model_manifest import Manifest
 from oarlock.models.model_versions import Version, new_version, versions
-from oarlock.serving import model_loading
 from oarlock.serving.generation.text_model import TextModel
 from oarlock.serving.runtimes.runtime import ModelError
+from oarlock.serving.server import model_loading
 
 PROGRAM = """
 import numpy as np

@@ -181,11 +181,7 @@ def test_a_form_is_made_from_the_inputs(chromium: Browser, pictures: Path) -> No
             page.write(f"input[name={name}]", value)
         page.click("button.main")
         answered(page)
-        quotient, total = page.text("#answer").split("sum")
-        assert quotient.split()[0] == "quotient"
-        assert "50.0 %" in quotient
-        assert "37.5 %" in quotient
-        assert total.split() == ["7"]
+        assert page.text("#answer").split() == ["quotient", "0.375", "0.5", "sum", "7"]
         page.screenshot(pictures / "form.png")
         page.write("input[name=b-0]", "0")
         page.click("button.main")

@@ -12,7 +12,7 @@ import sys
 
 from oarlock.agent.protocol.spec import Spec
 from oarlock.agent.zygote import compile_cache
-from oarlock.system.usable_cores import usable_cores
+from oarlock.system.processors import usable_cores
 from oarlock.training.frameworks.loopback import is_loopback
 
 _POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")

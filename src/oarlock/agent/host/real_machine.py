@@ -12,7 +12,7 @@ from oarlock.agent.protocol.spec import Spec
 from oarlock.agent.record.run_record import Record
 from oarlock.run.cluster import Task
 from oarlock.system import free_ports, oom_kills
-from oarlock.system.processor_time import ProcessorTime
+from oarlock.system.processors import ProcessorTime
 
 
 class RealMachine:

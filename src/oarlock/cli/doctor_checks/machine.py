@@ -18,7 +18,7 @@ from oarlock.engines.local import gpu_devices, gpu_shares
 from oarlock.records import runs
 from oarlock.screens.units import size
 from oarlock.system import free_ports, private_network
-from oarlock.system.usable_cores import usable_cores
+from oarlock.system.processors import usable_cores
 
 Finding = dict[str, object]
 

@@ -11,7 +11,7 @@ import yaml
 from oarlock.cli.arguments.options import json_option
 from oarlock.errors import JobError
 from oarlock.job.job_file import JOB_FILES
-from oarlock.job.model import Job, Kubernetes, Limits, Role, Storage, parse, slug, to_data
+from oarlock.job.model import Job, Kubernetes, Limits, Role, Serve, Storage, parse, slug, to_data
 from oarlock.job.parsing.fields import Section, fields_of
 from oarlock.program import frameworks
 from oarlock.screens.output import hint, print_document, print_json, say
@@ -19,6 +19,7 @@ from oarlock.screens.output import hint, print_document, print_json, say
 _LIKELY = ("train.py", "main.py")
 _MACHINE = ("processes", "cpu", "memory")
 _KUBERNETES = {"image": "python:3.11-slim", "namespace": "default", "claim": "{size: 10Gi}", "ttl": "24h"}
+_SERVE = {"replicas": "1", "version": "newest", "when": "accuracy >= 0.95"}
 _STORAGE = {"data": "./data", "checkpoints": "./checkpoints", "model": "./model", "logs": "./logs"}
 _STORAGE["snapshots"] = "s3://bucket/folder"
 
@@ -73,6 +74,9 @@ def write(program: Path) -> str:
             "  # chief: 1  # leads and saves; without it worker 0 does",
             "  # ps: 1  # parameter servers (TensorFlow)",
             "  # evaluator: 1  # scores checkpoints beside the training",
+            "",
+            f"# serve:  # {_about(Job, 'serve')}",
+            *(f"#   {name}: {value}  # {_about(Serve, name)}" for name, value in _SERVE.items()),
             "",
             f"# storage:  # {_about(Job, 'storage')}",
             *(f"#   {name}: {place}  # {_about(Storage, name)}" for name, place in _STORAGE.items()),

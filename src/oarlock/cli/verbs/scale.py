@@ -28,7 +28,7 @@ _MOMENT = 3.0  # seconds for an earlier problem to be resolved
 @click.argument("words", nargs=-1, required=True, metavar="[RUN] N", shell_complete=run_names)
 @json_option("the run's state as JSON")
 def verb(words: tuple[str, ...], as_json: bool) -> None:
-    """Change the number of workers of a running run, or of a server's replicas.
+    """Change how many workers, or replicas of a server, there are.
 
     Its tasks end and a generation with N workers starts from the last checkpoint. Programs that use
     oarlock.State save first and lose no step. It does not count as a restart. A model server gets N replicas

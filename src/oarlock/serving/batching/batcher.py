@@ -83,10 +83,10 @@ class Batcher:
         while (taken := self._waiting.take(self.pace.rows(self._waiting.rows))) is not None:
             began = time.monotonic()
             self._running = rows = sum(one.rows for one in taken)
-            outcomes = self._compute(taken, rows)
-            _deliver(taken, outcomes)
+            _deliver(taken, self._compute(taken, rows))
             self._running = 0
-            self._note(taken, rows, began)
+            with contextlib.suppress(Exception):  # a count that fails must not end the thread
+                self._note(taken, rows, began)
 
     def _note(self, taken: Sequence[Request], rows: int, began: float) -> None:
         seconds = time.monotonic() - began

@@ -30,9 +30,10 @@ def check_names(manifest: Manifest, given: Iterable[str]) -> None:
 def check_shape(tensor: Tensor, shape: tuple[int, ...]) -> None:
     """Raises Refused if an array of this shape does not fit."""
     expected = tensor.shape
-    if len(shape) != len(expected) or any(
-        want is not None and want != size for want, size in zip(expected, shape)
-    ):
+    fits = len(shape) == len(expected)
+    for want, size in zip(expected, shape):
+        fits = fits and want in (None, size)
+    if not fits:
         raise Refused(
             400, f"{tensor.name!r} has the shape {list(shape)}, and the model takes {_sizes(tensor)}"
         )

@@ -5,8 +5,10 @@ Its JSON is standard: NaN and infinities go in and out as binary tensors only.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
 
 from oarlock.models.model_manifest import DTYPES, Manifest, Tensor
 from oarlock.serving.dialects import binary_tensors, checked_inputs, json_output
@@ -24,6 +26,7 @@ _NOT_HERE = ("shared_memory_region", "classification")  # extensions of Triton
 _LARGEST = 2**40  # of a dimension; more cannot arrive
 _OWN = {"float16": "FP16", "float32": "FP32", "float64": "FP64", "string": "BYTES"}
 DATATYPES = {dtype: _OWN.get(dtype, dtype.upper()) for dtype in DTYPES}
+_DATATYPE_OF = {np.dtype(dtype): name for dtype, name in DATATYPES.items() if name != "BYTES"}
 
 
 async def infer(call: Call) -> Answer:
@@ -148,15 +151,15 @@ def _from_json(document: Document, one: dict[str, Any], tensor: Tensor, shape: t
 def _answer(header: dict[str, Any], wanted: _Wanted, outputs: dict[str, Array]) -> Answer:
     listed, tails = [], []
     for name, array, is_binary in wanted.chosen(outputs):
-        dtype = "string" if array.dtype.kind in "OSU" else str(array.dtype)
-        about: dict[str, Any] = {"name": name, "datatype": DATATYPES[dtype], "shape": list(array.shape)}
+        datatype = "BYTES" if array.dtype.kind in "OSU" else _DATATYPE_OF[array.dtype]
+        about: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(array.shape)}
         if is_binary:
             tails.append(binary_tensors.write(array))
             about["parameters"] = {"binary_data_size": len(tails[-1])}
-            listed.append(json.dumps(about).encode())
+            listed.append(orjson.dumps(about))
         else:
-            listed.append(json.dumps(about).encode()[:-1] + b', "data": ' + _data(name, array) + b"}")
-    written = json.dumps(header).encode()[:-1] + b', "outputs": [' + b", ".join(listed) + b"]}"
+            listed.append(orjson.dumps(about)[:-1] + b',"data":' + _data(name, array) + b"}")
+    written = orjson.dumps(header)[:-1] + b',"outputs":[' + b",".join(listed) + b"]}"
     if not tails:
         return Answer(written)
     length = [(b"inference-header-content-length", b"%d" % len(written))]

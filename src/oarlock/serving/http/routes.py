@@ -15,7 +15,7 @@ from oarlock.serving.dialects import (
 )
 from oarlock.serving.dialects.checked_inputs import shortened
 from oarlock.serving.dialects.exchange import Dialect, Handler, Refused
-from oarlock.serving.http import health, page_routes
+from oarlock.serving.http import health, openapi, page_routes
 
 TENSORFLOW = Dialect("tensorflow")
 OPEN_INFERENCE = Dialect("open_inference")
@@ -70,6 +70,8 @@ def dialect_of(path: str) -> Dialect:
     """Whose errors an unknown address gets."""
     if path.startswith("/v2"):
         return OPEN_INFERENCE
+    if path.startswith("/v1/completions"):
+        return openai.OPENAI
     return TENSORFLOW if path.startswith("/v1/models") else SERVER
 
 
@@ -103,4 +105,5 @@ _SERVER = {
     "/healthz": Route({"GET": health.alive}, SERVER, is_open=True),
     "/readyz": Route({"GET": health.ready}, SERVER, is_open=True),
     "/metrics": Route({"GET": health.metrics}, SERVER),
+    "/openapi.json": Route({"GET": openapi.description}, SERVER),
 }

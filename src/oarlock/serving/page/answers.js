@@ -20,8 +20,9 @@ function shown(value, labels) {
   if (typeof single === "number" || typeof single === "boolean") {
     return [element("p", { className: "best", textContent: rounded(single) })];
   }
-  const isScores = Array.isArray(value) && value.length <= MOST_VALUES && value.every((one) => typeof one === "number");
-  if (isScores && (labels.length === value.length || value.length > 1)) return bars(value, labels);
+  const isNumbers = Array.isArray(value) && value.length <= MOST_VALUES && value.every((one) => typeof one === "number");
+  if (isNumbers && (labels.length === value.length || areShares(value))) return bars(value, labels);
+  if (isNumbers) return [element("p", { className: "text", textContent: value.map(rounded).join("  ") })];
   const text = JSON.stringify(value, null, 1);
   return [element("pre", { textContent: text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text })];
 }
@@ -32,7 +33,7 @@ function bars(values, labels) {
   ranked.sort((one, other) => other.value - one.value);
   const least = Math.min(0, ...values);
   const most = Math.max(...values);
-  const isShare = least === 0 && most <= 1;
+  const isShare = areShares(values);
   const list = element("div", { className: "bars" });
   for (const one of ranked.slice(0, MOST_BARS)) {
     const share = isShare ? one.value : (one.value - least) / (most - least || 1);
@@ -44,6 +45,12 @@ function bars(values, labels) {
   }
   const best = isNamed ? [element("p", { className: "best", id: "best", textContent: ranked[0].name })] : [];
   return [...best, list];
+}
+
+// Probabilities of classes: none below 0, and 1 together.
+function areShares(values) {
+  const sum = values.reduce((total, value) => total + value, 0);
+  return values.length > 1 && values.every((value) => value >= 0) && Math.abs(sum - 1) < 0.01;
 }
 
 function rounded(value) {

@@ -106,20 +106,31 @@ function scaled(source, target, isCentered) {
   }
   const scale = FILLED * Math.min(target.width, target.height) / Math.max(box.width, box.height);
   const [width, height] = [box.width * scale, box.height * scale];
-  pen.drawImage(source, box.x, box.y, box.width, box.height,
-    (target.width - width) / 2, (target.height - height) / 2, width, height);
+  // The center of mass goes to the middle, as far as nothing leaves the image.
+  const x = clamp(target.width / 2 - (box.massX - box.x) * scale, target.width - width);
+  const y = clamp(target.height / 2 - (box.massY - box.y) * scale, target.height - height);
+  pen.drawImage(source, box.x, box.y, box.width, box.height, x, y, width, height);
 }
 
-// The box around what is not black, or null.
+function clamp(value, most) {
+  return Math.max(0, Math.min(value, most));
+}
+
+// The box around what is not black, and its center of mass; or null.
 function inked(canvas) {
   const { data, width } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
   let [left, top, right, bottom] = [Infinity, Infinity, -1, -1];
+  let [mass, sumX, sumY] = [0, 0, 0];
   for (let at = 0; at < data.length; at += 4) {
-    if (data[at] + data[at + 1] + data[at + 2] === 0) continue;
+    const light = data[at] + data[at + 1] + data[at + 2];
+    if (light === 0) continue;
     const [x, y] = [(at / 4) % width, Math.floor(at / 4 / width)];
     [left, top, right, bottom] = [Math.min(left, x), Math.min(top, y), Math.max(right, x), Math.max(bottom, y)];
+    [mass, sumX, sumY] = [mass + light, sumX + light * x, sumY + light * y];
   }
-  return right < 0 ? null : { x: left, y: top, width: right - left + 1, height: bottom - top + 1 };
+  if (!mass) return null;
+  const size = { width: right - left + 1, height: bottom - top + 1 };
+  return { x: left, y: top, ...size, massX: sumX / mass, massY: sumY / mass };
 }
 
 function pixels(canvas, layout, range, isWhole) {

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from oarlock.models.model_manifest import Manifest
 from oarlock.models.model_versions import Version
-from oarlock.serving import model_loading
 from oarlock.serving.batching import first_batches
 from oarlock.serving.batching.batcher import Batcher
 from oarlock.serving.counters import Counters
 from oarlock.serving.generation.scheduler import Pass
 from oarlock.serving.generation.text_model import TextModel
 from oarlock.serving.runtimes.runtime import Runtime
+from oarlock.serving.server import model_loading
 from oarlock.serving.settings import Settings
-from oarlock.system.usable_cores import usable_cores
+from oarlock.system.processors import usable_cores
 
 if TYPE_CHECKING:
     from oarlock.serving.runtimes.runtime import Array

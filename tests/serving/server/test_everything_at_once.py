@@ -1,4 +1,4 @@
-"""A server to which everything happens at once, bounded by counts, never by time. `soak/` has the long one."""
+"""A server to which everything happens at once, by counts and not by time. `soak` has the long one."""
 
 from __future__ import annotations
 

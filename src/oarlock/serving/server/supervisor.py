@@ -17,7 +17,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from oarlock.models.model_manifest import BadManifest
-from oarlock.serving import replica
 from oarlock.serving.counters import Blocks
 from oarlock.serving.fleet import announcement, bucket_mirror, listener, version_choice
 from oarlock.serving.fleet.bucket_mirror import BucketMirror
@@ -25,13 +24,18 @@ from oarlock.serving.fleet.fleet import Fleet
 from oarlock.serving.fleet.replica_process import ReplicaProcess
 from oarlock.serving.fleet.traffic import Traffic
 from oarlock.serving.fleet.version_choice import VersionSet
+from oarlock.serving.server import replica
 from oarlock.serving.settings import MOST_REPLICAS, Settings
 from oarlock.training.task import context
 
 _REPORT = 1.0  # seconds
 _STILL = 60.0  # seconds between two reports of the same
 _SERVER_MODULES = ("uvloop", "httptools", "uvicorn.protocols.http.httptools_impl", "uvicorn.lifespan.off")
-_OURS = ("oarlock.serving.loaded_models", "oarlock.serving.http.app", "oarlock.serving.draining_server")
+_OURS = (
+    "oarlock.serving.server.loaded_models",
+    "oarlock.serving.http.app",
+    "oarlock.serving.server.draining_server",
+)
 
 
 class CannotServe(Exception):

@@ -1,4 +1,4 @@
-"""Whether processes compute: by the processor time that they and the processes below them have used."""
+"""Processors: how many this process may use, and whether processes compute, by the time they have used."""
 
 from __future__ import annotations
 
@@ -10,6 +10,17 @@ from oarlock.system import processes
 
 _IDLE = 0.02  # of one processor: what threads use that only wait and look at a clock
 _TICKS = 2  # the kernel counts in hundredths of a second: one may be chance
+
+
+def usable_cores() -> int:
+    """Of this machine; a pod is told its share of one."""
+    share = os.environ.get("OARLOCK_CORES", "")
+    if share.isdecimal() and int(share):
+        return int(share)
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not Linux
+        return os.cpu_count() or 1
 
 
 class ProcessorTime:

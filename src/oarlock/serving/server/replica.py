@@ -42,7 +42,7 @@ def run(place: Place) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
-    from oarlock.serving.loaded_models import LoadedModels
+    from oarlock.serving.server.loaded_models import LoadedModels
 
     models = LoadedModels(place.settings, place.blocks.counters(place.block))
     try:
@@ -55,8 +55,8 @@ def run(place: Place) -> int:
 
 
 def _serve(place: Place, models: Any) -> None:
-    from oarlock.serving.draining_server import DrainingServer
     from oarlock.serving.http.app import application
+    from oarlock.serving.server.draining_server import DrainingServer
 
     def on_ready() -> None:
         models.is_ready = True
