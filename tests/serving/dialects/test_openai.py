@@ -190,6 +190,14 @@ def test_a_stop_string_across_tokens_ends_the_text_before_it() -> None:
         assert events[-1].choices[0].finish_reason == "stop"
 
 
+def test_what_waited_for_a_stop_string_is_sent_when_the_text_ends_without_one() -> None:
+    with place_of(Scripted(b"one ", b"tw", b"o")) as place:
+        found = place.complete(stop="two", max_tokens=2).choices[0]
+        assert (found.text, found.finish_reason) == ("one tw", "length")
+        events = place.streamed(stop="two", max_tokens=2)
+        assert "".join(event.choices[0].text for event in events) == "one tw"
+
+
 def test_the_model_may_end_the_text_itself() -> None:
     with place_of(Scripted(b"one ", b"two", b"")) as place:
         found = place.complete(max_tokens=100)
