@@ -209,10 +209,10 @@ def test_a_stream_has_whole_characters_only() -> None:
     with place_of(Scripted(*(bytes([byte]) for byte in text.encode()), b"")) as place:
         events = place.streamed(max_tokens=100)
         assert [event.choices[0].text for event in events] == [*text, ""]
-        found = place.complete(max_tokens=3, logprobs=1).choices[0]
-        assert (found.text, found.finish_reason) == ("a", "length")
-        assert found.logprobs.tokens == ["a", "bytes:\\xe2", "bytes:\\x82"]
-        assert found.logprobs.text_offset == [0, 1, 2]
+        found = place.complete(max_tokens=5, logprobs=1).choices[0]
+        assert (found.text, found.finish_reason) == ("a€", "length")
+        assert found.logprobs.tokens == ["a", *(f"bytes:\\x{byte}" for byte in ("e2", "82", "ac", "f0"))]
+        assert found.logprobs.text_offset == [0, 1, 2, 2, 2]
 
 
 @pytest.mark.parametrize(
