@@ -12,6 +12,7 @@ import checkpoints
 import client
 import evaluator
 import gang
+import generation
 import kills
 import kubernetes_scale
 import launch_kubernetes
@@ -40,6 +41,7 @@ QUESTIONS = [
             memory,
             logs,
             shards,
+            generation,
         ),
         *(launch_kubernetes, kubernetes_scale),
     )

@@ -16,6 +16,8 @@ SLOTS = 16  # texts at a time
 
 def load(folder):
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu":
+        torch.set_num_threads(1)  # for so small a model several are no faster, and slower on a busy machine
     stored = torch.load(Path(folder) / "model.pt", map_location=device, weights_only=True)
     return Reader(imported(stored).to(device))
 

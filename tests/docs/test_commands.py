@@ -73,6 +73,8 @@ NOT_RUN = {
     "oarlock scale mnist-serve-abcd 4": "needs a server; tests/cli/verbs/test_serve.py",
     "oarlock run --on kubernetes examples/image_classifier": "needs a cluster, and six cores of it",
     "oarlock evaluate --on kubernetes image-classifier-abcd --all": "tests/kubernetes/test_evaluation.py",
+    "curl -s http://127.0.0.1:8000/v1/completions -d '"
+    '{"prompt": "Return the ", "max_tokens": 80, "temperature": 0.5, "seed": 1}\'': "asks that server",
     # Recipes: test_from_the_recipes.py parses these and renders each job file.
     "oarlock run --on kubernetes": "needs a cluster, as in docs/kubernetes.md",
     "oarlock run -d --on kubernetes": "needs a cluster, as in docs/kubernetes.md",

@@ -189,8 +189,8 @@ import asyncio, json, sys
 from pathlib import Path
 import numpy as np
 from oarlock.models.model_versions import Version
-from oarlock.serving.server import model_loading
 from oarlock.serving.generation.sampling import Sampling, draw
+from oarlock.serving.server import model_loading
 
 folder = Path(sys.argv[1])
 sys.path.insert(0, str(folder))

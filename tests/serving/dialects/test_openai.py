@@ -190,6 +190,14 @@ def test_a_stop_string_across_tokens_ends_the_text_before_it() -> None:
         assert events[-1].choices[0].finish_reason == "stop"
 
 
+def test_what_waited_for_a_stop_string_is_sent_when_the_text_ends_without_one() -> None:
+    with place_of(Scripted(b"one ", b"tw", b"o")) as place:
+        found = place.complete(stop="two", max_tokens=2).choices[0]
+        assert (found.text, found.finish_reason) == ("one tw", "length")
+        events = place.streamed(stop="two", max_tokens=2)
+        assert "".join(event.choices[0].text for event in events) == "one tw"
+
+
 def test_the_model_may_end_the_text_itself() -> None:
     with place_of(Scripted(b"one ", b"two", b"")) as place:
         found = place.complete(max_tokens=100)
@@ -201,10 +209,10 @@ def test_a_stream_has_whole_characters_only() -> None:
     with place_of(Scripted(*(bytes([byte]) for byte in text.encode()), b"")) as place:
         events = place.streamed(max_tokens=100)
         assert [event.choices[0].text for event in events] == [*text, ""]
-        found = place.complete(max_tokens=3, logprobs=1).choices[0]
-        assert (found.text, found.finish_reason) == ("a", "length")
-        assert found.logprobs.tokens == ["a", "bytes:\\xe2", "bytes:\\x82"]
-        assert found.logprobs.text_offset == [0, 1, 2]
+        found = place.complete(max_tokens=5, logprobs=1).choices[0]
+        assert (found.text, found.finish_reason) == ("a€", "length")
+        assert found.logprobs.tokens == ["a", *(f"bytes:\\x{byte}" for byte in ("e2", "82", "ac", "f0"))]
+        assert found.logprobs.text_offset == [0, 1, 2, 2, 2]
 
 
 @pytest.mark.parametrize(

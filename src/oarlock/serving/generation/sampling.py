@@ -63,7 +63,6 @@ def _leave_out(weights: Array, sampling: Sampling) -> None:
         weights[order[sampling.top_k :]] = 0
     if sampling.top_p < 1:
         ranked = weights[order]
-        # Whatever comes after enough of them; the first one always stays.
+        # Whatever comes after enough of them; before the first one is nothing, so it always stays.
         is_beyond = ranked.cumsum() - ranked > sampling.top_p * ranked.sum()
-        is_beyond[0] = False
         weights[order[is_beyond]] = 0

@@ -56,7 +56,9 @@ class TextModel:
         Raises Overloaded. Its caller closes the stream, whatever happens.
         """
         seconds = self._deadline if deadline is None else deadline
-        return Stream(self.scheduler, prompts, sampling, copies, time.monotonic() + seconds)
+        # More is never read, and 128 copies of a prompt of megabytes would fill the memory.
+        seen = [prompt[-self.generator.context :] for prompt in prompts]
+        return Stream(self.scheduler, seen, sampling, copies, time.monotonic() + seconds)
 
     async def predict(self, inputs: Mapping[str, Array], deadline: float | None = None) -> dict[str, Array]:
         """Complete prompts. See `Served.predict`."""
