@@ -6,6 +6,7 @@ The tests of this file share one server and go through its life in their order.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,7 +79,7 @@ def test_a_folder_is_handed_over_and_answers(place: Path, name: str, api: Api) -
     said = _oarlock("serve", folder, "--name", name, *WORDS).splitlines()
     assert said[0] == f"serving adder, version 1 (model.py) at http://{name}.{api.namespace}.svc:8000"
     assert f"-n {api.namespace} port-forward service/{name} 8000" in said[1]
-    assert said[2].startswith("try: curl http://127.0.0.1:8000/v1/models/adder:predict -d ")
+    assert re.fullmatch(r"try: curl .*http://127\.0\.0\.1:8000/v1/models/adder:predict -d .*", said[2])
     [pod] = answering(api, name)
     assert pod["spec"]["automountServiceAccountToken"] is False
     with port_of(api, pod) as port:
