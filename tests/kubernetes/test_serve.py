@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import selecting
 from oarlock.engines.kubernetes.deployments import rollout
 from oarlock.engines.kubernetes.lifecycle import stop_delete
-from tests.support.commands import SCRIPT
+from tests.support.commands import SCRIPT, started
 from tests.support.kubernetes.driving import Named, unused
 from tests.support.kubernetes.serving import (
     IMAGE,
@@ -150,6 +151,12 @@ def test_another_machine_finds_it(name: str, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("OARLOCK_HOME", str(tmp_path / "elsewhere"))
     state = json.loads(_oarlock("status", name, "--json"))
     assert (state["state"], state["engine"]) == ("running", "kubernetes-serving")
+    with started(SCRIPT, "attach", name) as client:
+        assert client.stdout is not None
+        said = next(line for line in client.stdout if "serving adder" in line)
+        client.send_signal(signal.SIGINT)
+        assert client.wait(60) == 0
+    assert said.partition(" | ")[0].strip() in {task["name"] for task in state["tasks"]}
 
 
 def test_deleting_it_leaves_nothing(name: str, api: Api) -> None:
