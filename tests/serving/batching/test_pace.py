@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+
 from oarlock.serving.batching.pace import Pace
 
 
@@ -57,3 +60,25 @@ def test_the_limit_is_never_above_the_settings() -> None:
     for _ in range(10):
         pace.note(2, 0.001)
     assert pace.rows(100) <= 3
+
+
+def test_one_thread_asks_while_another_learns() -> None:
+    """A size that is new made one request in forty thousand fail."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(100):
+            pace = Pace(1 << 16)
+            pace.note(1, 0.001)
+            learning = threading.Thread(target=_learn, args=(pace,))
+            learning.start()
+            while learning.is_alive():
+                assert pace.seconds(100) > 0
+            learning.join()
+    finally:
+        sys.setswitchinterval(before)
+
+
+def _learn(pace: Pace) -> None:
+    for power in range(17):
+        pace.note(1 << power, 0.001 * (1 << power))

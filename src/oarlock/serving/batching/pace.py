@@ -12,7 +12,7 @@ _LOOK = 64  # batches at the limit until a larger one is tried again
 
 
 class Pace:
-    """The time of one model's batches, of 1 row to `most` rows."""
+    """The time of one model's batches, of 1 row to `most` rows. One thread notes, any may ask."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -27,7 +27,7 @@ class Pace:
         if known is not None:
             weight = _FASTER if each < known else _SLOWER
             each = known + weight * (each - known)
-        self._seconds[size] = each
+        self._seconds = {**self._seconds, size: each}  # a new one: another thread may be reading the old
         best = min(self._seconds.values())
         good = [size for size, one in self._seconds.items() if one * _GOOD <= best]
         largest = max(self._seconds)
@@ -45,11 +45,15 @@ class Pace:
 
     def seconds(self, rows: int) -> float:
         """How long that many waiting rows take, as far as is known; 0 before the first batch."""
-        if not self._seconds or rows <= 0:
+        known, limit = self._seconds, self._limit
+        if not known or rows <= 0:
             return 0.0
-        size = _size(min(rows, self._limit))
-        near = min(self._seconds, key=lambda known: (abs(known.bit_length() - size.bit_length()), -known))
-        return rows * self._seconds[near]
+        size = _size(min(rows, limit))
+        each = known.get(size)
+        if each is None:
+            bits = size.bit_length()
+            each = known[min(known, key=lambda one: (abs(one.bit_length() - bits), -one))]
+        return rows * each
 
 
 def _size(rows: int) -> int:
