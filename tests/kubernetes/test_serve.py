@@ -6,6 +6,8 @@ The tests of this file share one server and go through its life in their order.
 from __future__ import annotations
 
 import json
+import re
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +20,7 @@ from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import selecting
 from oarlock.engines.kubernetes.deployments import rollout
 from oarlock.engines.kubernetes.lifecycle import stop_delete
-from tests.support.commands import SCRIPT
+from tests.support.commands import SCRIPT, started
 from tests.support.kubernetes.driving import Named, unused
 from tests.support.kubernetes.serving import (
     IMAGE,
@@ -78,7 +80,7 @@ def test_a_folder_is_handed_over_and_answers(place: Path, name: str, api: Api) -
     said = _oarlock("serve", folder, "--name", name, *WORDS).splitlines()
     assert said[0] == f"serving adder, version 1 (model.py) at http://{name}.{api.namespace}.svc:8000"
     assert f"-n {api.namespace} port-forward service/{name} 8000" in said[1]
-    assert said[2].startswith("try: curl http://127.0.0.1:8000/v1/models/adder:predict -d ")
+    assert re.fullmatch(r"try: curl .*http://127\.0\.0\.1:8000/v1/models/adder:predict -d .*", said[2])
     [pod] = answering(api, name)
     assert pod["spec"]["automountServiceAccountToken"] is False
     with port_of(api, pod) as port:
@@ -149,6 +151,12 @@ def test_another_machine_finds_it(name: str, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("OARLOCK_HOME", str(tmp_path / "elsewhere"))
     state = json.loads(_oarlock("status", name, "--json"))
     assert (state["state"], state["engine"]) == ("running", "kubernetes-serving")
+    with started(SCRIPT, "attach", name) as client:
+        assert client.stdout is not None
+        said = next(line for line in client.stdout if "serving adder" in line)
+        client.send_signal(signal.SIGINT)
+        assert client.wait(60) == 0
+    assert said.partition(" | ")[0].strip() in {task["name"] for task in state["tasks"]}
 
 
 def test_deleting_it_leaves_nothing(name: str, api: Api) -> None:

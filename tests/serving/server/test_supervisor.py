@@ -99,7 +99,7 @@ def test_a_model_that_does_not_load_is_the_end_with_the_reason_last(tmp_path: Pa
 def test_a_model_that_kills_its_process_while_loading_is_refused(folder: Path, tmp_path: Path) -> None:
     with model_server(folder, tmp_path) as server:
         server.ask(1, 2)
-        publish(folder, 2, program="import os\nos.kill(os.getpid(), 9)\ndef load(folder): ...\n")
+        publish(folder, 2, program="import os\n\ndef load(folder):\n    os.kill(os.getpid(), 9)\n")
         server.until_said("version 2 of sums does not load: it was killed by signal 9")
         assert server.ask(1, 2)[0] == 3
 
