@@ -31,6 +31,7 @@ def test_ten_minutes_of_everything(tmp_path: Path) -> None:
         with half_open(server, 100), clients(server, 64, range(1, 100_000), is_rude=True) as asking:
             faults = Faults(server, folder, asking, seed=int(time.time()))
             faults.publish()  # by now everything has been loaded once
+            faults.scale(2)  # and the replicas of the version before it are gone
             used = memory(server)
             began = time.monotonic()
             kills = publishes = began
