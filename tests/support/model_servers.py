@@ -130,7 +130,7 @@ class ModelServer:
 
     @property
     def replicas(self) -> list[psutil.Process]:
-        return [child for child in psutil.Process(self.process.pid).children() if child.status() != "zombie"]
+        return [child for child in psutil.Process(self.process.pid).children() if _lives(child)]
 
     def ask(self, a: float, b: float, version: int | None = None) -> tuple[float, int]:
         """The answer to one row, and who gave it, over a connection of its own."""
@@ -182,6 +182,14 @@ def model_server(folder: Path, place: Path, **settings: Any) -> Iterator[ModelSe
             os.kill(left, signal.SIGKILL)
         process.kill()
         process.wait(60)
+
+
+def _lives(process: psutil.Process) -> bool:
+    """It may end between two looks."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _group(leader: int) -> list[int]:
