@@ -187,7 +187,7 @@ def model_server(folder: Path, place: Path, **settings: Any) -> Iterator[ModelSe
 def _lives(process: psutil.Process) -> bool:
     """It may end between two looks."""
     try:
-        return process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 
