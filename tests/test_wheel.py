@@ -45,6 +45,8 @@ def test_the_wheel_gives_help_ps_doctor_and_a_run(installed: Path, home: Path, t
     doctor = _call("oarlock", "doctor", **settings)
     assert doctor.returncode == 0, doctor.stdout + doctor.stderr
     assert "pip install" in doctor.stdout
+    page = "from oarlock.serving.page import page_files; print(*map(page_files.read, page_files.NAMES))"
+    assert "<!doctype html>" in _call("python", "-c", page, **settings).stdout
     (tmp_path / "train.py").write_text("import oarlock; print('rank', oarlock.current().rank)")
     done = _call("oarlock", "run", "-n", "2", "train.py", **settings)
     assert done.returncode == 0, done.stdout + done.stderr
