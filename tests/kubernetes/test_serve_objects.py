@@ -17,6 +17,7 @@ from oarlock.engines.kubernetes.deployments import (
     kserve,
     pod_traffic,
     readiness,
+    server_address,
     server_objects,
     server_packing,
 )
@@ -360,3 +361,11 @@ def test_kserve_finds_the_model_on_its_claim_or_in_its_bucket() -> None:
         kserve.inference_service(parcel(), "tensorflow")
     with pytest.raises(JobError, match="and this is torch"):
         kserve.inference_service(elastic, "torch")
+
+
+def test_the_printed_request_names_the_token_file_of_this_machine() -> None:
+    curl = 'curl -H "Authorization: Bearer $(cat /oarlock/secret/token)" http://127.0.0.1:8000/'
+    here = replace(SETTINGS, token_file="/home/ann/token").to_json()
+    assert server_address.with_files(curl, here) == curl.replace("/oarlock/secret/token", "/home/ann/token")
+    assert server_address.with_files(curl, SETTINGS.to_json()) == curl
+    assert server_address.with_files(curl, "damaged") == curl

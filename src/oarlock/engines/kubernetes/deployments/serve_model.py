@@ -86,7 +86,7 @@ def _ours(api: Api, name: str) -> Object | None:
 def _begin(api: Api, order: ServeOrder, name: str, on_wait: Callable[[str], bool]) -> RunFolder:
     parcel = server_packing.pack(order, name, id=secrets.token_hex(8), owner=api.user)
     _check_claims(api, parcel)
-    run = server_record.create(parcel, api, order.folder.resolve())
+    run = server_record.create(parcel, api, order.folder.resolve(), order.settings)
     try:
         made = _created(api, parcel)
         identity.note(run, made)
@@ -133,7 +133,7 @@ def _update(
         if isinstance(problem, OarlockError):
             raise _failed(parcel, problem, "what was served before still is") from None
         raise
-    server_record.renew(run, parcel)
+    server_record.renew(run, parcel, order.settings)
     server_address.note(api, run, made)
     return run
 

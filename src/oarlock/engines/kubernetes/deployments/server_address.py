@@ -11,11 +11,12 @@ from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import Object
 from oarlock.engines.kubernetes.deployments import rollout, server_record
-from oarlock.engines.kubernetes.deployments.server_parcel import PORT
+from oarlock.engines.kubernetes.deployments.server_parcel import PORT, access_path
 from oarlock.engines.kubernetes.follow import pod_status
 from oarlock.records.run_folder import RunFolder
 from oarlock.serving.fleet import announcement
 from oarlock.serving.fleet.announcement import Announcement
+from oarlock.serving.settings import Settings
 from oarlock.system.pods.places import WORK
 
 # The server writes it beside its settings, once it answers.
@@ -47,6 +48,7 @@ def note(api: Api, run: RunFolder, deployment: Object) -> Announcement | None:
     """Return what a server says of itself, and keep it in the record."""
     told = of(api, deployment)
     if told is not None:
+        told = replace(told, curl=with_files(told.curl, run.serving_file.read_text()))
         announcement.write(announcement.path_for(run.serving_file), told)
     return told
 
@@ -62,6 +64,17 @@ def _announced(api: Api, pod: str) -> Announcement | None:
 def _from_here(curl: str) -> str:
     """The pod's own command, through the forwarded port."""
     return re.sub(r"(https?://)[^/\s]+", rf"\g<1>{_HERE}:{PORT}", curl, count=1)
+
+
+def with_files(curl: str, settings: str) -> str:
+    """The command with the files of the machine that serves, as the record's settings name them."""
+    try:
+        known = Settings.from_json(settings)
+    except ValueError:
+        return curl
+    for name, path in (("token", known.token_file), ("tls.crt", known.tls_cert)):
+        curl = curl.replace(access_path(name), path or access_path(name))
+    return curl
 
 
 def _outside(api: Api, labels: str) -> str:

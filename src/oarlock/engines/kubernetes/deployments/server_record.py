@@ -38,12 +38,12 @@ def known(name: str) -> RunFolder | None:
     return found
 
 
-def create(parcel: ServerParcel, api: Api, folder: Path) -> RunFolder:
-    """Create the record of a model that is about to be served."""
+def create(parcel: ServerParcel, api: Api, folder: Path, settings: Settings) -> RunFolder:
+    """Create the record of a model that is about to be served. `settings`: with this machine's paths."""
 
     def fill(draft: RunFolder) -> None:
         identity.write(draft, api, parcel.id, sent_from=folder, engine=ENGINE)
-        _fill(draft, parcel.written, parcel.settings, spec_of(parcel), time.time())
+        _fill(draft, parcel.written, settings, spec_of(parcel), time.time())
 
     return runs.create(parcel.job.name, fill, parcel.run)
 
@@ -90,13 +90,13 @@ def owner_of(found: Object) -> str:
     return str((found["metadata"].get("annotations") or {}).get(OWNER, ""))
 
 
-def renew(run: RunFolder, parcel: ServerParcel) -> None:
+def renew(run: RunFolder, parcel: ServerParcel, settings: Settings) -> None:
     """Write what an update has changed, and reopen the record of a server that was stopped."""
     created = run.created
     write_durably(run.job_file, parcel.written.encode())
     os.utime(run.job_file, (created, created))
     write_durably(run.spec_file, spec_of(parcel).to_json().encode())
-    write_durably(run.serving_file, parcel.settings.to_json().encode())
+    write_durably(run.serving_file, settings.to_json().encode())
     reopen(run)
 
 
