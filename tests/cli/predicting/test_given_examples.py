@@ -76,6 +76,8 @@ def test_a_picture_gets_the_size_and_range_of_the_input(tmp_path: Path) -> None:
     assert np.array_equal(gray["image"], np.full((4, 6, 1), 255))
     [colors] = _values([str(path)], [ModelInput("image", "float32", (None, None, 3))])
     assert np.array_equal(colors["image"], np.ones((40, 60, 3)))
+    [flat] = _values([str(path)], [ModelInput("image", "uint8", (4, 6))])
+    assert np.array_equal(flat["image"], np.full((4, 6), 255))
 
 
 def test_a_folder_has_the_examples_of_its_files_in_their_order(tmp_path: Path) -> None:

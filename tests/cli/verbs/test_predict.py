@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ class Doubler:
 def load(folder):
     return Doubler()
 """
-MANIFEST = {
+MANIFEST: dict[str, Any] = {
     "format": "python",
     "entry": "predict.py",
     "inputs": [{"name": "x", "dtype": "float32", "shape": [None, 2]}],
@@ -33,13 +34,54 @@ MANIFEST = {
 }
 
 
+ALPHABET = """
+import numpy as np
+
+class Alphabet:
+    slots, vocabulary, context = 2, 256, 64
+
+    def encode(self, text):
+        return list(text.encode()) or [10]
+
+    def decode(self, token):
+        return bytes([token])
+
+    def start(self, slot, tokens):
+        return np.eye(256, dtype=np.float32)[tokens[-1] + 1]
+
+    def step(self, slots, positions, tokens):
+        return np.eye(256, dtype=np.float32)[[token + 1 for token in tokens]]
+
+def load(folder):
+    return Alphabet()
+"""
+
+
+def published(folder: Path, program: str, **manifest: Any) -> Path:
+    version = folder / "1"
+    version.mkdir(parents=True)
+    (version / "oarlock.json").write_text(json.dumps(manifest))
+    (version / "predict.py").write_text(program)
+    return folder
+
+
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    version = tmp_path / "doubler" / "1"
-    version.mkdir(parents=True)
-    (version / "oarlock.json").write_text(json.dumps(MANIFEST))
-    (version / "predict.py").write_text(PREDICT)
-    return version.parent
+    return published(tmp_path / "doubler", PREDICT, **MANIFEST)
+
+
+def test_a_text_model_goes_on(oarlock: Command, tmp_path: Path) -> None:
+    folder = published(
+        tmp_path / "alphabet",
+        ALPHABET,
+        format="python",
+        entry="predict.py",
+        kind="completion",
+        inputs=[{"name": "prompt", "dtype": "string", "shape": [None]}],
+        outputs=[{"name": "text", "dtype": "string", "shape": [None]}],
+    )
+    done = oarlock("predict", "-m", str(folder), "--max-tokens", "5", "ab", "x")
+    assert (done.stdout, done.returncode) == ("ab: cdefg\nx: yz{|}\n", 0), done.stderr
 
 
 def test_a_model_that_nobody_serves_is_loaded(oarlock: Command, model: Path, tmp_path: Path) -> None:

@@ -150,23 +150,24 @@ def _of_array(path: Path, inputs: Sequence[ModelInput]) -> Iterator[Example]:
 
 def _picture(path: Path, tensor: ModelInput) -> Any:
     """The pixels of a picture, in the size, colors and range that the input has."""
-    if len(tensor.shape) != 3 or tensor.shape[2] not in (1, 3):
+    is_flat = len(tensor.shape) == 2
+    if not is_flat and (len(tensor.shape) != 3 or tensor.shape[2] not in (1, 3)):
         raise OarlockError(f"{path} is a picture, and the model expects {tensor}")
     try:
+        import numpy as np
         from PIL import Image
     except ImportError:
-        raise OarlockError("pictures need Pillow: pip install pillow") from None
+        raise OarlockError("pictures need Pillow and NumPy: pip install pillow numpy") from None
+    is_gray = is_flat or tensor.shape[2] == 1
     try:
         with Image.open(path) as opened:
-            picture = opened.convert("L" if tensor.shape[2] == 1 else "RGB")
+            picture = opened.convert("L" if is_gray else "RGB")
     except OSError as problem:
         raise OarlockError(f"{path} is no picture: {problem}") from None
     height, width = tensor.shape[0] or picture.height, tensor.shape[1] or picture.width
-    picture = picture.resize((width, height))
-    import numpy as np
-
-    pixels = np.asarray(picture).reshape(height, width, tensor.shape[2])
-    # Whoever trains on whole numbers has 0 to 255; on fractions, 0 to 1.
+    pixels = np.asarray(picture.resize((width, height)))
+    pixels = pixels if is_flat else pixels.reshape(height, width, -1)
+    # Models of whole numbers mostly take 0 to 255, those of fractions 0 to 1.
     return (pixels / 255).tolist() if tensor.dtype.startswith("float") else pixels.tolist()
 
 

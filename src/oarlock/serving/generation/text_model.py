@@ -181,8 +181,8 @@ def _numbered(give: Callable[[tuple[int, Piece]], None], index: int) -> Callable
 
 def _warm_up(generator: Generator) -> None:
     """Call it with the numbers of texts and tokens that it will meet: the first call of each may compile."""
-    token = generator.encode("")[0]
     try:
+        token = generator.encode("")[0]
         for length in _sizes(generator.context):
             generator.start(0, [token] * length)
         for slot in range(generator.slots):

@@ -50,6 +50,9 @@ def run(place: Place) -> int:
     except (ModelError, BadManifest, OSError, ImportError, MemoryError) as problem:
         _tell(place.line, {"failed": str(problem) or type(problem).__name__})
         return _LOAD_FAILED
+    except Exception as problem:  # of the model's own code
+        _tell(place.line, {"failed": f"{type(problem).__name__}: {problem}"})
+        raise
     _serve(place, models)
     return 0
 
