@@ -54,7 +54,7 @@ constraints: .venv/.all
 	printf '%s\n' "tensorflow ; python_version < '3'" "torch ; python_version < '3'" | \
 		$(COMPILE) --override - requirements/all.in -o requirements/all.txt
 	$(COMPILE) -c requirements/all.txt requirements/demo.in -o requirements/demo.txt
-	$(COMPILE) --resolution lowest-direct requirements/lowest.in -o requirements/lowest.txt
+	$(COMPILE) --extra serve --resolution lowest-direct requirements/lowest.in -o requirements/lowest.txt
 
 .venv/.demo: pyproject.toml Makefile requirements/demo.txt
 	$(PYTHON) -m venv .venv

@@ -24,6 +24,9 @@ TESTS = [
     "screens/test_live.py",
     "screens/test_event_text.py",
     "kubernetes/test_diagnose_pure.py",
+    "serving/batching",
+    "serving/http/test_app.py",
+    "serving/dialects/test_tensorflow_predict.py",
 ]
 # Build backend and tools included, so that nothing is looked up but what the file names.
 INSTALL = ["install", "-q", "--no-deps", "--disable-pip-version-check"]

@@ -20,11 +20,12 @@ else:
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 DEPENDENCIES = [Requirement(text) for text in PROJECT["project"]["dependencies"]]
+SERVE = [Requirement(text) for text in PROJECT["project"]["optional-dependencies"]["serve"]]
 BUILD = [Requirement(text) for text in PROJECT["build-system"]["requires"]]
 PROVIDED_BY = {"yaml": "pyyaml"}
 OPTIONAL = {
     *("tensorflow", "keras", "tf_keras", "torch", "jax", "numpy", "obstore", "ml_dtypes", "_pytest"),
-    *("uvicorn", "httptools", "uvloop", "orjson", "ai_edge_litert", "onnxruntime", "onnx"),
+    *("uvicorn", "httptools", "uvloop", "orjson", "ai_edge_litert", "onnxruntime", "onnx", "PIL"),
 }
 
 
@@ -37,7 +38,7 @@ def pinned(name: str) -> dict[str, set[Version]]:
     return found
 
 
-@pytest.mark.parametrize("requirement", [*DEPENDENCIES, *BUILD], ids=str)
+@pytest.mark.parametrize("requirement", [*DEPENDENCIES, *SERVE, *BUILD], ids=str)
 def test_the_lowest_version_that_is_admitted_is_the_one_that_is_tested(requirement: Requirement) -> None:
     [lowest] = [Version(bound.version) for bound in requirement.specifier if bound.operator == ">="]
     assert pinned("lowest.txt")[canonicalize_name(requirement.name)] == {lowest}

@@ -27,13 +27,21 @@ Inside Oarlock, where a caller never meets them:
     Exception
     ├── BrokenError             a source of data breaks off; the next attempt may succeed
     ├── CannotConvert           a model has no LiteRT form
+    ├── CannotListen            a model server cannot have its address
+    │   └── PortTaken           another process listens there
+    ├── CannotServe             a model server cannot start, or has nothing left to serve
     ├── ChangedError            a file of a checkpoint is not what its manifest says
+    ├── ClientGone              a connection ends before its request does
     ├── DamagedError            a checkpoint cannot be read, or is not whole
     ├── Detached                the user detaches from a run with Ctrl-C
     ├── FetchError              a source of data cannot be fetched
     │   └── StoppedError        it was stopped; the next attempt resumes
     ├── ModelError              a model cannot be loaded, or refuses an input; a client gets its text
+    ├── NothingServes           no version of a model can be loaded
+    ├── OverLimit               more of a program would travel than may
+    ├── Overloaded              more requests wait for a model than its settings allow
     ├── OvertakenError          an upload is no longer useful: the run ends and there is a newer checkpoint
+    ├── Refused                 a request to a model server is answered with this sentence
     ├── ScoreError              checkpoints cannot be scored, or the program that scores them fails
     ├── UnreachableError        the leading agent, or the machine with a checkpoint, does not answer
     └── WireError               a peer sends something that is not a message
@@ -42,7 +50,8 @@ Inside Oarlock, where a caller never meets them:
     ├── BadManifest             a folder holds no model, or its manifest is damaged
     ├── BadPredict              a predict.py cannot be used
     ├── ItemError               one entry of a list or mapping in a job is wrong
-    └── LaterVersion            data of a later version that this one cannot read
+    ├── LaterVersion            data of a later version that this one cannot read
+    └── NotJson                 JSON has no word for a value
 
 Every message is for the person at the keyboard: what is wrong, where, what to do.
 """
