@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 from oarlock.agent.protocol.spec import Limits, Program, Spec
@@ -15,9 +14,8 @@ from oarlock.engines.kubernetes.api.names import ID, JOB, MANAGED, OWNER, ROLE, 
 from oarlock.engines.kubernetes.deployments import rollout
 from oarlock.engines.kubernetes.deployments.server_mirror import ServerMirror
 from oarlock.engines.kubernetes.deployments.server_parcel import ServerParcel
-from oarlock.engines.kubernetes.follow.ledger import Ledger
+from oarlock.engines.kubernetes.follow import background
 from oarlock.engines.kubernetes.lifecycle import identity, submit
-from oarlock.engines.kubernetes.lifecycle.connect import explained
 from oarlock.errors import JobError, OarlockError
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
@@ -27,7 +25,6 @@ from oarlock.serving.settings import Settings
 from oarlock.system.atomic_file import write_durably
 
 ENGINE = "kubernetes-serving"
-_RETRY = 0.5  # seconds between two attempts at a record that another client writes
 
 
 def known(name: str) -> RunFolder | None:
@@ -102,16 +99,8 @@ def renew(run: RunFolder, parcel: ServerParcel, settings: Settings) -> None:
 
 def reopen(run: RunFolder) -> None:
     """Prepare the record of a server that was stopped for what comes now."""
-    if not run.state().is_over:
-        return
-    held = run.hold(seconds=10)
-    try:
-        run.result_file.unlink(missing_ok=True)
-        ledger = Ledger(run)
-        ledger.emit("agent", pid=None)
-        ledger.commit()
-    finally:
-        os.close(held)
+    if run.state().is_over:
+        background.reopen(run, seconds=10)
 
 
 def spec_of(parcel: ServerParcel) -> Spec:
@@ -131,51 +120,11 @@ def refresh(run: RunFolder, api: Api, *, with_logs: bool) -> None:
         os.close(held)
 
 
-@contextmanager
-def following(run: RunFolder, reach: Callable[[RunFolder], Api]) -> Iterator[Callable[[], bool]]:
+def following(
+    run: RunFolder, reach: Callable[[RunFolder], Api]
+) -> AbstractContextManager[Callable[[], bool]]:
     """Keep the record up to date inside a `with` block; the value says whether more may come."""
-    follower = _Follower(run, reach)
-    follower.start()
-    try:
-        yield follower.is_live
-    finally:
-        follower.stop.set()
-        follower.join()
-
-
-class _Follower(threading.Thread):
-    def __init__(self, run: RunFolder, reach: Callable[[RunFolder], Api]) -> None:
-        super().__init__(name=f"following {run.name}", daemon=True)
-        self.run_folder = run
-        self.reach = reach
-        self.stop = threading.Event()
-        self.error: OarlockError | None = None
-
-    def is_live(self) -> bool:
-        is_alive = self.is_alive()
-        if self.error is not None:
-            raise self.error
-        return is_alive
-
-    def run(self) -> None:
-        """One client at a time writes the record; the others read it, and take over when that one leaves."""
-        while not self.stop.is_set() and not self.run_folder.state().is_over:
-            try:
-                held = self.run_folder.hold(seconds=0)
-            except OarlockError:
-                self.stop.wait(_RETRY)
-                continue
-            try:
-                with explained():
-                    ServerMirror(self.run_folder, self.reach(self.run_folder)).follow(self.stop)
-            except OarlockError as error:
-                self.error = error
-                return
-            except FileNotFoundError:
-                self.error = OarlockError(f"{self.run_folder.name} was deleted")
-                return
-            finally:
-                os.close(held)
+    return background.kept(run, lambda stop: ServerMirror(run, reach(run)).follow(stop))
 
 
 def _used(deployment: Object) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from oarlock.engines.kubernetes.follow.ledger import Ledger
 from oarlock.engines.kubernetes.follow.mirror import Mirror
@@ -38,9 +38,9 @@ def refresh(run: RunFolder, *, with_logs: bool = False) -> None:
         os.close(held)
 
 
-def reopen(run: RunFolder) -> None:
+def reopen(run: RunFolder, seconds: float = 2.0) -> None:
     """Prepare the record of a run that has ended for the events of a resumed run."""
-    held = run.hold()
+    held = run.hold(seconds)
     try:
         run.result_file.unlink(missing_ok=True)
         ledger = Ledger(run)
@@ -50,13 +50,18 @@ def reopen(run: RunFolder) -> None:
         os.close(held)
 
 
+def following(run: RunFolder) -> AbstractContextManager[Callable[[], bool]]:
+    """Keep the record up to date inside a `with` block; see `kept`."""
+    return kept(run, lambda stop: Mirror(run, api_to_follow(run)).follow(stop))
+
+
 @contextmanager
-def following(run: RunFolder) -> Iterator[Callable[[], bool]]:
-    """Keep the record up to date inside a `with` block.
+def kept(run: RunFolder, follow: Callable[[threading.Event], None]) -> Iterator[Callable[[], bool]]:
+    """Have a thread write the record, by `follow`, inside a `with` block.
 
     The value is a function that returns whether more may come, and raises what keeps the thread from it.
     """
-    follower = _Follower(run)
+    follower = _Follower(run, follow)
     follower.start()
     try:
         yield follower.is_live
@@ -66,9 +71,10 @@ def following(run: RunFolder) -> Iterator[Callable[[], bool]]:
 
 
 class _Follower(threading.Thread):
-    def __init__(self, run: RunFolder) -> None:
+    def __init__(self, run: RunFolder, follow: Callable[[threading.Event], None]) -> None:
         super().__init__(name=f"following {run.name}", daemon=True)
         self.run_folder = run
+        self.follow = follow
         self.stop = threading.Event()
         self.error: OarlockError | None = None
 
@@ -88,7 +94,7 @@ class _Follower(threading.Thread):
                 continue
             try:
                 with explained():
-                    Mirror(self.run_folder, api_to_follow(self.run_folder)).follow(self.stop)
+                    self.follow(self.stop)
             except OarlockError as error:
                 self.error = error
                 return
