@@ -183,6 +183,7 @@ def test_anybody_can_try_it(trained: tuple[RunFolder, str], tmp_path: Path) -> N
     assert done.stderr.splitlines()[-1].startswith(f"There is no model in {tmp_path}. Train one first")
 
 
+@only_in_soak
 def test_killed_and_resumed_it_ends_with_the_same_weights(
     place: Path, trained: tuple[RunFolder, str]
 ) -> None:
