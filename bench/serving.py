@@ -175,7 +175,8 @@ def _script(place: Arena) -> Path:
 
 
 def _load(port: int, clients: int, script: Path) -> Load:
-    words = ["taskset", "-c", "1", "wrk", "-t", "1", "-c", str(clients), "--latency", "-s", str(script)]
+    words = ["taskset", "-c", "1", "wrk", "-t", "1", "-c", str(clients), "--latency"]
+    words += ["--timeout", "30s", "-s", str(script)]
     url = f"http://127.0.0.1:{port}{PATH}"
     subprocess.run([*words, "-d", "1", url], check=True, capture_output=True)  # warm
     said = subprocess.run([*words, "-d", SECONDS, url], check=True, capture_output=True, text=True).stdout
