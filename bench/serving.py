@@ -162,7 +162,7 @@ def _await(place: Arena, port: int) -> None:
 
 def _body() -> str:
     dice = random.Random(1)
-    image = [[[round(dice.random(), 3)] for _ in range(28)] for _ in range(28)]
+    image = [[round(dice.random(), 3) for _ in range(28)] for _ in range(28)]
     return json.dumps({"instances": [image]})
 
 

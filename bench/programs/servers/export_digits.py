@@ -8,7 +8,8 @@ from keras import layers
 keras.utils.set_random_seed(1)
 model = keras.Sequential(
     [
-        keras.Input((28, 28, 1), dtype="float32", name="image"),
+        keras.Input((28, 28), dtype="float32", name="image"),
+        layers.Reshape((28, 28, 1)),
         layers.Conv2D(16, 5, strides=2, activation="relu"),
         layers.Conv2D(32, 5, strides=2, activation="relu"),
         layers.Flatten(),

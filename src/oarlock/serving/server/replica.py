@@ -21,6 +21,8 @@ from oarlock.serving.settings import Settings
 from oarlock.system import processes
 
 _LOAD_FAILED = 3  # exit code; the reason is on the line
+# Objects between two collections, not 700: an image as JSON is that many lists, none of them in a cycle.
+_GARBAGE = 100_000
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ def _serve(place: Place, models: Any) -> None:
     server = DrainingServer(app, place.settings, on_ready, on_drain)
     gc.collect()
     gc.freeze()  # a collection over a framework's heap stops every request for 0.2 s
+    gc.set_threshold(_GARBAGE, 10, 10)
     server.run(sockets=[place.listener])
     app.close()
     models.close()
