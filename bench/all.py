@@ -21,6 +21,7 @@ import launch_torch
 import logs
 import memory
 import observe
+import serving
 import shards
 import steps
 from question import main
@@ -42,6 +43,7 @@ QUESTIONS = [
             logs,
             shards,
             generation,
+            serving,
         ),
         *(launch_kubernetes, kubernetes_scale),
     )

@@ -169,7 +169,8 @@ def _body() -> str:
 def _script(place: Arena) -> Path:
     script = place.folder / "post.lua"
     script.write_text(
-        f'wrk.method = "POST"\nwrk.body = [==[{_body()}]==]\nwrk.headers["Content-Type"] = "application/json"\n'
+        f'wrk.method = "POST"\nwrk.body = [==[{_body()}]==]\n'
+        'wrk.headers["Content-Type"] = "application/json"\n'
     )
     return script
 

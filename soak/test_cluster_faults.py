@@ -1,7 +1,7 @@
 """A cluster under fire: whatever is lost, the run goes on, every step accounted for. Prints how long each
 recovery took and whether that was in time; one that took twice as long as it may fails.
 
-    .venv/bin/python -m pytest -s -p tests.conftest soak/test_cluster_faults.py
+    .venv/bin/python -m pytest -s soak/test_cluster_faults.py
 
 A recovery is over when the leader forms the next generation with everybody. A stock cluster notices a lost
 node after 40 s or more; the one of ../shared/kube after 16 s.

@@ -1,6 +1,6 @@
 """An ingest under fire: task, agent and pod killed, its disk full, its download cut, its node lost.
 
-    OARLOCK_MOMENTS=30 .venv/bin/python -m pytest -s -p tests.conftest soak/test_ingest_faults.py
+    OARLOCK_MOMENTS=30 .venv/bin/python -m pytest -s soak/test_ingest_faults.py
 
 Whatever happens, its data is never half used, and is there in the end.
 """

@@ -1,7 +1,7 @@
 """Programs as their authors publish them, under `oarlock run` and torchrun: exit code, seconds to the first
 step, and what each resumed from after one SIGKILL. Prints the table of docs/measurements.md.
 
-    .venv/bin/python -m pytest -s -p tests.conftest soak/test_published_programs.py
+    .venv/bin/python -m pytest -s soak/test_published_programs.py
 
 Fetches with git and pip. A program that cannot be fetched, or has too few GPUs here, is skipped and says so.
 """

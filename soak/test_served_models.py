@@ -1,6 +1,6 @@
 """A model server under 64 clients for ten minutes, with everything done to it: prints what it cost.
 
-    OARLOCK_MOMENTS=1 .venv/bin/python -m pytest -s -p tests.conftest soak/test_served_models.py
+    OARLOCK_MOMENTS=1 .venv/bin/python -m pytest -s soak/test_served_models.py
 
 A replica is killed every 5 s and a version published every 20 s; every tenth body is nonsense, and 100
 connections never finish their requests. SECONDS in the environment shortens it.
