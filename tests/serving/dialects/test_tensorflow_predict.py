@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oarlock.models.model_manifest import Manifest, Tensor
 from tests.support.http_calls import get, post
-from tests.support.served_models import ServedModels, calculator, classifier, echo, serving
+from tests.support.served_models import Computed, ServedModels, calculator, classifier, echo, serving
 
 IMAGE = [[0.1, 0.2, 0.3], [1, 2, 3], [0, 0, 0], [-1.5, 1e-3, 2e2]]
 
@@ -197,3 +198,17 @@ def test_status_and_metadata(images: int) -> None:
     assert [one["size"] for one in signature["inputs"]["image"]["tensor_shape"]["dim"]] == ["-1", "4", "3"]
     assert signature["outputs"]["scores"]["dtype"] == "DT_FLOAT"
     assert metadata["model_spec"] == {"name": "m", "signature_name": "", "version": "2"}
+
+
+def test_a_text_and_a_number_for_each_row() -> None:
+    manifest = Manifest(
+        format="python",
+        inputs=(Tensor("body", "string", (None,)),),
+        outputs=(Tensor("title", "string", (None,)), Tensor("length", "int64", (None,))),
+    )
+    titled = Computed(
+        manifest, lambda given: {"title": given["body"], "length": np.array(list(map(len, given["body"])))}
+    )
+    with serving(ServedModels([titled])) as port:
+        answer = predict(port, {"instances": ["ab", "é"]})
+    assert answer == {"predictions": [{"title": "ab", "length": 2}, {"title": "é", "length": 1}]}

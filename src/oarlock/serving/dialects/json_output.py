@@ -46,7 +46,7 @@ def rows_with_tokens(outputs: dict[str, Array]) -> bytes:
     for name, array in outputs.items():
         key = json.dumps(name).encode() + b": "
         is_binary = name.endswith("_bytes")
-        columns.append([key + with_tokens(array[row], is_binary=is_binary) for row in range(len(array))])
+        columns.append([key + with_tokens(array[row, ...], is_binary=is_binary) for row in range(len(array))])
     return b"[" + b", ".join(b"{" + b", ".join(row) + b"}" for row in zip(*columns)) + b"]"
 
 
@@ -64,7 +64,7 @@ def plain(data: Any) -> bytes:
 
 
 def _numbers(array: Array) -> bytes:
-    if array.ndim == 0:  # or one number: array[row] of one dimension
+    if array.ndim == 0:
         return orjson.dumps(array[()], option=_OPTIONS)
     if not array.flags.c_contiguous or not array.dtype.isnative:
         array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
