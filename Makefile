@@ -53,7 +53,7 @@ constraints: .venv/.all
 	$(BIN)/python -m pip install -q 'uv==0.13.*'
 	printf '%s\n' "tensorflow ; python_version < '3'" "torch ; python_version < '3'" | \
 		$(COMPILE) --override - requirements/all.in -o requirements/all.txt
-	$(COMPILE) -c requirements/all.txt requirements/demo.in -o requirements/demo.txt
+	$(COMPILE) --extra serve -c requirements/all.txt requirements/demo.in -o requirements/demo.txt
 	$(COMPILE) --extra serve --resolution lowest-direct requirements/lowest.in -o requirements/lowest.txt
 
 .venv/.demo: pyproject.toml Makefile requirements/demo.txt
