@@ -8,6 +8,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import threading
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -127,6 +128,27 @@ def test_a_drawing_is_recognized(
         brightest = 255 if dtype == "uint8" else 1
         assert brightest / 2 < seen[-1].max() <= brightest
         assert not page.complaints
+
+
+def test_an_answer_is_busy_until_the_last_question_is_answered(chromium: Browser) -> None:
+    model, gate = shape_model(), threading.Event()
+    compute = model.compute
+
+    def slow(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        assert gate.wait(60)
+        return compute(inputs)
+
+    model.compute = slow
+    with (
+        serving(ServedModels([model], name="shapes")) as port,
+        chromium.page(f"http://127.0.0.1:{port}/") as page,
+    ):
+        opened(page)
+        page.draw("#drawing", [[(0.2, 0.1), (0.2, 0.8)], ring()])
+        assert page.evaluate("document.getElementById('answer').ariaBusy") == "true"
+        gate.set()
+        page.until("document.getElementById('answer').ariaBusy === 'false'", "answer")
+        assert page.text("#time")
 
 
 def test_an_image_file_is_read(chromium: Browser, tmp_path: Path) -> None:

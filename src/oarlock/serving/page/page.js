@@ -42,6 +42,7 @@ function shortNumber(value) {
 let latest = 0; // answers to older questions are not shown
 async function ask(model, input) {
   const turn = ++latest;
+  byId("answer").ariaBusy = "true";
   const begin = performance.now();
   try {
     const request = await input.request();
@@ -60,7 +61,10 @@ async function ask(model, input) {
   } catch (problem) {
     if (turn === latest && problem.name !== "AbortError") complain(problem.message);
   } finally {
-    if (turn === latest) input.over?.();
+    if (turn === latest) {
+      byId("answer").ariaBusy = "false";
+      input.over?.();
+    }
   }
 }
 
