@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,15 +16,13 @@ import numpy as np
 import pytest
 
 from oarlock.checkpoints.store import Store
-from oarlock.engines.local import gpu_devices, local_engine
+from oarlock.engines.local import gpu_devices
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
 from tests.support import stores
-from tests.support.commands import SCRIPT
+from tests.support.commands import home_in, printed_by
 from tests.support.recipes import HELM, JINJA, PROGRAMS, STATEFUL_SET, TFJOB, place
 from tests.support.soaking import only_in_soak
-
-DEADLINE = 280
 
 pytestmark = pytest.mark.slow
 
@@ -33,11 +30,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def top(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("recipes")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OARLOCK_HOME", str(folder / "home"))
+    with home_in(folder):
         yield folder
-        for run in runs.all_runs():
-            local_engine.stop(run, now=True)
 
 
 def train(top: Path, recipe: str, *sets: str) -> tuple[RunFolder, str]:
@@ -45,24 +39,12 @@ def train(top: Path, recipe: str, *sets: str) -> tuple[RunFolder, str]:
     `sets` replace what names a place elsewhere."""
     folder, name = top / PROGRAMS[recipe], PROGRAMS[recipe].replace("_", "-")
     place(recipe, folder)
-    environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    environ.pop("PYTEST_CURRENT_TEST", None)  # imports are kept for runs in the same environment
     if gpu_devices.find(os.environ).all:
         sets = (*sets, "roles.worker.gpu=0")  # it may be fewer than the job asks for
     words = [word for field in sets for word in ("--set", field)]
-    done = subprocess.run(
-        # Importing TensorFlow takes longer than these trainings: it stays loaded for the next one.
-        [str(SCRIPT), "run", "--warm", "30s", "--name", name, *words],
-        cwd=folder,
-        env=environ,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return runs.find(name), done.stdout
+    # Importing TensorFlow takes longer than these trainings: it stays loaded for the next one.
+    printed = printed_by(folder, "run", "--warm", "30s", "--name", name, *words)
+    return runs.find(name), printed
 
 
 def steps_saved(folder: Path) -> list[int]:

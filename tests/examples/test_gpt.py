@@ -18,11 +18,10 @@ import numpy as np
 import openai
 import pytest
 
-from oarlock.engines.local import local_engine
 from oarlock.models import model_versions
 from oarlock.models.model_versions import Version
 from oarlock.records import runs
-from tests.support.commands import SCRIPT
+from tests.support.commands import SCRIPT, home_in
 from tests.support.model_servers import model_server
 from tests.support.soaking import IS_SOAK, cases, only_in_soak
 
@@ -104,11 +103,8 @@ def loss_in(output: str) -> float:
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     place = Place(request.param, tmp_path_factory.mktemp(request.param))
     (EXAMPLES / request.param / "__pycache__").mkdir(exist_ok=True)  # a folder that changes ends what is kept
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OARLOCK_HOME", str(place.folder / "home"))
+    with home_in(place.folder):
         yield place
-        for run in runs.all_runs():
-            local_engine.stop(run, now=True)
 
 
 @pytest.fixture(scope="module")

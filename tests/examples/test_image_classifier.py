@@ -24,11 +24,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oarlock.engines.local import local_engine
 from oarlock.models.model_versions import versions
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
-from tests.support.commands import SCRIPT
+from tests.support.commands import home_in, printed_by
 from tests.support.soaking import only_in_soak
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "image_classifier"
@@ -59,11 +58,8 @@ pictures = module("pictures")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("image_classifier")
     (EXAMPLE / "__pycache__").mkdir(exist_ok=True)  # a folder that changes ends what is kept
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OARLOCK_HOME", str(folder / "home"))
+    with home_in(folder):
         yield folder
-        for run in runs.all_runs():
-            local_engine.stop(run, now=True)
 
 
 @pytest.fixture(scope="module")
@@ -84,26 +80,11 @@ def photographs(place: Path) -> Path:
 def run(place: Path, name: str, target: Path, *options: str) -> str:
     declared = {"photographs.tgz": str(place / "photographs.tgz")}
     ingest = ["--source", "photographs.tgz", "--size", "16", "--shards", "6"]
-    environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    environ.pop("PYTEST_CURRENT_TEST", None)  # imports are kept for runs in the same environment
-    command = [
-        *(SCRIPT, "run", "--warm", "30s", "--name", name, *options),
-        *("--set", f"ingest.sources={json.dumps(declared)}", "--set", f"ingest.args={json.dumps(ingest)}"),
-        *("--set", f"evaluate.args={json.dumps(TINY)}"),
-        *(target, "--steps", "60", "--batch", "12", "--save", "20", *TINY),
-    ]
-    done = subprocess.run(
-        [str(word) for word in command],
-        cwd=place,
-        env=environ,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    settings = [f"ingest.sources={json.dumps(declared)}", f"ingest.args={json.dumps(ingest)}"]
+    settings += [f"evaluate.args={json.dumps(TINY)}"]
+    changed = [word for setting in settings for word in ("--set", setting)]
+    flags = ["--steps", "60", "--batch", "12", "--save", "20", *TINY]
+    return printed_by(place, "run", "--warm", "30s", "--name", name, *options, *changed, target, *flags)
 
 
 @pytest.fixture(scope="module")
@@ -190,19 +171,11 @@ def test_mirrored_workers_train_on_what_was_ingested_before(
 @only_in_soak
 def test_the_clothes_are_told_apart_within_ten_minutes_on_two_cores(place: Path) -> None:
     """As a newcomer runs it; `limits.runtime` ends a run that takes longer."""
-    command = [str(SCRIPT), "run", "--set", "limits.runtime=10m"]
     for name in ("clothes", "again"):
+        words = ["run", "--set", "limits.runtime=10m", "--name", name, EXAMPLE]
         steps = [] if name == "clothes" else ["--steps", "40"]
-        done = subprocess.run(
-            [*command, "--name", name, str(EXAMPLE), *steps],
-            cwd=place,
-            capture_output=True,
-            text=True,
-            timeout=700,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert ("ingest: done by clothes" in done.stdout) == (name == "again")
+        printed = printed_by(place, *words, *steps, deadline=700)
+        assert ("ingest: done by clothes" in printed) == (name == "again")
     state = runs.find("clothes").state()
     assert state.scores["precision@1"].latest >= 0.88
     assert state.scores["precision@1"].latest_step == state.tasks["chief-0"].step

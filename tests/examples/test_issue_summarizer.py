@@ -28,10 +28,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oarlock.engines.local import local_engine
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
-from tests.support.commands import SCRIPT
+from tests.support.commands import home_in, printed_by
 from tests.support.soaking import only_in_soak
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "issue_summarizer"
@@ -70,11 +69,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         rows = csv.writer(file)
         rows.writerow(["issue_url", "issue_title", "body"])
         rows.writerows(["https://example.com/1", pair.title, pair.body] for pair in found)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OARLOCK_HOME", str(folder / "home"))
+    with home_in(folder):
         yield folder
-        for run in runs.all_runs():
-            local_engine.stop(run, now=True)
 
 
 def run(place: Path, name: str, target: Path, *options: str) -> str:
@@ -88,25 +84,7 @@ def run(place: Path, name: str, target: Path, *options: str) -> str:
     flags = ["--steps", str(STEPS), "--batch", "16", "--save", "10", *TINY, "--beams", "2", "--known", "100"]
     flags += ["--weights", str(place / f"{name}.npz")]
     changed = [word for setting in settings for word in ("--set", setting)]
-    return told(place, "run", "--warm", "30s", "--name", name, *options, *changed, target, *flags)
-
-
-def told(place: Path, *words: str | Path, deadline: int = DEADLINE) -> str:
-    """What a command of Oarlock prints."""
-    environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    environ.pop("PYTEST_CURRENT_TEST", None)  # imports are kept for runs in the same environment
-    done = subprocess.run(
-        [str(word) for word in (SCRIPT, *words)],
-        cwd=place,
-        env=environ,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=deadline,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    return printed_by(place, "run", "--warm", "30s", "--name", name, *options, *changed, target, *flags)
 
 
 @pytest.fixture(scope="module")
@@ -291,12 +269,12 @@ def test_parameter_servers_train_it_too(place: Path, trained: tuple[RunFolder, s
 @only_in_soak
 def test_titles_beat_the_baseline_within_fifteen_minutes_on_two_cores(place: Path) -> None:
     """As a newcomer runs it; `limits.runtime` ends a run that takes longer."""
-    told(place, "run", "--set", "limits.runtime=15m", "--name", "whole", EXAMPLE, deadline=1000)
+    printed_by(place, "run", "--set", "limits.runtime=15m", "--name", "whole", EXAMPLE, deadline=1000)
     state = runs.find("whole").state()
     assert state.scores["bleu"].latest > 1.5 * state.scores["bleu_baseline"].latest
     assert state.scores["bleu_unseen"].latest > state.scores["bleu_baseline"].latest
     assert state.scores["rouge_l"].latest > 1.5 * state.scores["rouge_l_baseline"].latest
-    printed = told(place, "evaluate", "whole", deadline=600)
+    printed = printed_by(place, "evaluate", "whole", deadline=600)
     assert re.search(r"bleu \d.*bleu_baseline \d", printed)
 
 
@@ -304,7 +282,7 @@ def test_titles_beat_the_baseline_within_fifteen_minutes_on_two_cores(place: Pat
 def test_killed_and_resumed_at_full_size_it_ends_with_the_same_weights(place: Path) -> None:
     for name, target in (("large", EXAMPLE), ("again", killed(place / "again", at=50))):
         flags = ["--steps", "60", "--save", "20", "--weights", str(place / f"{name}.npz")]
-        printed = told(place, "run", "--name", name, target, *flags, deadline=1000)
+        printed = printed_by(place, "run", "--name", name, target, *flags, deadline=1000)
         assert ("resuming from step 40" in printed) == (name == "again")
     assert_same_weights(place, "large", "again")
 

@@ -18,10 +18,9 @@ import numpy as np
 import pytest
 
 from oarlock.checkpoints.store import Store, verify
-from oarlock.engines.local import local_engine
 from oarlock.models.model_versions import versions
 from oarlock.records import runs
-from tests.support.commands import SCRIPT, started
+from tests.support.commands import SCRIPT, home_in, started
 from tests.support.event_files import curve_at, points_in
 from tests.support.soaking import cases, only_in_soak
 from tests.support.waiting import eventually
@@ -88,11 +87,8 @@ def output_of(process: subprocess.Popen[str]) -> str:
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     place = Place(request.param, tmp_path_factory.mktemp(request.param))
     (EXAMPLES / request.param / "__pycache__").mkdir(exist_ok=True)  # a folder that changes ends what is kept
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OARLOCK_HOME", str(place.folder / "home"))
+    with home_in(place.folder):
         yield place
-        for run in runs.all_runs():
-            local_engine.stop(run, now=True)
 
 
 @pytest.fixture(scope="module")
