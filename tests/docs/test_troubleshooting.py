@@ -20,8 +20,13 @@ def messages() -> list[str]:
     return [row for row in rows if not SIGNALS.fullmatch(row)]
 
 
-def said() -> Iterator[str]:
-    """Each text in the source, `<...>` where something is filled in."""
+@pytest.fixture(scope="module")
+def said() -> str:
+    """The texts in the source, `<...>` where something is filled in."""
+    return "\n".join(texts())
+
+
+def texts() -> Iterator[str]:
     for module in modules().values():
         for node in ast.walk(module.tree):
             if isinstance(node, ast.JoinedStr):
@@ -32,14 +37,11 @@ def said() -> Iterator[str]:
                 yield node.value
 
 
-SAID = "\n".join(said())
-
-
 def test_there_are_messages() -> None:
     assert len(messages()) > 25
 
 
 @pytest.mark.parametrize("message", messages())
-def test_every_message_is_one_that_is_said(message: str) -> None:
+def test_every_message_is_one_that_is_said(message: str, said: str) -> None:
     for piece in re.split(r"<[^>]+>", message):
-        assert piece.strip() in SAID, f"{piece!r} of {message}"
+        assert piece.strip() in said, f"{piece!r} of {message}"

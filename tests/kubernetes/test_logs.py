@@ -35,7 +35,7 @@ while True:
     time.sleep(0.05)
 """
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 
 class Reader:
@@ -73,6 +73,7 @@ def reader_of(tmp_path: Path) -> Iterator[Callable[[str, str], Reader]]:
         reader.process.wait()
 
 
+@pytest.mark.alone
 def test_each_line_comes_once_whatever_restarts(
     oarlock: Command,
     cluster: Cluster,
