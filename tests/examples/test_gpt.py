@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import openai
 import pytest
 
 from oarlock.models import model_versions
@@ -274,6 +273,8 @@ def test_the_server_writes_what_the_whole_network_says_alone_and_beside_others(
 
 
 def test_it_is_served_and_a_completion_streams(place: Place, trained: dict[str, str]) -> None:
+    import openai  # takes a second, in every process that collects this file
+
     with model_server(place.model("two"), place.folder, name="gpt") as server:
         client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", timeout=DEADLINE)
         chosen: dict[str, Any] = {"model": "gpt", "prompt": "This module ", "max_tokens": 90, "seed": 3}

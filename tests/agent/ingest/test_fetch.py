@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import random
 import resource
 import shutil
 import signal
@@ -15,13 +14,14 @@ from collections.abc import Iterator
 from email.utils import formatdate
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from oarlock.agent.ingest.fetch import FetchError, Source, StoppedError, fetch
 from tests.support.unreliable_server import Unreliable, unreliable
 
-CONTENT = random.Random(1).randbytes(3_000_000)
-OTHER = random.Random(2).randbytes(3_000_000)
+CONTENT = np.random.default_rng(1).bytes(3_000_000)
+OTHER = np.random.default_rng(2).bytes(3_000_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import random
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from oarlock.agent.ingest.fetch import FetchError, Source, StoppedError, fetch
@@ -17,8 +17,8 @@ from tests.support.stores import BUCKET, Narrow, Store, needs_store, serving
 
 pytestmark = needs_store
 
-LARGE = random.Random(1).randbytes(20 << 20)  # three parts
-OTHER = random.Random(2).randbytes(20 << 20)
+LARGE = np.random.default_rng(1).bytes(20 << 20)  # three parts
+OTHER = np.random.default_rng(2).bytes(20 << 20)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,7 @@
-"""OpenAI's completions, by OpenAI's own client against a real server."""
+"""OpenAI's completions, by OpenAI's own client against a real server.
+
+Its import takes a second, in every process that collects this file: it is left to those that run it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
-import openai
 import pytest
 
 from oarlock.serving.generation.generator import Generator
@@ -24,6 +26,8 @@ class Place:
     """A server, and a client of it."""
 
     def __init__(self, models: ServedModels, port: int) -> None:
+        import openai
+
         self.models = models
         self.port = port
         self.client = openai.OpenAI(
@@ -259,6 +263,8 @@ def test_a_mistake_gets_a_sentence_in_the_shape_of_openai(place: Place, body: An
 
 
 def test_another_model_is_not_found(place: Place) -> None:
+    import openai
+
     with pytest.raises(openai.NotFoundError, match="there is no model 'other' here; this server has 'm'"):
         place.client.completions.create(model="other", prompt="once")
     assert [model.id for model in place.client.models.list()] == ["m"]
@@ -301,6 +307,8 @@ def test_a_client_that_goes_while_it_waits_is_forgotten() -> None:
 
 
 def test_more_than_may_wait_is_refused_with_a_time() -> None:
+    import openai
+
     generator = Gated(slots=1)
     with place_of(generator, queue=1e-9) as place:
         stream = place.complete(stream=True, max_tokens=1000)
@@ -335,6 +343,8 @@ class Breaking(Bytewise):
 
 
 def test_a_text_that_fails_is_an_error_before_and_within_a_stream() -> None:
+    import openai
+
     with place_of(Breaking()) as place:
         with pytest.raises(openai.BadRequestError, match="no x"):
             place.streamed("x")
