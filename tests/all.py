@@ -1,8 +1,8 @@
 """All checks and tests, as `make test` runs them: every part even when one fails, then one summary.
 
 The parts run one after the other: on two processors, cluster tests beside the others ran into deadlines, and
-both together took as long. The exception: tests that break the cluster mostly wait, for nodes that are gone,
-one test at a time. They begin with the first part and run beside the others.
+both together took as long. Two parts begin with the first and run beside the others: tests that break the
+cluster mostly wait, one at a time, for nodes that are gone; and checking types keeps one processor busy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PYTEST = [PYTHON, "-m", "pytest"]
 BY_FILE = [*PYTEST, "--dist", "loadfile", "--no-loadscope-reorder"]
 # For two processors: most tests wait more than they compute, for other processes or for pods.
 PROCESSES, ON_A_CLUSTER = "5", "4"
-LONGEST = ["training", "examples", "frameworks", "wheel", "docs", "agent", "cli"]
+LONGEST = ["training", "examples", "frameworks", "wheel", "docs", "agent", "cli", "serving"]
 # fmt: off
 LONGEST_ON_A_CLUSTER = [
     "docs", "serve", "scale", "inspect", "recovery", "ownership", "tensorboard", "evaluation", "pull",
@@ -69,9 +69,9 @@ class Outcome:
 
 PARTS = [
     Part("kubernetes alone", [*PYTEST, "-m", "alone", "tests/kubernetes"], is_beside=True),
+    Part("types", [BIN / "mypy"], is_beside=True),
     Part("format", [BIN / "ruff", "format", "--check", "."]),
     Part("lint", [BIN / "ruff", "check", "."]),
-    Part("types", [BIN / "mypy"]),
     Part("lowest versions", [PYTHON, "tests/lowest.py"]),
     Part("tests", [*BY_FILE, "-n", PROCESSES, *_ordered("tests", LONGEST)]),
     Part(

@@ -20,9 +20,12 @@ import pytest
 from oarlock.checkpoints.store import Store, verify
 from oarlock.models.model_versions import versions
 from oarlock.records import runs
+from tests.support.browser import browser
 from tests.support.commands import SCRIPT, home_in, started
+from tests.support.drawn_digits import DIGITS, recognized
 from tests.support.event_files import curve_at, points_in
-from tests.support.soaking import cases, only_in_soak
+from tests.support.model_servers import model_server
+from tests.support.soaking import IS_SOAK, cases, only_in_soak
 from tests.support.waiting import eventually
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -151,8 +154,8 @@ def test_tensorboard_shows_its_curves(place: Place, trained: str) -> None:
     (run,) = runs.all_runs()
     written = points_in(run.path / "tensorboard" / "training")
     assert {"loss", "oarlock/steps_per_second", "oarlock/goodput"} <= {tag for tag, _, _ in written}
-    if place.example != "mnist_keras":
-        return  # what the board makes of such files needs to be seen once
+    if place.example != "mnist_keras" or not IS_SOAK:
+        return  # what a board makes of such files is seen in cli/verbs/test_tensorboard.py every time
     with started(SCRIPT, "tensorboard", "--json") as client:
         assert client.stdout is not None
         url = json.loads(client.stdout.readline())["url"]
@@ -161,6 +164,23 @@ def test_tensorboard_shows_its_curves(place: Place, trained: str) -> None:
         assert client.wait(60) == 0
     assert curve[-1][0] == run.state().tasks["worker-0"].step
     assert curve[0][1] > 1 > curve[-1][1]
+
+
+def test_a_digit_is_drawn_on_the_page_of_the_served_model_and_recognized(
+    place: Place, trained: str, tmp_path: Path
+) -> None:
+    if place.example != "mnist_keras":
+        return  # the models are alike
+    (run,) = runs.all_runs()
+    with (
+        browser(tmp_path) as chromium,
+        model_server(run.path / "model", tmp_path, name="mnist") as server,
+        chromium.page(f"{server.url}/") as page,
+    ):
+        found = recognized(page)
+        assert not page.complaints
+    right = [digit for digit, best in found.items() if digit == best]
+    assert len(right) >= len(DIGITS) - 2, found
 
 
 def test_each_epoch_has_its_line(place: Place, trained: str) -> None:

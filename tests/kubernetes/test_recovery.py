@@ -56,7 +56,7 @@ def follower(api: Api, name: str) -> str:
     return str(api.all("Pod", f"{selecting(name)},!{LEAD}")[0]["metadata"]["name"])
 
 
-@only_in_soak  # test_checkpoints.py deletes the same pods of a program that saves
+@only_in_soak  # test_chaos.py takes the same pods away from a program that saves
 def test_pods_that_are_deleted_come_back_and_the_run_ends_well(
     oarlock: Command, api: Api, program: Path, ended: list[str]
 ) -> None:
@@ -81,6 +81,7 @@ def test_pods_that_are_deleted_come_back_and_the_run_ends_well(
         assert said == [f"{task['name']} | step {step} of generation 3" for step in range(task["step"])]
 
 
+@only_in_soak  # test_docs.py stops and resumes a run, test_stop.py one that has to be stopped at once
 def test_stop_keeps_the_run_for_resume(oarlock: Command, api: Api, program: Path, ended: list[str]) -> None:
     ended.append("live-stop")
     start_detached(oarlock, "live-stop", program, "2")

@@ -18,6 +18,7 @@ from oarlock.run.run_state import RunState
 from tests.support.waiting import eventually
 
 DEADLINE = 300.0
+LOOK = 0.03  # seconds between two looks, which cost processor time that the gang needs
 STEPS = """
 import os, sys, time, oarlock
 me = oarlock.current()
@@ -63,7 +64,7 @@ class Gang:
             assert is_held, f"the run ended before {what}: {self.told()}"
             return False
 
-        eventually(is_so, what, seconds, every=0.01, evidence=self.told)
+        eventually(is_so, what, seconds, every=LOOK, evidence=self.told)
         return self
 
     def until_step(self, step: int, task: str = "worker-0", generation: int = 1) -> Gang:
@@ -82,7 +83,7 @@ class Gang:
             self.look()
             return not is_held
 
-        eventually(has_ended, "end of the run", seconds, every=0.01, evidence=self.told)
+        eventually(has_ended, "end of the run", seconds, every=LOOK, evidence=self.told)
         return self.state
 
     def of(self, kind: str, generation: int | None = None) -> list[events.Event]:

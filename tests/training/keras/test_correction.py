@@ -1,8 +1,8 @@
 """What Keras 3's fit, evaluate and predict give with several workers, compared with one process.
 
-Starting TensorFlow costs seconds, so each size of gang is started once and goes through all its
-cases (programs/keras_cases.py); the tests then say what must hold of each. The process alone runs
-Keras as it was installed, so that the workers are held against Keras itself.
+Starting TensorFlow costs seconds, so each size of gang imports it once (programs/forked_tasks.py) and goes
+through all its cases (programs/keras_cases.py); the tests then say what must hold of each. The process alone
+runs Keras as it was installed, so that the workers are held against Keras itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +25,7 @@ import pytest
 import oarlock
 from tests.support import soaking
 from tests.support.ports import free_ports
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -103,27 +103,28 @@ def four(two: list[Results], tmp_path_factory: pytest.TempPathFactory) -> list[R
 
 
 class Gang(NamedTuple):
-    """Processes that write what they found into `folder`, one file for each."""
+    """Tasks that write what they found into `folder`, one file for each, and their parent."""
 
     folder: Path
-    processes: list[subprocess.Popen[bytes]]
+    parent: subprocess.Popen[bytes]
+    size: int
 
     def wait(self, leaving: int = 0, seconds: float = 500) -> None:
         """Until all but the last `leaving` ended well; one that fails ends it, as the others wait for it."""
-        deadline = time.monotonic() + seconds
-        left = self.processes[: len(self.processes) - leaving]
-        while left:
-            for process in left:
-                code = process.poll()
-                assert not code, self.last_words()
-            left = [process for process in left if process.poll() is None]
-            assert time.monotonic() < deadline, f"not done after {seconds} s\n{self.last_words()}"
-            with contextlib.suppress(subprocess.TimeoutExpired, IndexError):
-                left[0].wait(0.1)
+
+        def have_ended() -> bool:
+            is_alive = self.parent.poll() is None
+            codes = {path.stem: path.read_text() for path in self.folder.glob("*.code")}
+            assert set(codes.values()) <= {"0"}, f"{codes}\n{self.last_words()}"
+            left = {str(number) for number in range(self.size - leaving)} - codes.keys()
+            assert is_alive or not left, f"nobody runs {left}\n{self.last_words()}"
+            return not left
+
+        eventually(have_ended, "end of the tasks", seconds, every=0.1, evidence=self.last_words)
 
     def results(self) -> list[Results]:
         self.wait()
-        found = [self.folder / f"{number}.pickle" for number in range(len(self.processes))]
+        found = [self.folder / f"{number}.pickle" for number in range(self.size)]
         return [pickle.loads(path.read_bytes()) for path in found]
 
     def last_words(self) -> str:
@@ -137,28 +138,31 @@ def start(folder: Path, cluster: dict[str, int], program: str, cases: list[str])
     tasks = [(role, index) for role, count in cluster.items() for index in range(count)] or [("alone", 0)]
     ports = iter(free_ports(sum(cluster.values())))
     addresses = {role: [f"127.0.0.1:{next(ports)}" for _ in range(n)] for role, n in cluster.items()}
-    gang = Gang(folder, [])
+    orders = []
+    for number, (role, index) in enumerate(tasks):
+        config = {"cluster": addresses, "task": {"type": role, "index": index}}
+        orders.append(
+            {
+                "words": [str(folder / f"{number}.pickle"), *cases],
+                "environ": {"TF_CONFIG": json.dumps(config)} if cluster else {},
+                "log": str(folder / f"{role}-{index}.log"),
+                "code": str(folder / f"{number}.code"),
+            }
+        )
+    with (folder / "parent.log").open("wb") as log:
+        parent = subprocess.Popen(
+            [sys.executable, PROGRAMS / "forked_tasks.py", PROGRAMS / program, json.dumps(orders)],
+            env=quiet_environment(),
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
     try:
-        for number, (role, index) in enumerate(tasks):
-            environment = quiet_environment()
-            if cluster:
-                config = {"cluster": addresses, "task": {"type": role, "index": index}}
-                environment["TF_CONFIG"] = json.dumps(config)
-            with (folder / f"{role}-{index}.log").open("wb") as log:
-                process = subprocess.Popen(
-                    [sys.executable, PROGRAMS / program, folder / f"{number}.pickle", *cases],
-                    env=environment,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                )
-            gang.processes.append(process)
-        yield gang
+        yield Gang(folder, parent, len(tasks))
     finally:
-        for process in gang.processes:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait(300)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(parent.pid, signal.SIGKILL)
+        parent.wait(300)
 
 
 def quiet_environment() -> dict[str, str]:
