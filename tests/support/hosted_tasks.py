@@ -9,8 +9,9 @@ from typing import Any
 
 from oarlock.agent.host.host import Host
 from oarlock.agent.host.task_process import TaskProcess
+from oarlock.agent.protocol.gates import MeetAt
 from oarlock.agent.protocol.spec import Limits, Program, Seat, Spec
-from oarlock.agent.protocol.wishes import Clear, Finish, Halt, Order, Run, Stop, Wish
+from oarlock.agent.protocol.wishes import Clear, Finish, Halt, Order, Run, Stop, ToGates, Wish
 from oarlock.agent.zygote import orders
 from oarlock.agent.zygote.orders import Exit, Exited, Launched, NotLaunched, Ready, Reply, Swept
 from oarlock.run.cluster import Task, form
@@ -277,3 +278,9 @@ class HostedTasks:
 def _event_in_words(event: Event) -> str:
     shown = {"task": ("task", "state"), "report": ("task",), "error": ("task",)}
     return ":".join([event["kind"], *(str(event[name]) for name in shown.get(event["kind"], ()))])
+
+
+def halts(host: HostedTasks) -> None:
+    """Both trainers leave at the step that was agreed on."""
+    host.obey(ToGates(1, MeetAt(1, "halt", 7)))
+    host.exits(10, 11, status=PREEMPTED)

@@ -1,0 +1,170 @@
+"""What tasks say, and where a host passes it on. No process is involved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from oarlock.agent.host.ending import OTHERS, SUPPLY
+from oarlock.agent.protocol.status import Status
+from oarlock.agent.protocol.wishes import (
+    Fault,
+    Made,
+    Run,
+)
+from oarlock.run.cluster import form
+from tests.support.hosted_tasks import SPEC, HostedTasks, Supply, wish_to_run
+
+
+def test_a_pause_ends_by_itself() -> None:
+    host = HostedTasks().into("running")
+    host.obey(Fault(1, "pause", "worker-1", 5.0))
+    host.loop.passes("pause of worker-1")
+    assert host.said == ["SIGSTOP:11:theirs", "SIGCONT:11:theirs"]
+    assert host.events == [{"kind": "note", "text": "chaos: continued worker-1"}]
+    early = HostedTasks().into("running")
+    early.obey(Fault(1, "pause", "worker-1", 5.0))
+    early.obey(Fault(1, "continue", "worker-1"))
+    assert not early.loop.expects("pause of worker-1")
+    ended = HostedTasks().into("running")
+    ended.obey(Fault(1, "pause", "worker-1", 5.0))
+    ended.exits(11)
+    ended.events.clear()
+    ended.loop.passes("pause of worker-1")
+    assert ended.events == []
+
+
+def test_reports_are_merged_and_not_passed_on_too_often() -> None:
+    host = HostedTasks().into("running")
+    for step in (1, 2):
+        host.writes("worker-1", kind="report", step=step)
+    host.loop.clock += 0.1
+    host.writes("worker-1", kind="report", step=3)
+    assert [event["step"] for event in host.events] == [1, 3]
+
+
+def test_where_a_task_is_goes_into_the_status() -> None:
+    host = HostedTasks().into("at gates")
+    host.writes("worker-1", kind="ask", purpose="save")
+    host.writes("worker-1", kind="at", loop=1, meeting=3, step=4)
+    gate = host.host.status().gates["worker-1"]
+    assert (gate.asks, gate.meeting, gate.step) == (1, 3, 4)
+    host.exits(11)
+    assert list(host.host.status().gates) == ["worker-0"]
+
+
+def test_nonsense_of_a_task_costs_the_line_and_is_noted() -> None:
+    host = HostedTasks().into("running")
+    host.lines["worker-1"].on_lines([b"nonsense", b'{"kind":"note","text":"sense"}'])
+    host.host.dropped.flush()
+    texts = [event["text"] for event in host.events]
+    assert texts == ["worker-1: sense", "dropped 1 message of worker-1: text that is not JSON"]
+
+
+ONE, TWO = "1" * 16, "2" * 16
+
+
+def test_a_task_that_waits_for_a_folder_learns_that_it_is_made() -> None:
+    host = HostedTasks().into("running")
+    host.writes("worker-1", kind="await", folder=ONE)
+    assert host.said == []
+    host.obey(Made(1, frozenset({ONE})))
+    host.writes("worker-1", kind="await", folder=ONE)  # again: the line was lost
+    host.writes("worker-0", kind="await", folder=TWO)
+    host.obey(Made(1, frozenset({ONE, TWO})))
+    assert host.said == [f"worker-1<made:{ONE}", f"worker-1<made:{ONE}", f"worker-0<made:{TWO}"]
+
+
+def test_a_folder_is_made_in_one_generation_which_may_be_to_come() -> None:
+    host = HostedTasks().into("ready")
+    host.obey(Made(1, frozenset({ONE})))
+    host.obey(wish_to_run(1))
+    host.launched()
+    host.writes("worker-1", kind="await", folder=ONE)
+    assert f"worker-1<made:{ONE}" in host.said
+    later = HostedTasks().into("running")
+    later.obey(Made(2, frozenset({ONE})))
+    later.writes("worker-1", kind="await", folder=ONE)
+    assert later.said == []
+
+
+def test_what_the_leader_task_makes_is_part_of_the_status() -> None:
+    host = HostedTasks().into("running")
+    host.writes("worker-1", kind="made", folder=TWO)  # which is not for it to say
+    host.writes("worker-0", kind="made", folder=ONE)
+    host.writes("worker-0", kind="made", folder="../x")
+    assert host.host.status().made == {ONE}
+    assert Status.from_data(host.host.status().to_data()).made == {ONE}
+
+
+EVALUATED = {"worker": 1, "evaluator": 1}
+
+
+def evaluated(supply: Supply | None = None) -> HostedTasks:
+    """worker-0 has the pid 10, evaluator-0 the pid 11."""
+    host = HostedTasks(replace(SPEC, sizes=EVALUATED), EVALUATED, supply)
+    host.ready()
+    host.obey(training())
+    host.launched()
+    host.said.clear()
+    host.events.clear()
+    return host
+
+
+def training(**more: Any) -> Run:
+    tasks = form(EVALUATED)
+    gang = replace(wish_to_run(1).gang, tasks=tasks, addresses={task.name: "h:1" for task in tasks})
+    return Run(gang, {"machine-0": [task.name for task in tasks]}, **more)
+
+
+def test_once_the_leader_task_is_done_the_evaluator_is_asked_to_end_by_itself_and_others_are_ended() -> None:
+    host = evaluated()
+    host.obey(training(is_done=True))
+    assert host.said == ["evaluator-0<stop", "worker-0<stop"]
+    host.loop.passes(OTHERS)
+    host.loop.passes(OTHERS)
+    assert host.said[2:] == ["SIGTERM:10", "SIGKILL:10"]  # the evaluator has as long as it takes
+
+
+def test_an_evaluator_that_dies_then_starts_again_and_knows_that_training_has_ended() -> None:
+    host = evaluated()
+    host.obey(training(is_done=True))
+    host.exits(10, status=0)
+    host.exits(11)
+    host.said.clear()
+    host.obey(training(is_done=True, launches={"evaluator-0": 2}))
+    assert [word for word in host.said if "<stop" in word] == ["evaluator-0<stop"]
+    assert [process.name for process in host.host.hosted.alive()] == ["evaluator-0"]
+
+
+def test_a_host_that_joins_then_runs_the_evaluator_alone() -> None:
+    host = HostedTasks(replace(SPEC, sizes=EVALUATED), EVALUATED)
+    host.ready()
+    host.obey(training(is_done=True))
+    assert list(host.host.hosted.tasks) == ["evaluator-0"]
+
+
+def test_the_evaluator_is_asked_to_end_only_when_the_last_checkpoints_are_here() -> None:
+    supply = Supply()
+    host = evaluated(supply)
+    supply.is_complete = False
+    host.obey(training(is_done=True))
+    host.loop.passes(SUPPLY)
+    assert "evaluator-0<stop" not in host.said
+    supply.is_complete = True
+    host.loop.passes(SUPPLY)
+    assert host.said[-1] == "evaluator-0<stop"
+
+
+def test_scores_are_part_of_the_status_and_no_other_report_is() -> None:
+    host = evaluated()
+    host.writes("evaluator-0", kind="follow")
+    for step in (10, 20):  # at the same moment: none replaces the other
+        host.writes("evaluator-0", kind="report", step=step, generation=1, accuracy=step / 100)
+    host.writes("evaluator-0", kind="report", step=30, loss=1.0)
+    host.writes("worker-0", kind="follow")
+    host.writes("worker-0", kind="report", step=3, generation=1, loss=1.0)
+    worker, evaluator = Status.from_data(host.host.status().to_data()).tasks
+    assert (worker.follows, worker.scores, evaluator.follows) == (False, (), True)
+    assert [(score["step"], score["accuracy"]) for score in evaluator.scores] == [(10, 0.1), (20, 0.2)]
+    assert [event["step"] for event in host.events] == [30, 3]
