@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ast
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.support import pages
 from tests.support.pages import PAGES, ROOT, Command
@@ -131,9 +131,7 @@ class Reader:
             target = folder / "examples" / example.name
             target.mkdir(parents=True)
             for job in example.glob("*.yaml"):
-                # A stand-in needs no framework, and importing one takes longer than all else here.
-                plain = {**yaml.safe_load(job.read_text()), "framework": "none"}
-                (target / job.name).write_text(yaml.safe_dump(plain))
+                shutil.copy(job, target)
             (target / "train.py").write_text(stand_in(example / "train.py", QUICK))
             for stage in ("ingest.py", "evaluate.py"):
                 if (example / stage).exists():
