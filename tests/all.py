@@ -1,8 +1,8 @@
 """All checks and tests, as `make test` runs them: every part even when one fails, then one summary.
 
 The parts run one after the other: on two processors, cluster tests beside the others ran into deadlines, and
-both together took as long. Two parts begin with the first and run beside the others: tests that break the
-cluster mostly wait, one at a time, for nodes that are gone; and checking types keeps one processor busy.
+both together took as long. Two parts begin with the first and run beside those that leave a processor idle:
+tests that break the cluster, which mostly wait for nodes that are gone, and the check of types.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def _ordered(folder: str, longest: Sequence[str]) -> list[str]:
 class Part:
     name: str
     words: Sequence[str | Path]
-    is_beside: bool = False  # begins with the first part, and is waited for before the last
+    is_beside: bool = False  # begins with the first part
+    is_heavy: bool = False  # needs all processors: what runs beside others is waited for before it begins
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ PARTS = [
     Part("format", [BIN / "ruff", "format", "--check", "."]),
     Part("lint", [BIN / "ruff", "check", "."]),
     Part("lowest versions", [PYTHON, "tests/lowest.py"]),
-    Part("tests", [*BY_FILE, "-n", PROCESSES, *_ordered("tests", LONGEST)]),
+    Part("tests", [*BY_FILE, "-n", PROCESSES, *_ordered("tests", LONGEST)], is_heavy=True),
     Part(
         "kubernetes",
         [
@@ -84,18 +85,22 @@ PARTS = [
             "not alone",
             *_ordered("tests/kubernetes", LONGEST_ON_A_CLUSTER),
         ],
+        is_heavy=True,
     ),
 ]
 
 
 def main(parts: Sequence[Part] = PARTS) -> int:
-    beside = [part for part in parts if part.is_beside]
-    *others, last = (part for part in parts if not part.is_beside)
+    outcomes: list[Outcome] = []
     with ThreadPoolExecutor() as pool:
-        waited_for = [pool.submit(_outcome, part) for part in beside]
-        outcomes = [_outcome(part) for part in others]
-        outcomes += [one.result() for one in waited_for]
-    outcomes.append(_outcome(last))
+        beside = [pool.submit(_outcome, part) for part in parts if part.is_beside]
+        for part in parts:
+            if part.is_heavy:
+                outcomes += [one.result() for one in beside]
+                beside = []
+            if not part.is_beside:
+                outcomes.append(_outcome(part))
+        outcomes += [one.result() for one in beside]
     print(f"\n{'part':<18}{'passed':>7}{'failed':>7}{'skipped':>8}{'minutes':>8}")
     print(*outcomes, sep="\n")
     passed, failed, skipped = (

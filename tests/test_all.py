@@ -33,7 +33,7 @@ def test_every_part_runs_and_the_counts_are_those_of_all(
         Part("some", [*PYTEST, tmp_path / "test_some.py"]),
         Part("broken", [*PYTEST, tmp_path / "test_broken.py"]),
         Part("beside", ["sh", "-c", "echo from beside; exit 3"], is_beside=True),
-        Part("last", ["echo", "at last"]),
+        Part("last", ["echo", "at last"], is_heavy=True),
     ]
     assert main(parts) == 1
     printed = capfd.readouterr().out
