@@ -79,8 +79,8 @@ def eta(task: TaskState) -> str:
 
 
 def metrics(task: TaskState, most: int = _METRICS) -> list[str]:
-    """Return the first metrics: the loss, then in the order in which the program reported them."""
-    names = sorted(task.metrics, key=lambda name: name != "loss")
+    """Return the first metrics: loss and MFU, then in the order in which the program reported them."""
+    names = sorted(task.metrics, key=lambda name: (name != "loss", name != "mfu"))
     return [f"{name} {number(task.metrics[name])}" for name in names[:most]]
 
 
