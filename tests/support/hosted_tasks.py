@@ -146,7 +146,7 @@ class HostedTasks:
         self.is_computing = False
         self.ports = 20000
         self.lines: dict[str, Line] = {}
-        self.figures: dict[str, dict[str, Any]] = {}  # of GPUs, by task
+        self.figures: dict[str, dict[str, Any]] | None = None  # of GPUs, by task; None: there are none
         self.trouble: Trouble | None = None  # with GPUs
         self.held: str | None = ""  # memory of GPUs
         self.zygote = Zygote(self.said)
@@ -192,7 +192,9 @@ class HostedTasks:
     def gpu_claim(self, task: Task, env: Mapping[str, str]) -> GpuClaim:
         return GpuClaim(given=())
 
-    def gpu_figures(self, processes: Sequence[TaskProcess]) -> list[dict[str, Any]]:
+    def gpu_figures(self, processes: Sequence[TaskProcess]) -> list[dict[str, Any]] | None:
+        if self.figures is None:
+            return None
         return [self.figures.get(process.name, {}) for process in processes]
 
     def gpu_trouble(self, process: TaskProcess) -> Trouble | None:

@@ -42,8 +42,10 @@ class MachineGpus:
         """Begin to look at the GPUs, if there are any."""
         self._watch.start()
 
-    def figures(self, claimants: Sequence[Claimant]) -> list[dict[str, Any]]:
-        """Return for each process what its GPUs say: nothing for one that uses none."""
+    def figures(self, claimants: Sequence[Claimant]) -> list[dict[str, Any]] | None:
+        """Return for each process what its GPUs say: nothing for one that uses none. None: no GPU is here."""
+        if self._watch.has_none:
+            return None
         look = self._watch.newest()
         if look is None:
             return [{} for _ in claimants]

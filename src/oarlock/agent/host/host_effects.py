@@ -59,8 +59,9 @@ class Machine(Protocol):
     def gpu_claim(self, task: Task, env: Mapping[str, str]) -> GpuClaim:
         """Which GPUs a task has that is launched with these variables."""
 
-    def gpu_figures(self, processes: Sequence[TaskProcess]) -> list[dict[str, Any]]:
-        """What the GPUs of each task say: fields of a `gpu` event. Empty: it uses none."""
+    def gpu_figures(self, processes: Sequence[TaskProcess]) -> list[dict[str, Any]] | None:
+        """What the GPUs of each task say: fields of a `gpu` event. Empty: it uses none, or they have said
+        nothing yet. None: this machine has no GPU."""
 
     def gpu_trouble(self, process: TaskProcess) -> Trouble | None:
         """Why a task failed, if its GPU had to do with that."""

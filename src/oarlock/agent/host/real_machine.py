@@ -79,7 +79,7 @@ class RealMachine:
         """A task has this process's variables too."""
         return claim_of(self._spec.gpus, task.name, {**os.environ, **env})
 
-    def gpu_figures(self, processes: Sequence[TaskProcess]) -> list[dict[str, Any]]:
+    def gpu_figures(self, processes: Sequence[TaskProcess]) -> list[dict[str, Any]] | None:
         """From the newest look."""
         return self._gpus.figures([Claimant(process.claim, process.pid) for process in processes])
 
