@@ -2,8 +2,8 @@
 
     PYTHONPATH=src:. python3 -m tests.gpu.checks
 
-needs NVIDIA's driver, torch with CUDA and, for one of them, JAX; nothing else, not even pytest. The agent runs
-the programs as in a pod: with the standard library alone.
+needs NVIDIA's driver, torch with CUDA and, for one of them, JAX; nothing else, not even pytest. The agent
+runs the programs as in a pod: with the standard library alone.
 """
 
 from __future__ import annotations
@@ -118,7 +118,9 @@ def memory_of_a_killed_process_is_seen_to_be_freed(folder: Path) -> str:
     began = time.monotonic()
     wait_for(lambda: library.read()[0].memory - before < GIB // 4, "freed memory", PATIENCE)
     named = "names" if holder.pid in held.holders else f"does not name (it says {held.holders})"
-    return f"the driver {named} the process; its memory was free {time.monotonic() - began:.3f} s after its death"
+    return (
+        f"the driver {named} the process; its memory is free {time.monotonic() - began:.3f} s after it died"
+    )
 
 
 def mfu_and_figures_are_reported(folder: Path) -> str:
