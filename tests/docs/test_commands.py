@@ -41,6 +41,9 @@ NOT_RUN = {
     "oarlock tensorboard --deploy mnist-abcd": "needs a cluster; tests/kubernetes/test_tensorboard.py",
     "oarlock chaos": "asks on a terminal; tests/cli/verbs/test_chaos.py",
     "oarlock exec --task worker-1 -- nvidia-smi": "needs a GPU; tests/cli/verbs/test_exec.py",
+    "oarlock run --on kubernetes -n 4 --set roles.worker.gpu=8 --set roles.worker.processes=8 train.py": (
+        "needs GPUs on a cluster"
+    ),
     "oarlock run --on kubernetes examples/mnist_keras": "a command of docs/kubernetes.md, run there",
     "oarlock serve --on kubernetes mnist-keras-abcd": "needs a cluster; tests/kubernetes/test_serve.py",
     "oarlock status mnist-keras-serve": "likewise",
