@@ -97,6 +97,7 @@ def test_without_gpus_there_is_nothing_to_say_or_to_wait_for(tmp_path: Path) -> 
 def test_memory_is_held_as_long_as_the_driver_names_the_dead(tmp_path: Path) -> None:
     driver = Driver()
     machine = Machine(tmp_path, driver)
+    machine.figures()  # nothing runs yet
     driver.holders[1] = {5: 9 * GIB}
     driver.memory[1] = 10 * GIB
     machine.figures(GIVEN)

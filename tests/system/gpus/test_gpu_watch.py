@@ -28,7 +28,7 @@ class Source:
 def test_a_look_that_is_asked_for_comes_at_once() -> None:
     source = Source()
     source.may_answer.set()
-    watch = GpuWatch(lambda: source)
+    watch = GpuWatch(lambda: source, period=3600.0)
     watch.start()
     watch.start()
     looks: list[Look] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from oarlock.system.gpus.gpu_reading import GpuReading
 from oarlock.system.gpus.gpu_watch import GpuWatch, is_used_by
 from oarlock.system.gpus.kernel_log import KernelLog
 
+_STALE = 30.0  # seconds: a driver that has not answered for longer hangs
 _SLACK = 256 << 20  # bytes that a GPU may have in use more than before, with nothing of ours on it
 
 
@@ -46,7 +48,7 @@ class MachineGpus:
         """Return for each process what its GPUs say: nothing for one that uses none. None: no GPU is here."""
         if self._watch.has_none:
             return None
-        look = self._watch.newest()
+        look = self._watch.newest(time.monotonic() - _STALE)
         if look is None:
             return [{} for _ in claimants]
         self._learn(look.gpus, claimants)

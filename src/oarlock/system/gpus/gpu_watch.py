@@ -39,10 +39,11 @@ def find_source() -> Source | None:
 
 
 class GpuWatch:
-    """Looks every few seconds, and at once if asked to."""
+    """Looks every `period` seconds, and at once if asked to."""
 
-    def __init__(self, find: Callable[[], Source | None] = find_source) -> None:
+    def __init__(self, find: Callable[[], Source | None] = find_source, period: float = _PERIOD) -> None:
         self._find = find
+        self._period = period
         self._asked = threading.Event()
         self._thread: threading.Thread | None = None
         self._newest: Look | None = None
@@ -70,7 +71,7 @@ class GpuWatch:
             self._asked.clear()
             began = time.monotonic()
             self._newest = Look(began, tuple(source.read()))
-            self._asked.wait(_PERIOD)
+            self._asked.wait(self._period)
 
 
 def is_used_by(pid: int, proc: Path = Path("/proc")) -> bool:
