@@ -52,6 +52,19 @@ while time.monotonic() < end:
     if step % 5 == 0:
         torch.cuda.synchronize()
 """
+MULTIPLIES_JAX = """
+import time, jax, jax.numpy as jnp, oarlock
+me, size, times = oarlock.current(), 8192, 20
+a = jnp.full((size, size), 1 / size, jnp.bfloat16)
+multiply = jax.jit(lambda x: jax.lax.fori_loop(0, times, lambda _, y: y @ a, x))
+x = multiply(a).block_until_ready()
+end, step = time.monotonic() + 15, 0
+while time.monotonic() < end:
+    x, step = multiply(x), step + 1
+    me.report(step, flops=2 * size**3 * times)
+    if step % 5 == 0:
+        x.block_until_ready()
+"""
 FILLS = """
 import torch, oarlock
 kept = []
@@ -125,7 +138,15 @@ def memory_of_a_killed_process_is_seen_to_be_freed(folder: Path) -> str:
 
 def mfu_and_figures_are_reported(folder: Path) -> str:
     """A product of matrices reaches most of the peak."""
-    events = _run(folder, MULTIPLIES)
+    return _has_figures(_run(folder, MULTIPLIES))
+
+
+def mfu_and_figures_are_reported_for_jax(folder: Path) -> str:
+    """The same: JAX names its devices in another way."""
+    return _has_figures(_run(folder, MULTIPLIES_JAX))
+
+
+def _has_figures(events: list[dict[str, Any]]) -> str:
     shares = [event["mfu"] for event in events if event["kind"] == "report" and "mfu" in event]
     figures = [event for event in events if event["kind"] == "gpu"]
     assert shares, "no MFU"
@@ -175,6 +196,7 @@ CHECKS: tuple[Check, ...] = (
     the_library_says_what_nvidia_smi_says,
     memory_of_a_killed_process_is_seen_to_be_freed,
     mfu_and_figures_are_reported,
+    mfu_and_figures_are_reported_for_jax,
     torch_runs_out_of_memory,
     jax_runs_out_of_memory,
     a_restarted_task_finds_the_memory_free,

@@ -72,10 +72,6 @@ class MachineGpus:
         gpus = () if look is None else look.gpus
         return gpu_trouble.explain(words, self._log.about_gpus(), claimant.claim, gpus, claimant.pid)
 
-    def close(self) -> None:
-        """Stop listening to the kernel."""
-        self._log.close()
-
     def _learn(self, gpus: Sequence[GpuReading], claimants: Sequence[Claimant]) -> None:
         """Note what is in use without us, and whether the driver names our processes."""
         ours = {one.pid for one in claimants}
