@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,72 @@ ASSERTS = """
 import torch
 rows = torch.zeros(4, device="cuda")
 print(rows[torch.tensor([9], device="cuda")].cpu())
+"""
+SAVES = """
+import os, sys
+import torch
+from oarlock.training.saving import gpu_copy
+from oarlock.training.saving.session import CheckpointSession
+
+gpu_copy._SPARE = float(sys.argv[1])
+torch.manual_seed(0)
+state = {
+    "large": torch.rand(300 << 20, device="cuda"),
+    "turned": torch.rand(1000, 30, device="cuda").to(torch.bfloat16).t(),
+    "count": torch.tensor(7, device="cuda"),
+    "empty": torch.empty(0, 3, device="cuda"),
+    "here": torch.arange(5),
+    "flags": torch.rand(999, device="cuda") > 0.5,
+}
+expected = {name: value.cpu().clone() for name, value in state.items()}
+session = CheckpointSession()
+session.prepare({"state": state})
+for step in (1, 2):
+    assert session.save(step, {"state": state}, {}, None)
+    for _ in range(20):  # as the next step does, at once
+        state["large"].add_(1.0), state["turned"].zero_(), state["flags"].logical_not_(), state["count"].add_(1)
+    session.finish()
+    found = {"state": {name: torch.zeros_like(value) for name, value in state.items()}}
+    fresh = CheckpointSession()
+    fresh.restore(found)
+    assert fresh.step == step
+    for name, value in expected.items():
+        assert torch.equal(found["state"][name].cpu(), value), (step, name)
+    expected = {name: value.cpu().clone() for name, value in state.items()}
+session.close()
+print("the same")
+"""
+REPORTS = """
+import os, socket, time, torch
+ours, theirs = socket.socketpair()
+os.environ["OARLOCK_FD"] = str(theirs.detach())
+from oarlock.training.task import channel
+value = torch.ones((), device="cuda")
+torch.cuda.synchronize()
+took = []
+for step in range(1, 4):
+    torch.cuda._sleep(1_000_000_000)
+    value = value + 1
+    began = time.monotonic()
+    channel.report({"step": step, "loss": value})
+    took.append(time.monotonic() - began)
+channel.flush()
+lines = ours.recv(1 << 16).decode().splitlines()
+assert '"loss": 4.0' in lines[-1], lines
+print("a report takes", max(took), "s, the GPU", 0.5, "s or more")
+"""
+COMPILES = """
+import os, signal, sys, time
+had = [name for name in ("torch._dynamo", "torch._inductor.compile_fx") if name in sys.modules]
+import torch
+import oarlock
+me = oarlock.current()
+model = torch.compile(torch.nn.Linear(64, 64).cuda())
+model(torch.rand(8, 64, device="cuda")).sum().backward()
+print("generation", me.generation, "had", had, flush=True)
+me.report(step=me.generation)
+if me.generation < 3:
+    os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -192,6 +258,37 @@ def the_kernel_log_is_read_or_is_not(folder: Path) -> str:
     return f"/dev/kmsg {'can' if readable else 'cannot'} be read; about GPUs: {KernelLog().about_gpus()[-3:]}"
 
 
+def a_checkpoint_is_the_state_of_its_moment(folder: Path) -> str:
+    """With a copy on the GPU, and where there is no room for one."""
+    for spare in ("0.05", "2.0"):
+        env = {**os.environ, "CHECKPOINT_DIR": str(folder / spare)}
+        words = [sys.executable, "-c", SAVES, spare]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, env=env, check=False)
+        assert done.stdout == "the same\n", done.stderr[-3000:]
+    return "what was saved is what was there, though the next step changed it at once"
+
+
+def a_report_does_not_wait_for_the_gpu(folder: Path) -> str:
+    """The loss of a step is sent when it is there."""
+    done = subprocess.run(
+        [sys.executable, "-c", REPORTS], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.strip()
+
+
+def a_restart_has_the_compiler_and_the_gpu(folder: Path) -> str:
+    """The zygote imports the compiler, and CUDA works in what it forks after that."""
+    events = _run(folder, COMPILES, modules=("torch",))
+    log = "\n".join(path.read_text() for path in sorted((folder / "run" / "logs").rglob("*.log")))
+    told = [line for line in log.splitlines() if "had" in line]
+    assert events[-1]["state"] == "succeeded", (events[-1], log[-2000:])
+    notes = [event["text"] for event in events if event["kind"] == "note"]
+    assert not any("spawned" in note for note in notes), notes
+    assert "compile_fx" in told[-1], told
+    return "; ".join(told)
+
+
 CHECKS: tuple[Check, ...] = (
     the_library_says_what_nvidia_smi_says,
     memory_of_a_killed_process_is_seen_to_be_freed,
@@ -202,6 +299,9 @@ CHECKS: tuple[Check, ...] = (
     a_restarted_task_finds_the_memory_free,
     an_assertion_on_the_device_is_named,
     the_kernel_log_is_read_or_is_not,
+    a_checkpoint_is_the_state_of_its_moment,
+    a_report_does_not_wait_for_the_gpu,
+    a_restart_has_the_compiler_and_the_gpu,
 )
 
 
@@ -228,7 +328,7 @@ def _is_out_of_memory(events: list[dict[str, Any]]) -> str:
     return f"{end['reason']} | {end['message'][:600]}"
 
 
-def _run(folder: Path, program: str, **env: str) -> list[dict[str, Any]]:
+def _run(folder: Path, program: str, modules: Sequence[str] = (), **env: str) -> list[dict[str, Any]]:
     """The events of a run with one worker."""
     record = folder / "run"
     record.mkdir()
@@ -242,6 +342,7 @@ def _run(folder: Path, program: str, **env: str) -> list[dict[str, Any]]:
         sizes={"worker": 1},
         folders={"model": str(record / "model")},
         env=env,
+        modules=list(modules),
     )
     (record / "agent.json").write_text(spec.to_json())
     (record / "token").write_text("secret")
