@@ -115,7 +115,10 @@ session.prepare({"state": state})
 for step in (1, 2):
     assert session.save(step, {"state": state}, {}, None)
     for _ in range(20):  # as the next step does, at once
-        state["large"].add_(1.0), state["turned"].zero_(), state["flags"].logical_not_(), state["count"].add_(1)
+        state["large"].add_(1.0)
+        state["turned"].zero_()
+        state["flags"].logical_not_()
+        state["count"].add_(1)
     session.finish()
     found = {"state": {name: torch.zeros_like(value) for name, value in state.items()}}
     fresh = CheckpointSession()
