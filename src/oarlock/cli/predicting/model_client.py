@@ -15,8 +15,13 @@ if TYPE_CHECKING:
     import httpx2
 
 _PATIENCE = 300.0  # seconds for one batch
+_ENDING = 503  # the status of a server that stops
 # The Open Inference Protocol's names of types.
 _TYPES = {"BYTES": "string", "BOOL": "bool", **{f"FP{bits}": f"float{bits}" for bits in (16, 32, 64)}}
+
+
+class Unanswered(OarlockError):
+    """The server was lost, or is about to end: another one may answer."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,7 @@ class Access:
     model: str = ""  # its name; empty: the only one
     token: str = ""
     certificate: str = ""  # the file with the certificate to trust
+    is_own: bool = False  # it serves this client alone: one version, the same for all examples
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,8 @@ class ModelClient:
         """Return the outputs of each example, by name."""
         rows = [dict(one.values) for one in examples]
         body = {"instances": rows}
-        answer = self._ask("POST", f"/v1/models/{model.name}:predict", body)
+        version = f"/versions/{model.version}" if self._access.is_own else ""
+        answer = self._ask("POST", f"/v1/models/{model.name}{version}:predict", body)
         found = answer.get("predictions")
         if not isinstance(found, list) or len(found) != len(rows):
             raise OarlockError(f"{self._access.url} gave no prediction for each example")
@@ -88,11 +95,12 @@ class ModelClient:
             answer = self._connection.request(method, path, json=body)
             found = json.loads(answer.content)
         except httpx2.HTTPError as problem:
-            raise OarlockError(f"{self._access.url} does not answer: {problem}") from None
+            raise Unanswered(f"{self._access.url} does not answer: {problem}") from None
         except ValueError:
             raise OarlockError(f"{self._access.url} is no model server: it answers no JSON") from None
         if answer.status_code != 200:
-            raise OarlockError(f"{_why(found) or f'status {answer.status_code}'}")
+            kind = Unanswered if answer.status_code == _ENDING else OarlockError
+            raise kind(f"{_why(found) or f'status {answer.status_code}'}")
         if not isinstance(found, dict):
             raise OarlockError(f"{self._access.url} is no model server")
         return found

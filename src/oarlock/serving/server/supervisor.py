@@ -151,6 +151,8 @@ class Supervisor:
     def _look(self, at_once: bool = False) -> None:
         """Look for changed settings and newer versions. A new one must be unchanged for one look."""
         self._take_settings()
+        if self._wanted is not None and not self._settings.follows:
+            return
         if self._mirror is not None:
             at_once = self._looks_at_mirror(self._mirror)
         found = self._candidates()
