@@ -38,6 +38,11 @@ class Titles:
         return {"title": written[:, 0], "titles": written, "scores": scores}
 
     @tf.function(input_signature=TEXTS)
+    def best(self, body):
+        """The best title alone: what a server answers."""
+        return {"title": self.beam(body)["title"]}
+
+    @tf.function(input_signature=TEXTS)
     def encode(self, body):
         """The body as a vector of length 1."""
         return {"vector": self.model.vector(self.read(body)[0])}
@@ -85,6 +90,6 @@ def export_model(model, data, known, beams):
     exported.vocabulary = titles.vocabulary
     known = [titles.common, titles.known_vectors, titles.known_titles]
     exported.state = [*known, *(each.value for each in model.variables)]
-    exported.serve = titles.beam
+    exported.serve = titles.best
     others = {name: getattr(titles, name) for name in ("greedy", "beam", "encode", "nearest")}
     return oarlock.export(exported, kind="text", signatures=others)

@@ -93,7 +93,7 @@ def test_pods_that_are_deleted_cost_no_answer(cluster: object, api: Api, tmp_pat
     job = unused()
     model = write_model(tmp_path / job, 1)
     (model / "1" / "model.py").write_text(SIGNED)
-    words = [SCRIPT, "predict", "-m", model, "-n", "2", "--batch", "1", "--json", *WORDS]
+    words: list[str | Path] = [SCRIPT, "predict", "-m", model, "-n", "2", "--batch", "1", "--json", *WORDS]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
         assert client.stdin is not None
         assert client.stdout is not None
@@ -173,7 +173,16 @@ def test_a_model_that_does_not_load_leaves_nothing(cluster: object, api: Api, tm
 
 def test_ctrl_c_leaves_nothing(cluster: object, api: Api, tmp_path: Path) -> None:
     job = unused()
-    words = [SCRIPT, "predict", "-m", write_model(tmp_path / job, 1), "--batch", "1", "--json", *WORDS]
+    words: list[str | Path] = [
+        SCRIPT,
+        "predict",
+        "-m",
+        write_model(tmp_path / job, 1),
+        "--batch",
+        "1",
+        "--json",
+        *WORDS,
+    ]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
         assert client.stdin is not None
         assert client.stdout is not None

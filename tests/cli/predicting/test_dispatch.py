@@ -30,6 +30,9 @@ class Server:
             raise OarlockError(self.never)
         return True
 
+    def renew(self) -> None:
+        """There is no connection."""
+
 
 def ask(server: Server, batch: int) -> int:
     server.asked.append(batch)
@@ -82,12 +85,20 @@ def test_a_batch_that_ends_every_server_is_given_up() -> None:
         list(dispatch.answered([Server("a", loses=100)], range(3), ask))
 
 
+def test_a_batch_is_not_given_up_because_all_connections_were_cut_at_once() -> None:
+    class Cut(Server):
+        def renew(self) -> None:
+            self.loses = 0
+
+    servers = [Cut(str(number), loses=100) for number in range(6)]
+    assert list(dispatch.answered(servers, range(3), ask)) == [(0, 0), (1, 10), (2, 20)]
+
+
 def test_what_the_model_refuses_comes_in_its_place() -> None:
-    found = []
+    found = dispatch.answered([Server(), Server()], [1, 2, -1, 3], ask)
+    assert [next(found), next(found)] == [(1, 10), (2, 20)]
     with pytest.raises(OarlockError, match="-1 is negative"):
-        for batch, answer in dispatch.answered([Server(), Server()], [1, 2, -1, 3], ask):
-            found.append((batch, answer))
-    assert found == [(1, 10), (2, 20)]
+        next(found)
 
 
 def test_what_cannot_be_read_comes_after_what_was() -> None:
@@ -95,11 +106,10 @@ def test_what_cannot_be_read_comes_after_what_was() -> None:
         yield from (1, 2)
         raise OarlockError("line 3 is no JSON")
 
-    found = []
+    found = dispatch.answered([Server(), Server(), Server()], read(), ask)
+    assert [next(found), next(found)] == [(1, 10), (2, 20)]
     with pytest.raises(OarlockError, match="line 3"):
-        for batch, _ in dispatch.answered([Server(), Server(), Server()], read(), ask):
-            found.append(batch)
-    assert found == [1, 2]
+        next(found)
 
 
 def test_alone_it_reads_the_next_batch_only_after_an_answer() -> None:

@@ -32,6 +32,10 @@ class Lane(Protocol):
         """Whether it answers. Raises OarlockError if it never will."""
         ...
 
+    def renew(self) -> None:
+        """Connect again: what the connection leads to may be gone."""
+        ...
+
 
 L = TypeVar("L", bound=Lane)
 
@@ -124,6 +128,8 @@ class _Work(Generic[L, B, A]):
         try:
             self._wait(lane)
             while (task := self._take()) is not None:
+                if task.lost and not self._may_retry(lane, task):
+                    continue
                 try:
                     self._put(task.number, (task.batch, self._ask(lane, task.batch)))
                 except Unanswered as problem:
@@ -187,6 +193,23 @@ class _Work(Generic[L, B, A]):
         if task.lost == _TRIES:
             self._put(task.number, OarlockError(f"{problem} (asked {_TRIES} times)"))
             return
+        self._return(task)
+
+    def _may_retry(self, lane: L, task: _Task[B]) -> bool:
+        """Whether this server answers a batch that was lost. If it is lost as well, the batch waits for
+        another one, and is not lost again for the same reason."""
+        lane.renew()
+        try:
+            is_ready = lane.is_ready()
+        except OarlockError:
+            self._return(task)
+            raise
+        if not is_ready:
+            self._return(task)
+            self._wait(lane)
+        return is_ready
+
+    def _return(self, task: _Task[B]) -> None:
         with self._changed:
             self._waiting.appendleft(task)  # others may wait for its answer
             self._changed.notify_all()

@@ -49,6 +49,10 @@ class Lane:
     client: ModelClient
     is_ready: Callable[[], bool]
 
+    def renew(self) -> None:
+        """See `dispatch.Lane`."""
+        self.client.renew()
+
 
 @contextmanager
 def lanes(wanted: Wanted, given: Mapping[str, Any], notify: Callable[[str], None]) -> Iterator[list[Lane]]:

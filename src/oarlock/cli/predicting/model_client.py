@@ -49,9 +49,18 @@ class Described:
 class ModelClient:
     """A connection to a model server. Every method raises OarlockError."""
 
-    def __init__(self, connection: httpx2.Client, access: Access) -> None:
-        self._connection = connection
+    def __init__(self, access: Access) -> None:
         self._access = access
+        self._connection = _connection(access)
+
+    def renew(self) -> None:
+        """Connect again for the next question."""
+        self.close()
+        self._connection = _connection(self._access)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
 
     def describe(self) -> Described:
         """Ask what the model takes."""
@@ -109,14 +118,21 @@ class ModelClient:
 @contextmanager
 def connected(access: Access) -> Iterator[ModelClient]:
     """Have a connection inside a `with` block."""
+    client = ModelClient(access)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def _connection(access: Access) -> httpx2.Client:
     import ssl
 
     import httpx2
 
     headers = {"Authorization": f"Bearer {access.token}"} if access.token else {}
     verify = ssl.create_default_context(cafile=access.certificate or None)
-    with httpx2.Client(base_url=access.url, headers=headers, timeout=_PATIENCE, verify=verify) as connection:
-        yield ModelClient(connection, access)
+    return httpx2.Client(base_url=access.url, headers=headers, timeout=_PATIENCE, verify=verify)
 
 
 def _input(told: Mapping[str, Any]) -> ModelInput:
