@@ -121,7 +121,7 @@ def export_signatures():
     ):
         with pytest.raises(ValueError, match=words):
             oarlock.export(summed, signatures={name: function}, folder=FOLDER / "refused")
-    with pytest.raises(ValueError, match="signatures= is for a tf.Module"):
+    with pytest.raises(ValueError, match=r"signatures= is for a tf\.Module"):
         oarlock.export(digits(), signatures={"shifted": shifted}, folder=FOLDER / "refused")
 
 
