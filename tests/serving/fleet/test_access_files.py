@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +27,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def settings(folder: Path, **files: str) -> Settings:
-    return replace(Settings("m", "s"), **{name: str(folder / file) for name, file in files.items()})
+    found: dict[str, Any] = {name: str(folder / file) for name, file in files.items()}
+    return Settings("m", "s", **found)
 
 
 @needs_openssl

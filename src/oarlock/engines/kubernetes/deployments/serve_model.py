@@ -15,7 +15,7 @@ from oarlock.engines.kubernetes.lifecycle import identity
 from oarlock.engines.kubernetes.lifecycle.connect import api_for, explained
 from oarlock.engines.shared.serve_order import ServeOrder
 from oarlock.errors import JobError, OarlockError
-from oarlock.job.model import slug
+from oarlock.job.model import Job, slug
 from oarlock.records.run_folder import RunFolder
 from oarlock.records.run_names import check_name
 
@@ -46,7 +46,12 @@ def serve(order: ServeOrder, name: str | None, on_wait: Callable[[str], bool]) -
 
 def name_of(order: ServeOrder, name: str | None) -> str:
     """Return the name of the record and of the objects: the same each time, so that the next updates it."""
-    return check_name(name or f"{slug(order.job.name)[:_LONGEST].strip('-')}-serve")
+    return check_name(name or usual_name(order.job))
+
+
+def usual_name(job: Job) -> str:
+    """Return the name of a job's server, unless another one is asked for."""
+    return f"{slug(job.name)[:_LONGEST].strip('-')}-serve"
 
 
 def cluster_of(order: ServeOrder) -> Api:
