@@ -6,7 +6,7 @@ The run supervises itself. A client sends it, acts on it, and keeps a record of 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -230,11 +230,13 @@ class KubernetesEngine(Engine):
 
     def pods(self, run: RunFolder) -> list[str]:
         """Only those whose containers run."""
-        return remove_pods.pods(run)
+        with explained(), closing(api_of(run)) as api:
+            return remove_pods.pods(api, identity.of(run))
 
     def remove_pod(self, run: RunFolder, fault: str, pod: str) -> str | None:
         """Only a disruption budget refuses. A pod that is gone already counts as removed."""
-        return remove_pods.remove(run, fault, pod)
+        with explained(), closing(api_of(run)) as api:
+            return remove_pods.remove(api, fault, pod)
 
 
 def _settle_unsent() -> None:
