@@ -12,10 +12,16 @@ from typing import IO, Any
 
 from oarlock.agent.net.control import UnreachableError
 from oarlock.engines.engine import Engine, Sending
-from oarlock.engines.kubernetes import pod_commands, remove_pods
+from oarlock.engines.kubernetes import pod_commands
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import STOPPED, Object
-from oarlock.engines.kubernetes.claims import board_deployment, claim_checkpoints, evaluation_pod, pull_claims
+from oarlock.engines.kubernetes.claims import (
+    board_deployment,
+    claim_checkpoints,
+    evaluation_pod,
+    pull_claims,
+    remove_pods,
+)
 from oarlock.engines.kubernetes.deployments import serve_model
 from oarlock.engines.kubernetes.follow import background
 from oarlock.engines.kubernetes.lifecycle import adopt, identity, leading_agent, repair, stop_delete, submit

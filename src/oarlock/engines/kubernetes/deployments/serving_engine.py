@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 
 from oarlock.agent.net.control import UnreachableError
 from oarlock.engines.engine import Engine, Sending
-from oarlock.engines.kubernetes import remove_pods
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import STOPPED, Object
+from oarlock.engines.kubernetes.claims import remove_pods
 from oarlock.engines.kubernetes.deployments import rollout, serve_model, server_address, server_record
 from oarlock.engines.kubernetes.lifecycle import adopt, identity
 from oarlock.engines.kubernetes.lifecycle.connect import explained
