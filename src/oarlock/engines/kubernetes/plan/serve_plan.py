@@ -1,4 +1,4 @@
-"""What serving a job's model would create, once the job is trained. Pure."""
+"""What serving a job's model would create, once the job is trained."""
 
 from __future__ import annotations
 
