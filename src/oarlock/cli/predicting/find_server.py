@@ -17,6 +17,7 @@ from oarlock.engines.shared.serve_order import ServeOrder
 from oarlock.errors import OarlockError
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
+from oarlock.serving.fleet import announcement
 from oarlock.serving.settings import Settings
 from oarlock.system.free_ports import free_ports
 
@@ -67,6 +68,7 @@ def lanes(wanted: Wanted, given: Mapping[str, Any], notify: Callable[[str], None
         if running is not None:
             yield _to(stack, _access(running, token))
             return
+        _refuse_remote_server(wanted.target)
         engine = engine_called(wanted.on or "local")
         source = model_source.find(wanted.target, engine)
         order = _own(serve_options.order(source, engine, {"port": free_ports(1)[0], **given}), wanted.batch)
@@ -110,6 +112,17 @@ def _running(target: str | None) -> RunFolder | None:
         if target in (None, run.name) or _is_model_of(run, str(target)):
             return run
     return None
+
+
+def _refuse_remote_server(target: str | None) -> None:
+    """Say how to ask a server on a cluster: it answers through a port that is forwarded."""
+    for run in runs.all_runs():
+        if run.name == target and run.serving_file.exists() and not traits_of(run).files_are_here:
+            told = announcement.read(announcement.path_for(run.serving_file))
+            how = f"run `{told.forward}`" if told and told.forward else "forward its port"
+            raise OarlockError(
+                f"{run.name} answers on its cluster: {how}, and give its address here: -m http://127.0.0.1:8000"
+            )
 
 
 def _is_model_of(server: RunFolder, name: str) -> bool:
