@@ -46,6 +46,13 @@ def load(source=None):
     return Text(text[:-held_out], text[-held_out:], about)
 
 
+def load_tokens(path):
+    """The same of a file of 16-bit token numbers, as many trainers of language models prepare them."""
+    tokens = np.memmap(path, dtype=np.uint16, mode="r")
+    held_out = min(len(tokens) // 20, MOST_HELD_OUT)
+    return Text(tokens[:-held_out], tokens[-held_out:], f"{len(tokens):,} tokens of {path}")
+
+
 def windows(text, size, numbers):
     """The windows with these numbers, one a row: `size` bytes and the one that follows them."""
     return text[np.asarray(numbers)[:, None] * size + np.arange(size + 1)]

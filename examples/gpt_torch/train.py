@@ -13,25 +13,27 @@ import argparse
 import math
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import sample
 import text
 import torch
 import torch.distributed as dist
-from model import GPT, Config, exported, imported
-from torch.distributed.fsdp import fully_shard
+from model import GPT, SIZES, exported, imported
+from precision import HalfPrecision
 from torch.nn.parallel import DistributedDataParallel
 
 import oarlock
 
+SHAPE = {"layers", "width", "heads", "context", "dropout", "vocabulary"}
 GLOBAL_BATCH = 24  # windows of all workers together: 1, 2, 3, 4, 6, 8 and 12 of them share it equally
 
 
 def main():
     args = arguments()
     task = oarlock.current()  # who we are; the only worker there is if nobody launched us
-    train, held_out, about = text.load(args.data)
+    train, held_out, about = text.load_tokens(args.tokens) if args.tokens else text.load(args.data)
     batches = oarlock.data.Batches(text.count_windows(train, args.context), args.batch, seed=args.seed)
     say = print if task.is_chief else lambda *_: None
     say(about)
@@ -40,36 +42,42 @@ def main():
     if task.world > 1:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     torch.manual_seed(args.seed)  # the same first weights on every worker
-    config = Config(args.layers, args.width, args.heads, args.context, args.dropout)
-    model = GPT(config).to(device)
+    model = GPT(args.config).to(device)
     if args.fsdp and dist.is_initialized():
-        shard(model)  # each worker keeps a part of the weights, before the optimizer sees them
+        shard(model, device)  # each worker keeps a part of the weights, before the optimizer sees them
     optimizer = adamw(model, args.lr, device)
 
     # Everything that must survive. If this run has saved it before, it is as it was then from here on.
     state = oarlock.State(model=model, optimizer=optimizer)
     say(f"{sum(weight.numel() for weight in model.parameters()):,} weights, from step {state.step}")
 
-    trained = model
+    # On a GPU a copy in 16 bits computes, and the weights keep their 32. FSDP has its own way to do that.
+    half = HalfPrecision(model) if device.type == "cuda" and not args.fsdp else None
+    trained = half.model if half else model
     if dist.is_initialized() and not args.fsdp:
-        trained = DistributedDataParallel(model)  # averages the gradients of all workers
+        trained = DistributedDataParallel(trained)  # averages the gradients of all workers
     if args.compile:
         trained = torch.compile(trained)
 
     model.train()
+    profiler = profiled(args.profile, say)
     for step in state.steps(args.steps, save=args.save, batches=batches):
         rows = on_device(text.windows(train, args.context, batches.mine(step)), device)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, args)
-        # On a GPU most of the arithmetic is done in 16 bits, and the weights keep their 32.
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            loss = trained(rows[:, :-1], rows[:, 1:])
+        loss = trained(rows[:, :-1], rows[:, 1:])
         loss.backward()
+        if half:
+            half.take_gradients()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
+        if half:
+            half.take_weights()
         loss = mean_of_all(loss.detach())
-        state.report(loss=loss)  # read when it is sent, a few times a second: the step does not wait for it
+        # The loss is read when the GPU has it, a few times a second at most: the step does not wait for it.
+        state.report(loss=loss, flops=args.config.operations * len(rows) * args.context)
+        profiler.step()
         if (step + 1) % args.show == 0:
             say(f"step {step + 1}: loss {loss:.4f}")
 
@@ -77,9 +85,13 @@ def main():
     if task.is_chief:
         finished = imported(stored).to(device)  # as whoever uses it will: that is the one that counts
         loss = loss_of(finished, held_out, device)
-        folder = publish(stored, loss)
-        print(f"loss {loss:.4f} on text it never saw, of the model in {folder}")
-        print(sample.write(sample.load(folder), seed=args.seed))
+        if args.tokens:  # whose words only the owner of the file knows
+            torch.save(stored, task.model / "model.pt")
+            print(f"loss {loss:.4f} on tokens it never saw, of the model in {task.model}")
+        else:
+            folder = publish(stored, loss)
+            print(f"loss {loss:.4f} on text it never saw, of the model in {folder}")
+            print(sample.write(sample.load(folder), seed=args.seed))
 
 
 def publish(stored, loss):
@@ -102,18 +114,30 @@ def arguments():
     parser.add_argument("--batch", type=int, default=GLOBAL_BATCH, help="windows in a step, of all workers")
     parser.add_argument("--lr", type=float, default=4e-3, help="after the warm-up; it falls to a tenth")
     parser.add_argument("--warmup", type=int, default=100, help="steps until that is reached")
-    parser.add_argument("--layers", type=int, default=2)
-    parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--context", type=int, default=64, help="bytes it looks back: the size of a window")
-    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument(
+        "--size", choices=SIZES, default="tiny", help="of the network; the following change it"
+    )
+    parser.add_argument("--layers", type=int)
+    parser.add_argument("--width", type=int)
+    parser.add_argument("--heads", type=int)
+    parser.add_argument("--context", type=int, help="bytes it looks back: the size of a window")
+    parser.add_argument("--dropout", type=float)
+    parser.add_argument("--vocabulary", type=int, help="with --tokens; 50257 are those of GPT-2")
     parser.add_argument("--seed", type=int, default=oarlock.current().seed)
     parser.add_argument("--data", help="a text, by path or URL, instead of documentation")
+    parser.add_argument("--tokens", help="a file of 16-bit token numbers, instead of a text")
     parser.add_argument("--save", type=how_often, default="10s", help="100 (steps), 30s or epoch")
     parser.add_argument("--show", type=int, default=100, help="print the loss every so many steps")
     parser.add_argument("--fsdp", action="store_true", help="share out the weights too, not only the text")
     parser.add_argument("--compile", action="store_true", help="with torch.compile; worth it on a GPU")
-    return parser.parse_args()
+    parser.add_argument("--profile", metavar="FILE", help="write a trace of three steps to this file")
+    args = parser.parse_args()
+    if args.tokens and not args.vocabulary:
+        args.vocabulary = 50_257
+    given = {name: value for name, value in vars(args).items() if name in SHAPE and value is not None}
+    args.config = replace(SIZES[args.size], **given)
+    args.context = args.config.context
+    return args
 
 
 def how_often(told):
@@ -123,16 +147,38 @@ def how_often(told):
 def my_device():
     if not torch.cuda.is_available():
         return torch.device("cpu")
-    torch.set_float32_matmul_precision("high")
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     torch.cuda.set_device(device)
     return device
 
 
-def shard(model):
+def shard(model, device):
+    from torch.distributed.fsdp import (
+        MixedPrecisionPolicy,
+        fully_shard,
+    )  # half a second, for those who use it
+
+    policy = (
+        MixedPrecisionPolicy(param_dtype=torch.bfloat16) if device.type == "cuda" else MixedPrecisionPolicy()
+    )
     for block in model.blocks:
-        fully_shard(block)
-    fully_shard(model)
+        fully_shard(block, mp_policy=policy)
+    fully_shard(model, mp_policy=policy)
+
+
+def profiled(file, say):
+    """A profiler for the fifth to the seventh step; it does nothing without a file."""
+    if not file:
+        return argparse.Namespace(step=lambda: None)
+
+    def write(profile):
+        profile.export_chrome_trace(file)
+        say(f"a trace of three steps is in {file}: open it in ui.perfetto.dev")
+
+    schedule = torch.profiler.schedule(wait=3, warmup=1, active=3, repeat=1)
+    profiler = torch.profiler.profile(schedule=schedule, on_trace_ready=write)
+    profiler.start()
+    return profiler
 
 
 def adamw(model, lr, device):
@@ -155,7 +201,7 @@ def learning_rate(step, args):
 
 def on_device(rows, device):
     """As bytes, an eighth of what numbers would be, and while the GPU still computes the last step."""
-    rows = torch.from_numpy(rows)
+    rows = torch.from_numpy(rows.astype("int32") if rows.dtype == "uint16" else rows)
     if device.type == "cuda":
         rows = rows.pin_memory().to(device, non_blocking=True)
     return rows.long()

@@ -172,6 +172,11 @@ def test_what_the_zygote_imports(framework: str, imported: list[str], expected: 
     assert preimports(framework, imported) == expected
 
 
+def test_a_lone_trainer_does_not_wait_for_the_compiler() -> None:
+    assert preimports("torch", ["numpy"], alone=True) == ["torch", "numpy"]
+    assert preimports("tensorflow", [], alone=True) == ["tensorflow", "keras"]
+
+
 FORK = """
 import importlib, os, sys
 for name in {modules}:

@@ -74,17 +74,19 @@ def _distributes(framework: str, names: Iterable[str]) -> bool:
     return any(name == prefix or name.startswith(f"{prefix}.") for name in names for prefix in prefixes)
 
 
-def preimports(framework: str, imported: Iterable[str] = ()) -> list[str]:
+def preimports(framework: str, imported: Iterable[str] = (), alone: bool = False) -> list[str]:
     """List what the zygote imports before it forks: the framework, and what a first step imports lazily.
 
-    `imported` is `Imports.modules` of the program. The framework's modules are known to start neither CUDA
-    nor a JAX backend. The zygote skips a module that is not installed.
+    `imported` is `Imports.modules` of the program. One that trains `alone` does without some of it. The
+    framework's modules are known to start neither CUDA nor a JAX backend. The zygote skips a module that is
+    not installed.
     """
     if framework not in _LAZILY:
         return []
     imported = list(imported)
     used = {name.partition(".")[0] for name in imported}
-    wanted = [framework, *_LAZILY[framework], *sorted(used & _SAFE)]
+    lazily = _LAZILY_BY_SEVERAL if alone else ()
+    wanted = [framework, *(name for name in _LAZILY[framework] if name not in lazily), *sorted(used & _SAFE)]
     wanted += [_HEART.get(name, name) for name in sorted(used & _LIBRARIES[framework])]
     if framework == "torch" and any(_TRAINER.fullmatch(name) for name in imported):
         wanted.append("transformers.trainer")
@@ -95,12 +97,13 @@ def preimports(framework: str, imported: Iterable[str] = ()) -> list[str]:
 
 _LAZILY = {
     "tensorflow": ("keras",),
-    # DDP() and the first optimizer import it: with it the first step takes 0.01 s, without it 1.3 s
-    # (torch 2.13, two cores). It leaves out torch._inductor.compile_fx, which would start CUDA.
+    # DDP() imports it: with it the first step takes 0.01 s, without it 1.3 s (torch 2.13, two cores). A lone
+    # trainer imports it only if it compiles (`training/frameworks/eager_torch`).
     "torch": ("torch._dynamo",),
     # Nothing else is worth it: the first sharded step imports eight more modules, 10 ms in all (JAX 0.10).
     "jax": ("jax.numpy",),
 }
+_LAZILY_BY_SEVERAL = ("torch._dynamo",)
 # Small, used by most programs, and known to start no thread that a fork would lose.
 _SAFE = frozenset(("numpy",))
 # The zygote looks closely at what these do when they are imported, and does without those that are not safe.

@@ -68,7 +68,7 @@ class Host:
         self.dropped = DroppedMessages(loop, self._note)
         shared = (loop, spec, self.hosted)
         self.ending = EndingTasks(*shared, zygote, upstream, supply, self._show_stacks, self._converge)
-        self.events = TaskEvents(loop, self.hosted, machine, upstream, self.ending, self.dropped)
+        self.events = TaskEvents(loop, self.hosted, machine, zygote, upstream, self.ending, self.dropped)
         self.launching = Launching(*shared, machine, zygote, upstream, self.events, self.ending)
         self.faults = Faults(loop, lambda one, sig: self.ending.signal([one], sig, ours=False), upstream)
 

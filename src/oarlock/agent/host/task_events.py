@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from oarlock.agent.host import metrics
 from oarlock.agent.host.ending import EndingTasks
-from oarlock.agent.host.host_effects import Machine, Upstream
+from oarlock.agent.host.host_effects import Machine, Upstream, Zygote
 from oarlock.agent.host.hosted import Hosted
 from oarlock.agent.host.task_process import TaskProcess
 from oarlock.agent.net.deadlines import Deadlines
 from oarlock.agent.net.dropped_messages import DroppedMessages
 from oarlock.agent.protocol import messages
 from oarlock.agent.protocol.gates import GATE_EVENTS, Whereabouts
-from oarlock.agent.zygote.orders import Exit
+from oarlock.agent.zygote.orders import Exit, Import
 from oarlock.run.best_scores import of_checkpoint
 from oarlock.run.contract import PREEMPTED
 from oarlock.run.events import Event
@@ -37,6 +37,7 @@ class TaskEvents:
         loop: Deadlines,
         hosted: Hosted,
         machine: Machine,
+        zygote: Zygote,
         upstream: Upstream,
         ending: EndingTasks,
         dropped: DroppedMessages,
@@ -44,6 +45,7 @@ class TaskEvents:
         self._loop = loop
         self._hosted = hosted
         self._machine = machine
+        self._zygote = zygote
         self._upstream = upstream
         self._ending = ending
         self._dropped = dropped
@@ -79,6 +81,8 @@ class TaskEvents:
         elif event["kind"] == messages.FOLLOW:
             process.follows = process.task.role == "evaluator"
             self._upstream.on_status()
+        elif event["kind"] == messages.IMPORTED:
+            self._zygote.send(Import(tuple(event["modules"])))
         elif event["kind"] == "error":
             self._on_error(process, event)
         elif event["kind"] in GATE_EVENTS:

@@ -58,6 +58,13 @@ class Signal:
 
 
 @dataclass(frozen=True)
+class Import:
+    """Import these as well, in the background: a task has needed them, so the one after it will."""
+
+    modules: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Sweep:
     """Kill and reap everything that ended tasks have left behind."""
 
@@ -70,9 +77,16 @@ class Stay:
     seconds: float
 
 
-Order = Union[Prepare, Launch, Signal, Sweep, Stay]
+Order = Union[Prepare, Launch, Signal, Import, Sweep, Stay]
 ORDERS: MessageKinds[Order] = MessageKinds(
-    {"prepare": Prepare, "launch": Launch, "signal": Signal, "sweep": Sweep, "stay": Stay}
+    {
+        "prepare": Prepare,
+        "launch": Launch,
+        "signal": Signal,
+        "import": Import,
+        "sweep": Sweep,
+        "stay": Stay,
+    }
 )
 
 # Replies

@@ -23,6 +23,9 @@ _LIBRARIES = frozenset(
     ("accelerate", "datasets", "flax", "lightning", "optax", "orbax", "pytorch_lightning", "transformers")
 )
 
+# What a program that compiles imports with its first steps. Not before them: a program may compile nothing.
+LATER = ("torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codegen.triton", "triton.compiler")
+
 
 @dataclass(frozen=True)
 class Unsafe:
@@ -33,7 +36,7 @@ class Unsafe:
 
 
 @dataclass(frozen=True)
-class _Traces:
+class Traces:
     """What an import can leave behind that a fork loses or shares."""
 
     threads: int  # of Python
@@ -42,11 +45,13 @@ class _Traces:
     sockets: int
 
     @classmethod
-    def now(cls) -> _Traces:
+    def now(cls) -> Traces:
+        """Those of this process so far."""
         tasks = sum(1 for _ in Path("/proc/self/task").iterdir())
         return cls(threading.active_count(), tasks, _pools(), _sockets())
 
-    def why_not(self, before: _Traces) -> str | None:
+    def why_not(self, before: Traces) -> str | None:
+        """Why a process that has left these since `before` must not be forked."""
         renewed = (self.pools - before.pools) * ((os.cpu_count() or 1) - 1)
         if self.threads > before.threads or self.tasks > before.tasks + renewed:
             return "importing it starts a thread"
@@ -59,16 +64,16 @@ def import_all(modules: Sequence[str], skipped: Sequence[str] = ()) -> Ready | U
     imported, skipped = [], list(skipped)
     for name in _sorted(_with_legacy_keras(modules)):
         is_library = name.partition(".")[0] in _LIBRARIES
-        before = _Traces.now()
+        before = Traces.now()
         try:
             importlib.import_module(name)
             imported.append(name)
         except Exception as error:
             skipped.append(f"{name}: {error}")
-        unsafe = (_not_forkable() or _Traces.now().why_not(before)) if is_library else None
+        unsafe = (why_not_forkable() or Traces.now().why_not(before)) if is_library else None
         if unsafe is not None:
             return Unsafe(name, unsafe)
-    why = _not_forkable()
+    why = why_not_forkable()
     seconds = round(time.monotonic() - began, 3)
     return Ready(warm=why is None, why=why, modules=imported, skipped=skipped, seconds=seconds)
 
@@ -103,7 +108,7 @@ def _sockets() -> int:
     return count
 
 
-def _not_forkable() -> str | None:
+def why_not_forkable() -> str | None:
     """Why tasks must be spawned: some imports start a device, and a child that inherits one is broken."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():

@@ -18,7 +18,7 @@ import types
 from pathlib import Path
 from typing import NoReturn
 
-from oarlock.agent.zygote import process_title, task_input
+from oarlock.agent.zygote import preimport, process_title, task_input
 from oarlock.agent.zygote.orders import ORDERS, Launch
 from oarlock.run.error_text import error_text
 from oarlock.system import processes, stack_dump
@@ -27,7 +27,7 @@ from oarlock.system import processes, stack_dump
 # take the place of one of those.
 from oarlock.training import data as _data  # noqa: F401
 from oarlock.training import state as _state  # noqa: F401
-from oarlock.training.frameworks import jax_cluster, loopback, randomness
+from oarlock.training.frameworks import eager_torch, jax_cluster, loopback, randomness
 from oarlock.training.keras import correction
 from oarlock.training.observe import hooks
 from oarlock.training.task import channel
@@ -67,7 +67,16 @@ def run(launch: Launch, output: int, events: int, stdin: int | None = None) -> N
     adopt_environment(launch, events)
     os.set_inheritable(events, False)
     _shed_the_zygote()
+    before = frozenset(sys.modules)
+    channel.after_first_report(lambda: _tell_imports(before))
     _run_program(launch)
+
+
+def _tell_imports(before: frozenset[str]) -> None:
+    """What the first step imported: a restart finds it in the zygote."""
+    found = [name for name in preimport.LATER if name in sys.modules and name not in before]
+    if found:
+        channel.send({"kind": "imported", "modules": found}, patience=0)
 
 
 def _shed_the_zygote() -> None:
@@ -114,6 +123,7 @@ def _run_program(launch: Launch) -> NoReturn:
     correction.install()
     jax_cluster.install()
     loopback.install()
+    eager_torch.install()
     task_input.install(launch.has_input)
     hooks.install()
     randomness.begin(launch.seed, launch.identity)

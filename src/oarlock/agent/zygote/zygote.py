@@ -22,12 +22,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from oarlock.agent.zygote import preimport, runner, warm_keeper
+from oarlock.agent.zygote import later_imports, preimport, runner, warm_keeper
 from oarlock.agent.zygote.orders import (
     ORDERS,
     REPLIES,
     Exit,
     Exited,
+    Import,
     Launch,
     Launched,
     NotLaunched,
@@ -44,6 +45,7 @@ from oarlock.agent.zygote.orders import (
     Swept,
 )
 from oarlock.system import fd_frames, private_network, processes
+from oarlock.training.frameworks import eager_torch
 
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the agent decides when tasks end
 
@@ -74,6 +76,7 @@ def main() -> NoReturn:
     gc.disable()
     ready: preimport.Unsafe | Ready = Ready(warm=False, why="warm: false")
     if prepare.warm:
+        eager_torch.install()
         ready = preimport.import_all(prepare.modules, skipped)
     if isinstance(ready, preimport.Unsafe):
         _start_again(sock, prepare, ready, skipped)
@@ -98,6 +101,7 @@ class _Zygote:
     def __init__(self, line: fd_frames.Line, ready: Ready) -> None:
         self.line = line
         self.warm = ready.warm
+        self.later = later_imports.LaterImports()
         self.alive: set[int] = set()
         self.ended_by_us: set[int] = set()
         self.wake, self.wake_write = os.pipe()
@@ -132,6 +136,7 @@ class _Zygote:
 
     def hand_over(self, stay: Stay) -> socket.socket:
         """End what is left of the run, answer the agent, and return the socket that later runs will find."""
+        self._finish_imports()
         processes.end_orphans()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
@@ -150,6 +155,8 @@ class _Zygote:
             self._launch(order, *fds)
         elif isinstance(order, Signal):
             self._signal(order)
+        elif isinstance(order, Import) and self.warm:
+            self.later.add(order.modules)
         elif isinstance(order, Sweep):
             processes.end_orphans()
             self._reply(Swept())
@@ -158,6 +165,7 @@ class _Zygote:
         self.line.send(REPLIES.to_data(reply))
 
     def _launch(self, launch: Launch, *fds: int) -> None:
+        self._finish_imports()
         sys.stdout.flush()
         sys.stderr.flush()
         # The child ignores these as we do until it has settled. Blocked, a stop that comes before that waits;
@@ -185,6 +193,11 @@ class _Zygote:
         self.alive.add(pid)
         _close(fds)
         self._reply(Launched(launch.task, pid))
+
+    def _finish_imports(self) -> None:
+        """Before a fork. If an import did what a fork would break, tasks are spawned from now on."""
+        self.later.finish()
+        self.warm = self.warm and self.later.why_not is None
 
     def _signal(self, order: Signal) -> None:
         """Never signals a pid that may be another process's by now. A dying task did not die of this."""

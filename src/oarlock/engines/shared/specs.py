@@ -125,4 +125,5 @@ def _modules(job: Job, folder: Path) -> list[str]:
     if job.command or not job.warm or (job.ingest is not None and job.ingest.alone):
         return []
     used = imports.scan(folder, job.program, job.module).modules
-    return frameworks.preimports(frameworks.framework_of(job, folder), used)
+    alone = sum(count for role, count in sizes(job).items() if role in cluster.TRAINERS) == 1
+    return frameworks.preimports(frameworks.framework_of(job, folder), used, alone)

@@ -13,9 +13,12 @@ import tempfile
 import threading
 from typing import Callable
 
+PIECE = 64 << 20  # bytes that are touched, and pinned for a GPU, at a time
+
 
 class Buffer:
-    """`on_close` is called before the memory is freed."""
+    """`on_touched` is called with address and size of each piece that is ready, by the thread that touches
+    them, and `on_close` before the memory is freed. Set them before `touch`."""
 
     def __init__(self, size: int) -> None:
         self.size = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -23,8 +26,12 @@ class Buffer:
         os.ftruncate(self.fd, self.size)
         self._map = mmap.mmap(self.fd, self.size)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        self.on_touched: Callable[[int, int], None] = lambda address, size: None
         self.on_close: Callable[[], None] = lambda: None
         self._touching = threading.Thread(target=self._touch, name="oarlock-buffer", daemon=True)
+
+    def touch(self) -> None:
+        """Touch every page, in the background."""
         self._touching.start()
 
     def view(self, begin: int, end: int) -> memoryview:
@@ -42,7 +49,10 @@ class Buffer:
         os.close(self.fd)  # the mapping goes with the last view of it
 
     def _touch(self) -> None:
-        ctypes.memset(self.address, 0, self.size)  # without the GIL
+        for begin in range(0, self.size, PIECE):
+            size = min(PIECE, self.size - begin)
+            ctypes.memset(self.address + begin, 0, size)  # without the GIL
+            self.on_touched(self.address + begin, size)
 
 
 def _anonymous() -> int:

@@ -26,7 +26,7 @@ class Leaf:
     shape: Shape
     write: Callable[[memoryview], None]
     is_collective: bool = False  # all ranks must read it together
-    is_on_gpu: bool = False
+    on_gpu: Any = None  # the tensor, if it is on a GPU: `gpu_copy` copies it, not `write`
 
 
 def leaf(value: Any) -> Leaf | None:
@@ -152,10 +152,9 @@ def _torch(torch: Any, value: Any) -> Leaf | None:
             target = ctypes.addressof(ctypes.c_char.from_buffer(memory))
             ctypes.memmove(target, local.data_ptr(), shape.bytes)
         else:
-            there = torch.frombuffer(memory, dtype=local.dtype).view(shape.size)
-            there.copy_(local.detach(), non_blocking=True)
+            torch.frombuffer(memory, dtype=local.dtype).view(shape.size).copy_(local.detach())
 
-    return Leaf(shape, write, is_on_gpu=local.is_cuda)
+    return Leaf(shape, write, on_gpu=local if local.is_cuda else None)
 
 
 def _torch_shape(torch: Any, value: Any) -> tuple[Shape, Any]:

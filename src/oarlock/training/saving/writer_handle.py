@@ -1,7 +1,8 @@
 """The program's handle on its writer process: copy the state, request a save, receive the answer later.
 
-Between two steps only the copying happens. One save is in flight at a time, and memory for one copy is all
-that is ever used. A writer that dies is restarted and gets the same copy once more.
+Between two steps only the copying happens, and of what is on a GPU only its beginning. One save is in flight
+at a time, and memory for one copy is all that is ever used. A writer that dies is restarted and gets the same
+copy once more.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ import select
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 from oarlock.checkpoints import safetensors
-from oarlock.checkpoints.safetensors import Shape
 from oarlock.system import fd_frames, processes
+from oarlock.training.saving import gpu_copy
 from oarlock.training.saving.save_messages import (
     ANSWERS,
     REQUESTS,
@@ -43,6 +45,8 @@ class WriterHandle:
         self._process: subprocess.Popen[bytes] | None = None
         self._sock: socket.socket | None = None
         self._in_flight: Save | None = None
+        self._copying: threading.Thread | None = None  # from a GPU; the writer hears of the save after that
+        self._not_copied: NotSaved | None = None
         self._attempts = 0
 
     @property
@@ -60,7 +64,8 @@ class WriterHandle:
                 self._buffer.close()
                 self._buffer = None  # before another is allocated
             self._buffer = Buffer(size)
-            _pin(self._buffer, leaves.values())
+            gpu_copy.pin(self._buffer, leaves.values())
+            self._buffer.touch()
             self._send(UseMemory(), (self._buffer.fd,))
 
     def save(self, leaves: Mapping[str, Leaf], tree: Any, request: Save) -> None:
@@ -70,16 +75,40 @@ class WriterHandle:
         assert self._buffer is not None
         self._buffer.settle()
         shapes = {name: leaf.shape for name, leaf in leaves.items()}
-        _copy(leaves, shapes, self._buffer)
+        places = safetensors.places(shapes)
+        copies = gpu_copy.begin(leaves, places, self._buffer)
+        _copy({name: leaf for name, leaf in leaves.items() if leaf.on_gpu is None}, places, self._buffer)
         header = safetensors.header(shapes, tree)
         size = sum(shape.bytes for shape in shapes.values())
         self._in_flight = replace(request, header=header, size=size)
         self._attempts = 1
-        self._send(self._in_flight)
+        if copies.ends:
+            self._copying = threading.Thread(target=self._request, args=(copies,), name="oarlock-copy")
+            self._copying.daemon = True
+            self._copying.start()
+        else:
+            self._send(self._in_flight)
+
+    def _request(self, copies: gpu_copy.GpuCopies) -> None:
+        """In a thread: request the save once everything is copied."""
+        assert self._in_flight is not None
+        try:
+            copies.wait()
+            self._send(self._in_flight)
+        except RuntimeError as error:
+            self._not_copied = NotSaved(f"it could not be copied from the GPU: {str(error).splitlines()[0]}")
 
     def answer(self, wait: float = 0.0) -> Answer | None:
         """How the save in flight ended; None if it has not after `wait` seconds, or if there is none."""
         deadline = time.monotonic() + wait
+        if self._copying is not None:
+            self._copying.join(wait)
+            if self._copying.is_alive():
+                return None
+            self._copying, failed, self._not_copied = None, self._not_copied, None
+            if failed is not None:
+                self._in_flight = None
+                return failed
         while self._in_flight is not None:
             assert self._sock is not None
             left = max(0.0, deadline - time.monotonic())
@@ -100,6 +129,8 @@ class WriterHandle:
 
     def close(self) -> None:
         """End the writer, once it has written what is in flight, and free the memory."""
+        if self._copying is not None:
+            self._copying.join()
         self._stop()
         if self._buffer is not None:
             self._buffer.close()
@@ -133,8 +164,7 @@ class WriterHandle:
             pass  # `answer` notices that the writer died, and restarts it
 
 
-def _copy(leaves: Mapping[str, Leaf], shapes: Mapping[str, Shape], buffer: Buffer) -> None:
-    places = safetensors.places(shapes)
+def _copy(leaves: Mapping[str, Leaf], places: Mapping[str, tuple[int, int]], buffer: Buffer) -> None:
     # A collective must come in the same order on every rank, and before anything that only this rank does.
     ordered = sorted(leaves, key=lambda name: (not leaves[name].is_collective, name))
 
@@ -145,26 +175,12 @@ def _copy(leaves: Mapping[str, Leaf], shapes: Mapping[str, Shape], buffer: Buffe
     others = ordered[len(collectives) :]
     for name in collectives:
         write(name)
-    if sum(shape.bytes for shape in shapes.values()) < _LARGE:
+    if sum(leaf.shape.bytes for leaf in leaves.values()) < _LARGE:
         for name in others:
             write(name)
     else:
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(write, others))
-    if any(leaf.is_on_gpu for leaf in leaves.values()):
-        torch: Any = sys.modules["torch"]
-        torch.cuda.synchronize()
-
-
-def _pin(buffer: Buffer, leaves: Iterable[Leaf]) -> None:
-    """Pin the memory: a GPU copies at full speed only into pages that cannot move. They are unpinned before
-    they are freed, or a later allocation at the same address could not be pinned."""
-    if any(leaf.is_on_gpu for leaf in leaves):
-        torch: Any = sys.modules["torch"]
-        runtime = torch.cuda.cudart()
-        buffer.settle()
-        if int(runtime.cudaHostRegister(buffer.address, buffer.size, 0)) == 0:
-            buffer.on_close = lambda: runtime.cudaHostUnregister(buffer.address)
 
 
 def join_collectives(leaves: Mapping[str, Leaf]) -> None:

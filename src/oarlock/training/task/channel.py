@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from oarlock.system.lines import Lines
-from oarlock.training.task import busyness
+from oarlock.training.task import busyness, gpu_values
 
 _INTERVAL = 0.1  # seconds between two reports
 _TURN = 0.05  # seconds that a report waits for another thread that is sending
@@ -27,6 +27,7 @@ _socket: socket.socket | None = None
 _opened_by = 0  # a forked data loader must not write for its parent
 _sent = 0.0
 _kept: dict[str, Any] | None = None
+_on_the_way: gpu_values.OnTheWay | None = None  # a report that waits for its GPU
 _newest: dict[str, Any] = {}  # what this program reported last, by name; there without a launcher, too
 _reports_itself = False  # whether the program has reported: then nothing that hooks observe is sent
 _requests: set[str] = set()
@@ -34,6 +35,7 @@ _sending = threading.Lock()
 _reading = threading.Lock()
 _listened: socket.socket | None = None  # the line that the listening thread reads, and it alone
 _listener: Callable[[str], None] | None = None
+_after_first: Callable[[], None] | None = None
 
 
 def report(event: dict[str, Any]) -> None:
@@ -63,22 +65,46 @@ def hold_observed(event: dict[str, Any]) -> None:
 
 
 def _report(event: dict[str, Any]) -> None:
-    global _sent, _kept
+    global _sent, _kept, _on_the_way
     now = time.monotonic()
     if _kept is not None and _kept.get("observed") != event.get("observed"):
         _kept = None  # of a weaker source: the two count different steps
-    if now - _sent < _INTERVAL:
-        _kept = {**(_kept or {}), **event, "t": time.time()}
+    event = {**(_kept or {}), **event, "t": time.time()}
+    is_late = _on_the_way is not None and not _on_the_way.is_here
+    if now - _sent < _INTERVAL or is_late:
+        _kept = event
         return
-    _sent, kept, _kept = now, _kept, None
+    _sent, _kept = now, None
+    earlier, _on_the_way = _on_the_way, None
+    if any(map(gpu_values.is_on_gpu, event.values())):
+        _on_the_way = gpu_values.OnTheWay(event)
+        if earlier is None:
+            return
+        event = {}
+    _send_report({**(earlier.read() if earlier else {}), **event})
+
+
+def _send_report(event: dict[str, Any]) -> None:
+    global _after_first
     busy = busyness.share()
     share = {} if busy is None else {"busy": busy}
-    send({**(kept or {}), **event, **share, "t": time.time(), "kind": "report"}, patience=0)
+    send({**event, **share, "kind": "report"}, patience=0)
+    if _after_first is not None and event.get("step"):
+        action, _after_first = _after_first, None
+        action()
+
+
+def after_first_report(action: Callable[[], None]) -> None:
+    """Call `action` once, after the report of the first step that is sent."""
+    global _after_first
+    _after_first = action
 
 
 def flush() -> None:
     """Send the report that was held back."""
-    global _kept
+    global _kept, _on_the_way
+    if _on_the_way is not None:
+        _kept, _on_the_way = {**_on_the_way.read(), **(_kept or {})}, None
     if _kept is not None:
         kept, _kept = _kept, None
         send({**kept, "kind": "report"})

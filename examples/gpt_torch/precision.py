@@ -1,0 +1,29 @@
+"""Compute in 16 bits, and keep the weights in 32.
+
+Casting weights whenever they are used costs a GPU time in every step, and weights that are stored in 16 bits
+lose small updates. So there are two models: one is saved and optimized, and its copy in bfloat16 computes.
+"""
+
+import copy
+
+import torch
+
+
+class HalfPrecision:
+    def __init__(self, weights):
+        self.model = copy.deepcopy(weights).to(torch.bfloat16)
+        self._weights = list(weights.parameters())
+        self._copies = list(self.model.parameters())
+
+    def take_gradients(self):
+        """From the copy, which computed them, for the optimizer."""
+        for weight in self._weights:
+            weight.grad = torch.empty_like(weight) if weight.grad is None else weight.grad
+        torch._foreach_copy_([weight.grad for weight in self._weights], [one.grad for one in self._copies])
+        for one in self._copies:
+            one.grad = None
+
+    @torch.no_grad()
+    def take_weights(self):
+        """As the optimizer has changed them."""
+        torch._foreach_copy_(self._copies, self._weights)
