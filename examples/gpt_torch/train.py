@@ -38,7 +38,7 @@ def main():
     say = print if task.is_chief else lambda *_: None
     say(about)
 
-    device = my_device()
+    device = my_device(args.deterministic)
     if task.world > 1:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     torch.manual_seed(args.seed)  # the same first weights on every worker
@@ -130,6 +130,7 @@ def arguments():
     parser.add_argument("--show", type=int, default=100, help="print the loss every so many steps")
     parser.add_argument("--fsdp", action="store_true", help="share out the weights too, not only the text")
     parser.add_argument("--compile", action="store_true", help="with torch.compile; worth it on a GPU")
+    parser.add_argument("--deterministic", action="store_true", help="the same bits on a GPU too; slower")
     parser.add_argument("--profile", metavar="FILE", help="write a trace of three steps to this file")
     args = parser.parse_args()
     if args.tokens and not args.vocabulary:
@@ -144,9 +145,12 @@ def how_often(told):
     return int(told) if told.isdigit() else told
 
 
-def my_device():
+def my_device(deterministic):
     if not torch.cuda.is_available():
-        return torch.device("cpu")
+        return torch.device("cpu")  # where the same sums always come out the same
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     torch.cuda.set_device(device)
     return device
