@@ -64,6 +64,9 @@ NOT_RUN = {
     # Of a real model; tests/cli/verbs/test_predict.py asks one in each of these ways.
     "oarlock predict digit.png": "needs a model",
     "oarlock predict -m mnist-abcd rows.jsonl -o answers.jsonl": "needs a model",
+    "oarlock predict -m mnist-abcd -n 4 --on kubernetes -o answers.jsonl pictures": "needs a model",
+    "oarlock predict -m mnist-keras-abcd -o answers.jsonl -n 2 digits": "needs a model",
+    "oarlock predict -m mnist-keras-abcd -o answers.jsonl -n 4 --on kubernetes rows.jsonl": "needs a model",
     'echo "it crashes when I save" | oarlock predict -m http://127.0.0.1:8000': "needs a server",
     # Servers run until Ctrl-C; tests/cli/verbs/test_serve.py starts each kind of them.
     "oarlock serve": "runs until Ctrl-C",
