@@ -59,6 +59,8 @@ def main():
     if args.compile:
         trained = torch.compile(trained)
 
+    # How many operations a step takes, so that Oarlock can say what share of the GPU is used.
+    task.report(flops=args.config.operations * args.context * len(batches.mine(0)))
     model.train()
     profiler = profiled(args.profile, say)
     for step in state.steps(args.steps, save=args.save, batches=batches):
@@ -75,8 +77,9 @@ def main():
         if half:
             half.take_weights()
         loss = mean_of_all(loss.detach())
-        # The loss is read when the GPU has it, a few times a second at most: the step does not wait for it.
-        state.report(loss=loss, flops=args.config.operations * len(rows) * args.context)
+        state.report(
+            loss=loss
+        )  # sent when the GPU has it, a few times a second: the step does not wait for it
         profiler.step()
         if (step + 1) % args.show == 0:
             say(f"step {step + 1}: loss {loss:.4f}")
