@@ -89,6 +89,7 @@ def main():
         finished = imported(stored).to(device)  # as whoever uses it will: that is the one that counts
         loss = loss_of(finished, held_out, device)
         if args.tokens:  # whose words only the owner of the file knows
+            task.model.mkdir(parents=True, exist_ok=True)
             torch.save(stored, task.model / "model.pt")
             print(f"loss {loss:.4f} on tokens it never saw, of the model in {task.model}")
         else:
