@@ -127,7 +127,7 @@ def state_after(steps: int) -> bytes:
 def complete(store: Store, run: str = "moved") -> list[str]:
     """Names of the run's complete snapshots."""
     found = [name.split("/") for name in store.objects() if name.endswith("/manifest.json")]
-    return sorted(parts[2] for parts in found if parts[1] == run)
+    return sorted("/".join(parts[2:-1]) for parts in found if parts[1] == run)
 
 
 def newest(names: list[str]) -> int:
