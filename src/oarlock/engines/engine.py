@@ -28,6 +28,7 @@ from oarlock.system.polling import wait_for
 if TYPE_CHECKING:  # reading job files is not needed to look at a run
     from oarlock.engines.shared.serve_order import ServeOrder
     from oarlock.job.job_file import JobFile
+    from oarlock.job.model import Job
     from oarlock.serving.fleet.announcement import Announcement
 
 
@@ -106,6 +107,11 @@ class Engine(Protocol):
     def ignores(self, jobfile: JobFile) -> list[str]:
         """List the fields of a job that have no effect with this engine."""
         return []
+
+    def checkpoints_for(self, job: Job, run: RunFolder) -> str | None:
+        """Return the folder in which a new run of this job would find the checkpoints of `run`; None if they
+        are not within its reach."""
+        return None
 
     @abstractmethod
     def resume(self, run: RunFolder, *, stdin: int | None = None) -> None:

@@ -21,6 +21,8 @@ from oarlock.engines.kubernetes.follow import background
 from oarlock.engines.kubernetes.lifecycle import adopt, identity, leading_agent, repair, stop_delete, submit
 from oarlock.engines.kubernetes.lifecycle.connect import api_for, api_of, explained
 from oarlock.engines.kubernetes.manifests.payload import Parcel
+from oarlock.engines.kubernetes.manifests.pod_template import claim_name
+from oarlock.engines.shared import specs
 from oarlock.engines.shared.checkpoint_folder import Entry
 from oarlock.engines.shared.checkpoint_place import CheckpointFolder
 from oarlock.engines.shared.command_streams import Streams
@@ -30,6 +32,7 @@ from oarlock.engines.shared.standing_board import StandingBoard
 from oarlock.engines.shared.tensorboard_process import Board
 from oarlock.errors import JobError, OarlockError
 from oarlock.job.job_file import JobFile
+from oarlock.job.model import Job
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
 from oarlock.run.events import Event
@@ -59,6 +62,18 @@ class KubernetesEngine(Engine):
         _settle_unsent()
         with explained():
             return submit.start(jobfile, name, api_for(jobfile.job), on_packed)
+
+    def checkpoints_for(self, job: Job, run: RunFolder) -> str | None:
+        """On the claim, if both runs mount the same one."""
+        if not run.is_remote:
+            return None
+        claim, theirs = claim_name(job), specs.job_of(run.job_file.read_text(), str(run.job_file))
+        if claim is None or claim != claim_name(theirs):
+            return None
+        with explained():
+            here, there = api_for(job), identity.reach(run)
+        is_same = (here.server, here.namespace) == (there.server, there.namespace)
+        return run.folder("checkpoints") if is_same else None
 
     def resume(self, run: RunFolder, *, stdin: int | None = None) -> None:
         """Resume the Jobs of a stopped run; create those of an ended one again from its own objects."""

@@ -1,4 +1,4 @@
-"""Exports during the training: the program's own function, called at chosen checkpoints and after the last step.
+"""Exports during the training: the program's own function, at chosen checkpoints and after the last step.
 
 All ranks call it before the same step: where saving is something that all workers do together, each takes
 part.
