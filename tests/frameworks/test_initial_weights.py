@@ -1,4 +1,4 @@
-"""`oarlock run --from`: a new run begins with the weights of another, in every framework, and with nothing else."""
+"""`oarlock run --from`: a new run begins with the weights of another, and with nothing else of it."""
 
 from __future__ import annotations
 
@@ -35,26 +35,30 @@ def train(step):
 """
 JAX = """
 import jax, optax
-params = {"first": {"w": jax.random.normal(jax.random.key(len(sys.argv)), (4, WIDTH))}, "scale": jax.numpy.ones(2)}
+drawn = jax.random.normal(jax.random.key(len(sys.argv)), (4, WIDTH))
+params = {"first": {"w": drawn}, "scale": jax.numpy.ones(2)}
 tool = optax.adam(0.1)
-state = oarlock.State(params=params, moments=tool.init(params), key=jax.random.key(1), seen=0)
+state = oarlock.State(params=params, tool=tool.init(params), key=jax.random.key(1), seen=0)
 def total(tree):
     return float(sum(abs(leaf).sum() for leaf in jax.tree_util.tree_leaves(tree) if leaf.ndim))
 def weights():
     return total(state.params)
 def moments():
-    return total(state.moments)
+    return total(state.tool)
 def loss(params, x):
     return ((x @ params["first"]["w"]).sum(1) * params["scale"][0]).var()
 def train(step):
     slopes = jax.grad(loss)(state.params, jax.random.normal(jax.random.fold_in(state.key, step), (8, 4)))
-    updates, state.moments = tool.update(slopes, state.moments)
+    updates, state.tool = tool.update(slopes, state.tool)
     state.params = optax.apply_updates(state.params, updates)
 """
 KERAS = """
 import keras, numpy as np
 keras.utils.set_random_seed(len(sys.argv))
-model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(WIDTH), keras.layers.BatchNormalization(), keras.layers.Dense(1)])
+layers = keras.layers
+model = keras.Sequential(
+    [keras.Input((4,)), layers.Dense(WIDTH), layers.BatchNormalization(), layers.Dense(1)]
+)
 optimizer = keras.optimizers.Adam(0.1)
 optimizer.build(model.trainable_variables)
 model.compile(optimizer=optimizer, loss="mse")

@@ -3,7 +3,7 @@
 torch       modules; not optimizers, schedulers, scalers
 Keras, TF   models, layers, tf.Module and variables of floats; not optimizers and metrics
 pytrees     arrays of floats, JAX's and NumPy's, also in dicts and lists; not what optax made, and nothing
-            whose name begins with `opt`. Counters, keys and plain numbers stay as they are
+            that is named as the state of an optimizer is. Counters, keys and plain numbers stay as they are
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from oarlock.training.saving import capture, tensor_bytes
 from oarlock.training.saving.capture import MismatchError, Saved, Tree
 from oarlock.training.saving.tensor_bytes import Leaf
 
-_OPTIMIZERS = "opt"  # how their names begin: optimizer, opt_state
+_OPTIMIZERS = ("opt", "moment", "velocity", "adam")  # how names of their state begin: opt_state, momentum
 _SHOWN = 3  # differences in an error
 
 
