@@ -42,12 +42,13 @@ class Item:
         """Its bytes."""
         return sum(entry["size"] for entry in self.files.values())
 
-    def names(self) -> Iterator[str]:
+    def names(self, after: int) -> Iterator[str]:
         """The names that it may have in the store, best first: another run may have taken some. A version is
-        called by a number there too; a machine that began without the earlier ones counts from 1 again."""
+        called by a number there too, behind those up to `after`, which another machine uploaded: one that
+        began without them counts from 1 again."""
         for number in count(1):
             if self.version is not None:
-                yield f"{MODEL}/{self.version + number - 1}"
+                yield f"{MODEL}/{after + self.version + number - 1}"
             else:
                 yield self.name if number == 1 else f"{self.name}_{number}"
 

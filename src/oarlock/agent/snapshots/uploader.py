@@ -13,7 +13,7 @@ import time
 
 from oarlock.agent.snapshots.snapshot_messages import Finish, Left, Note, Part, Reachable, Upload, Uploaded
 from oarlock.agent.snapshots.snapshot_process import Troubles, next_order, request_timeout, say
-from oarlock.agent.snapshots.upload_items import Item, UploadItems
+from oarlock.agent.snapshots.upload_items import MODEL, Item, UploadItems
 from oarlock.checkpoints import redact
 from oarlock.checkpoints.bucket import Bucket, ChangedError
 from oarlock.checkpoints.store import verify
@@ -38,6 +38,7 @@ class Uploader:
         self.is_ending = self.has_model = False
         self._settled: set[tuple[str, int]] = set()  # uploaded, or damaged and given up
         self._items = UploadItems(order.run, order.checkpoints, order.model)
+        self._others: int | None = None  # the highest version of another machine
         self._was_version = False  # the last one uploaded: versions and checkpoints take turns
         self._troubles = Troubles()
         self._backoff = Backoff(_FIRST_WAIT, _LONGEST_WAIT)
@@ -112,13 +113,23 @@ class Uploader:
 
     def _free_name(self, bucket: Bucket, item: Item) -> str | None:
         """The first name in the store that no other run has; None if the item is there already."""
-        for name in item.names():
+        if item.version is not None and bucket.manifest(item.name) == item.manifest:
+            return None
+        for name in item.names(self._versions_of_others(bucket) if item.version is not None else 0):
             there = bucket.manifest(name)
             if there == item.manifest:
                 return None
             if there is None and bucket.claim(name, self.owner):
                 return name
         raise AssertionError("there is always another number")
+
+    def _versions_of_others(self, bucket: Bucket) -> int:
+        """The highest number of a version that another machine has uploaded, or begun to. Asked once."""
+        if self._others is None:
+            numbers = sorted(bucket.numbers(MODEL), reverse=True)
+            foreign = (number for number in numbers if bucket.owner(f"{MODEL}/{number}") != self.owner)
+            self._others = next(foreign, 0)
+        return self._others
 
     def _on_part(self, item: Item) -> None:
         self._parts += 1
