@@ -81,7 +81,10 @@ def test_from_a_bucket(driver: Driver, api: Api, tmp_path: Path) -> None:
     try:
         url = f"s3://{BUCKET}/mine"
         secrets = {driver.secret(store.env()): {"variables": True}}
-        kept: dict[str, Any] = {"storage": {"snapshots": url}, "kubernetes": {"claim": "none", "secrets": secrets}}
+        kept: dict[str, Any] = {
+            "storage": {"snapshots": url},
+            "kubernetes": {"claim": "none", "secrets": secrets},
+        }
         first = driver.start(driver.job(small(), roles=WORKERS, **kept)).succeed()
         folder = driver.job(small(), roles=WORKERS, kubernetes={"claim": "none", "secrets": secrets})
         for source in (first.name, f"{url}/{first.name}"):  # the run has no claim

@@ -12,7 +12,7 @@ that all workers agree on when the run is asked to stop, and resumes bit for bit
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from oarlock.checkpoints.retention import Retention
@@ -22,7 +22,7 @@ from oarlock.training.saving.new_checkpoints import NewCheckpoints
 from oarlock.training.saving.session import CheckpointSession
 from oarlock.training.steps import schedule
 from oarlock.training.steps.boundary import Boundary
-from oarlock.training.steps.exports import Export, Exports
+from oarlock.training.steps.exports import Exports
 from oarlock.training.steps.schedule import Schedule
 
 
@@ -80,7 +80,7 @@ class State:
         best: str | None = None,
         batches: Batches | None = None,
         reseed: bool = True,
-        export: Export = None,
+        export: Callable[[], Any] | None = None,
         export_every: int | None = None,
     ) -> Iterator[int]:
         """Yield the steps left of `total`, counted from 0, and save between them.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -186,3 +187,23 @@ def test_a_run_whose_last_one_fails_has_not_succeeded(train: Callable[..., Gang]
     gang = train(12, 5, 0.0, "fail", limits={"restarts": 0})
     assert gang.end().state == "failed"
     assert any("the disk of models is full" in line for line in gang.lines)
+
+
+@needs_store
+@pytest.mark.parametrize("url", KINDS[:1], indirect=True)
+def test_the_commands_of_its_page_work(url: str, oarlock: Command, tmp_path: Path) -> None:
+    """Those of the sections about models and weights; servers run until Ctrl-C."""
+    page = (Path(__file__).parents[3] / "docs" / "snapshots.md").read_text()
+    [program] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "train.py").write_text(program)
+    done = oarlock("run", "--name", "mnist-one", "--set", f"storage.snapshots={url}", "train.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = runs.find("mnist-one")
+    assert [step_of(one.path) for one in versions(run.path / "model")] == [50, 100]
+    shutil.copytree(run.path / "checkpoints", tmp_path / "old" / "checkpoints")
+    lines = re.findall(r"^oarlock ((?:run|predict) .*?) *(?:#.*)?$", page, re.MULTILINE)
+    assert len(lines) == 5, lines
+    for line in lines:
+        done = oarlock(*line.replace("s3://my-bucket/runs", url).split())
+        assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
+        assert "begins with the weights of mnist-one, step " in done.stdout or "predict" in line

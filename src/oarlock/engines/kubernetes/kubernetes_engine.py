@@ -16,13 +16,12 @@ from oarlock.engines.kubernetes import pod_commands, remove_pods
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import STOPPED, Object
 from oarlock.engines.kubernetes.claims import board_deployment, claim_checkpoints, evaluation_pod, pull_claims
+from oarlock.engines.kubernetes.claims.same_claim import is_mounted_by
 from oarlock.engines.kubernetes.deployments import serve_model
 from oarlock.engines.kubernetes.follow import background
 from oarlock.engines.kubernetes.lifecycle import adopt, identity, leading_agent, repair, stop_delete, submit
 from oarlock.engines.kubernetes.lifecycle.connect import api_for, api_of, explained
 from oarlock.engines.kubernetes.manifests.payload import Parcel
-from oarlock.engines.kubernetes.manifests.pod_template import claim_name
-from oarlock.engines.shared import specs
 from oarlock.engines.shared.checkpoint_folder import Entry
 from oarlock.engines.shared.checkpoint_place import CheckpointFolder
 from oarlock.engines.shared.command_streams import Streams
@@ -65,15 +64,7 @@ class KubernetesEngine(Engine):
 
     def checkpoints_for(self, job: Job, run: RunFolder) -> str | None:
         """On the claim, if both runs mount the same one."""
-        if not run.is_remote:
-            return None
-        claim, theirs = claim_name(job), specs.job_of(run.job_file.read_text(), str(run.job_file))
-        if claim is None or claim != claim_name(theirs):
-            return None
-        with explained():
-            here, there = api_for(job), identity.reach(run)
-        is_same = (here.server, here.namespace) == (there.server, there.namespace)
-        return run.folder("checkpoints") if is_same else None
+        return run.folder("checkpoints") if is_mounted_by(job, run) else None
 
     def resume(self, run: RunFolder, *, stdin: int | None = None) -> None:
         """Resume the Jobs of a stopped run; create those of an ended one again from its own objects."""

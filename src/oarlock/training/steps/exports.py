@@ -7,15 +7,14 @@ part.
 from __future__ import annotations
 
 import textwrap
-from typing import Any, Callable, Optional
-
-Export = Optional[Callable[[], Any]]
+from collections.abc import Callable
+from typing import Any
 
 
 class Exports:
     """`export` is called at every `every`-th step; without `every`, whenever a checkpoint is saved."""
 
-    def __init__(self, export: Export = None, every: int | None = None) -> None:
+    def __init__(self, export: Callable[[], Any] | None = None, every: int | None = None) -> None:
         if every is not None and export is None:
             raise ValueError("export_every says when to export: pass export=, the function that does it")
         if every is not None and every < 1:
