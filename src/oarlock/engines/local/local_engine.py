@@ -34,7 +34,6 @@ from oarlock.system.polling import wait_for
 if TYPE_CHECKING:
     from oarlock.engines.shared.serve_order import ServeOrder
     from oarlock.job.job_file import JobFile
-    from oarlock.job.model import Job
     from oarlock.serving.fleet.announcement import Announcement
 
 
@@ -60,12 +59,6 @@ class LocalEngine(Engine):
         from oarlock.engines.local import ignored_fields
 
         return ignored_fields.of(jobfile.job)
-
-    def checkpoints_for(self, job: Job, run: RunFolder) -> str | None:
-        """Those of any run on this machine."""
-        from oarlock.engines.known_engines import traits_of
-
-        return run.folder("checkpoints") if traits_of(run).files_are_here else None
 
     def resume(self, run: RunFolder, *, stdin: int | None = None) -> None:
         """Start another agent on the same record."""
