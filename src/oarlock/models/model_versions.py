@@ -81,14 +81,20 @@ def new_version(folder: Path) -> Iterator[Path]:
         _publish(draft, folder)
 
 
-def write_version(folder: Path, write: Callable[[Path], object]) -> Version:
-    """Have `write` fill the folder of the next version, and return that version. Otherwise as above."""
+def write_version(folder: Path, write: Callable[[Path], object], keep: int | None = None) -> Version:
+    """Have `write` fill the folder of the next version, and return that version. Otherwise as above.
+
+    keep: then delete all but the newest `keep` versions.
+    """
     with _draft(folder) as draft:
         write(draft)
-        return _publish(draft, folder)
+        published = _publish(draft, folder)
+    if keep is not None:
+        _expire(folder, keep)
+    return published
 
 
-def expire(folder: Path, keep: int) -> None:
+def _expire(folder: Path, keep: int) -> None:
     """Delete all but the newest `keep` versions. No reader sees half of one."""
     for old in [one for one in versions(folder) if one.path != folder][:-keep]:
         with suppress(OSError):  # another process was faster

@@ -37,10 +37,7 @@ def export(
     keep: delete all but the newest `keep` versions afterwards, for a program that exports again and again.
     Every worker calls it; all but the leading one get None and leave nothing. Raises ExportError.
     """
-    if kind not in KINDS:
-        raise ExportError(f"kind={kind!r}: a model's kind is {', '.join(KINDS)}")
-    if keep is not None and keep < 1:
-        raise ExportError(f"keep={keep}: at least one version must be kept")
+    _check(kind, keep)
     task = current()
     write = model_formats.writer_of(model, example)
     if not task.is_chief:
@@ -69,10 +66,14 @@ def export(
         examples.store(draft, written.example)
         (draft / model_manifest.FILE_NAME).write_bytes(write.finish(draft, manifest).to_json())
 
-    published = model_versions.write_version(_folder(folder, task.model), fill)
-    if keep is not None:
-        model_versions.expire(published.path.parent, keep)
-    return published.path
+    return model_versions.write_version(_folder(folder, task.model), fill, keep).path
+
+
+def _check(kind: str, keep: int | None) -> None:
+    if kind not in KINDS:
+        raise ExportError(f"kind={kind!r}: a model's kind is {', '.join(KINDS)}")
+    if keep is not None and keep < 1:
+        raise ExportError(f"keep={keep}: at least one version must be kept")
 
 
 def _folder(given: str | os.PathLike[str] | None, usual: Path) -> Path:
