@@ -180,11 +180,13 @@ class Google:
                 for name, value in headers.items():
                     if name.lower() in ("etag", "content-type", "content-range", "last-modified"):
                         self.send_header(name, value)
-                self.send_header("Content-Length", str(len(body)))
+                is_head = self.command == "HEAD"
+                length = headers.get("Content-Length", "0") if is_head else str(len(body))
+                self.send_header("Content-Length", length)
                 self.end_headers()
                 self.wfile.write(body)
 
-            do_GET = do_PUT = do_POST = do_DELETE = translate  # noqa: N815
+            do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = translate  # noqa: N815
 
             def log_message(self, format: str, *args: object) -> None:
                 """Be quiet."""
