@@ -32,7 +32,7 @@ callbacks = oarlock.keras.callbacks(model, save=5, **exports)
 def told(when):
     if oarlock.current().is_chief:
         total = sum(float(np.abs(one).sum()) for one in model.get_weights())
-        print(when, repr(total), int(model.optimizer.iterations), callbacks.step, flush=True)
+        print(when, repr(total), int(model.optimizer.iterations.numpy()), callbacks.step, flush=True)
 
 def dataset(_):
     x = tf.reshape(tf.range(64, dtype=tf.float32), (16, 4)) / 64

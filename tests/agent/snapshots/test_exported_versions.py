@@ -20,43 +20,17 @@ from oarlock.records import runs
 from oarlock.system import processes
 from tests.support.gangs import Gang, until_gone
 from tests.support.other_stores import S3, Azure, Google, ObjectServer, complete, tags
-from tests.support.stores import needs_store
+from tests.support.stores import EXPORTS, needs_store
 from tests.support.waiting import eventually
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
-# After k steps its weight is k. As a model, it multiplies by its weight.
-TRAIN = """
-import json, pathlib, sys, time
-import oarlock
-steps, every, pause = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-state = oarlock.State(weight=0)
-pathlib.Path("predict.py").write_text('''
-import json
-def load(folder):
-    return Model(json.loads((folder / "weight.json").read_text()))
-class Model:
-    def __init__(self, weight):
-        self.weight = weight
-    def predict(self, inputs):
-        return {"y": inputs["x"] * self.weight}
-''')
-def publish():
-    if sys.argv[4:] == ["fail"] or sys.argv[4:] == ["fail early"] and state.step < steps:
-        raise ValueError("the disk of models is full")
-    pathlib.Path("weight.json").write_text(json.dumps(state.weight))
-    oarlock.export("predict.py", example={"x": [1.0]}, files=["weight.json"], keep=2)
-for step in state.steps(steps, save=5, export=publish, export_every=every):
-    state.weight += 1
-    state.report(loss=1 / (1 + step))
-    time.sleep(pause)
-"""
 
 
 @pytest.fixture
 def train(home: Path, tmp_path: Path) -> Iterator[Callable[..., Gang]]:
     def start(steps: int, every: int, pause: float = 0.02, *more: str, **fields: Any) -> Gang:
         args = [str(steps), str(every), str(pause), *more]
-        return Gang(tmp_path / "job", TRAIN, roles={"worker": 1}, args=args, **fields)
+        return Gang(tmp_path / "job", EXPORTS, roles={"worker": 1}, args=args, **fields)
 
     yield start
     for run in runs.all_runs():
