@@ -43,14 +43,14 @@ def fetch(loop: Loop, spec: Spec, record: Record) -> Fetched:
         is_new = spec.is_new and not record.state.generation
         order = Download(spec.snapshots, spec.run, folder, patience, is_new)
         _let(loop, spec, record, "downloader", order, fetched)
-    if spec.weights and fetched.failed is None and fetched.signal is None:
+    if spec.weights and not spec.is_ingest_alone and fetched.failed is None and fetched.signal is None:
         _let(loop, spec, record, "weights_fetch", Begin(spec.weights, spec.run, folder, patience), fetched)
     return fetched
 
 
 def unused_weights(spec: Spec, record: Path) -> str | None:
     """What to say of a run that was to begin with weights, and whose program never took them."""
-    if not spec.weights:
+    if not spec.weights or spec.is_ingest_alone:
         return None
     try:
         if BEGINS in (record / "events.jsonl").read_text(errors="replace"):

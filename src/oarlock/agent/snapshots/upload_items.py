@@ -1,7 +1,8 @@
 """What a run has to upload: its checkpoints, the versions of its model, and a model that has no versions.
 
-A version is complete from the moment that it appears (`models/model_versions.py`), so it is uploaded while
-the training continues. What else is in the model folder is complete only once the run has succeeded.
+A version that was exported is complete from the moment that it appears (`models/model_versions.py`), so it
+is uploaded while the training continues. What else is in the model folder is complete only once the run has
+succeeded.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from oarlock.checkpoints.bucket import CLAIM
 from oarlock.checkpoints.manifest import FILE_NAME, FORMAT, FileEntry, sealed
 from oarlock.checkpoints.store import Checkpoint, Store, checksum
-from oarlock.models import model_versions
+from oarlock.models import model_manifest, model_versions
 from oarlock.models.model_manifest import BadManifest
 from oarlock.models.model_versions import Version
 
@@ -75,11 +76,14 @@ class UploadItems:
         own = [one for one in self._store.checkpoints() if one.manifest.get("run") == self._run]
         return [item for item in map(_of_checkpoint, reversed(own)) if item is not None]
 
-    def versions(self) -> list[Item]:
-        """The versions of the model, newest first."""
-        if self._model is None:
-            return []
-        found = [self._of_version(one) for one in reversed(self._numbered())]
+    def versions(self, are_all_written: bool = False) -> list[Item]:
+        """The versions of the model, newest first. Those that `oarlock.export` wrote are complete from the
+        start; others, which the program writes there itself, only once `are_all_written`."""
+        found = [
+            self._of_version(one)
+            for one in reversed(self._numbered())
+            if are_all_written or (one.path / model_manifest.FILE_NAME).exists()
+        ]
         return [item for item in found if isinstance(item, Item)]
 
     def rest_of_model(self) -> Item | None:
@@ -89,7 +93,8 @@ class UploadItems:
         return self._rest if isinstance(self._rest, Item) else None
 
     def _numbered(self) -> list[Version]:
-        return [one for one in model_versions.versions(self._model or Path()) if one.path != self._model]
+        found = [] if self._model is None else model_versions.versions(self._model)
+        return [one for one in found if one.path != self._model]
 
     def _of_version(self, version: Version) -> Item | str | None:
         try:

@@ -76,7 +76,10 @@ class Uploader:
 
     def _left(self) -> list[Item]:
         """What remains to upload, the most urgent first."""
-        checkpoints, versions = self._items.checkpoints(), self._items.versions()
+        checkpoints, versions = (
+            self._items.checkpoints(),
+            self._items.versions(self.is_ending and self.has_model),
+        )
         if not self.is_ending:
             items = [*checkpoints, *versions] if self._was_version else [*versions, *checkpoints]
         elif self.has_model:
