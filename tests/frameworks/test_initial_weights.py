@@ -12,6 +12,7 @@ import pytest
 
 from oarlock.checkpoints.store import Store
 from oarlock.records import runs
+from tests.support.soaking import cases
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -82,6 +83,13 @@ def train(step):
     params["w"] += 1
     state.optimizer["m"] += 1
 """
+PROGRAMS = {"torch": TORCH, "jax": JAX, "keras": KERAS, "numpy": NUMPY}
+DIFFERENCES = {
+    "numpy": r"params: params\.w had shape \(4, 3\) and has \(4, 5\) now",
+    "torch": r"model: 0\.weight had shape \(3, 4\) and has \(5, 4\) now; .*and \d+ more",
+    "jax": r"params: first\.w had shape \(4, 3\) and has \(4, 5\) now",
+    "keras": r"model: .*kernel had shape \(4, 3\) and has \(4, 5\) now; .*and \d+ more",
+}
 LOOP = """
 me = oarlock.current()
 print("begin", json.dumps([round(weights(), 3), round(moments(), 3), state.step, state.seen]), flush=True)
@@ -99,7 +107,7 @@ def written(folder: Path, framework: str, width: int = 3) -> Path:
     folder.mkdir(exist_ok=True)
     program = folder / "train.py"
     head = f"import json, os, sys\nimport oarlock\nWIDTH = {width}\n"
-    program.write_text(head + framework + LOOP)
+    program.write_text(head + PROGRAMS[framework] + LOOP)
     return program
 
 
@@ -109,15 +117,7 @@ def numbers(text: str, when: str) -> list[float]:
     return [float(one) for one in json.loads(line)]
 
 
-@pytest.mark.parametrize(
-    "framework",
-    [
-        pytest.param(NUMPY, id="numpy"),
-        pytest.param(TORCH, id="torch"),
-        pytest.param(JAX, id="jax"),
-        pytest.param(KERAS, id="keras"),
-    ],
-)
+@pytest.mark.parametrize("framework", cases(["torch", "jax", "keras"], soak=["numpy"]))
 def test_a_run_begins_with_the_weights_of_another_and_nothing_else(
     oarlock: Command, tmp_path: Path, framework: str
 ) -> None:
@@ -138,7 +138,7 @@ def test_a_run_begins_with_the_weights_of_another_and_nothing_else(
 
 
 def test_a_step_can_be_chosen_in_a_run_or_a_folder(oarlock: Command, tmp_path: Path) -> None:
-    program = str(written(tmp_path / "job", NUMPY))
+    program = str(written(tmp_path / "job", "numpy"))
     assert oarlock("run", "--name", "first", program, "10").returncode == 0
     folder = runs.find("first").path / "checkpoints"
     for source in ("first@5", f"{folder}@5", f"{folder}/step-0000000005-g1", f"{folder.parent}@5"):
@@ -155,34 +155,20 @@ def test_a_step_can_be_chosen_in_a_run_or_a_folder(oarlock: Command, tmp_path: P
     assert Store(folder).names() == ["step-0000000010-g1", "step-0000000005-g1"], "left as it was"
 
 
-@pytest.mark.parametrize(
-    ("framework", "difference"),
-    [
-        pytest.param(NUMPY, r"params: params\.w had shape \(4, 3\) and has \(4, 5\) now", id="numpy"),
-        pytest.param(
-            TORCH, r"model: 0\.weight had shape \(3, 4\) and has \(5, 4\) now; .*and \d+ more", id="torch"
-        ),
-        pytest.param(JAX, r"params: first\.w had shape \(4, 3\) and has \(4, 5\) now", id="jax"),
-        pytest.param(
-            KERAS, r"model: .*kernel had shape \(4, 3\) and has \(4, 5\) now; .*and \d+ more", id="keras"
-        ),
-    ],
-)
-def test_weights_that_do_not_fit_are_three_lines(
-    oarlock: Command, tmp_path: Path, framework: str, difference: str
-) -> None:
+@pytest.mark.parametrize("framework", cases(["keras"], soak=["numpy", "torch", "jax"]))
+def test_weights_that_do_not_fit_are_three_lines(oarlock: Command, tmp_path: Path, framework: str) -> None:
     assert oarlock("run", "--name", "first", str(written(tmp_path / "job", framework)), "5").returncode == 0
     wider = written(tmp_path / "wider", framework, width=5)
     done = oarlock("run", "--from", "first", "--set", "limits.restarts=0", str(wider), "5")
     assert done.returncode == 1
     told = done.stdout + done.stderr
     assert "the weights of first, step 5, do not fit this program:" in told
-    assert re.search(difference, told), told
+    assert re.search(DIFFERENCES[framework], told), told
     assert "Begin without them (--from, storage.weights), or with a model of the same shapes" in told
 
 
 def test_a_program_that_does_not_take_them_is_told(oarlock: Command, tmp_path: Path) -> None:
-    assert oarlock("run", "--name", "first", str(written(tmp_path / "job", NUMPY)), "5").returncode == 0
+    assert oarlock("run", "--name", "first", str(written(tmp_path / "job", "numpy")), "5").returncode == 0
     (tmp_path / "other.py").write_text("print('hello')")
     done = oarlock("run", "--from", "first", str(tmp_path / "other.py"))
     assert done.returncode == 0
@@ -190,7 +176,7 @@ def test_a_program_that_does_not_take_them_is_told(oarlock: Command, tmp_path: P
 
 
 def test_a_resumed_run_keeps_what_is_its_own(oarlock: Command, tmp_path: Path) -> None:
-    program = str(written(tmp_path / "job", NUMPY))
+    program = str(written(tmp_path / "job", "numpy"))
     assert oarlock("run", "--name", "first", program, "5").returncode == 0
     failed = oarlock(
         "run", "--name", "second", "--from", "first", "--set", "limits.restarts=0", program, "10", "die"

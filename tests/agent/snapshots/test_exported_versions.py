@@ -20,6 +20,7 @@ from oarlock.records import runs
 from oarlock.system import processes
 from tests.support.gangs import Gang, until_gone
 from tests.support.other_stores import S3, Azure, Google, ObjectServer, complete, tags
+from tests.support.soaking import cases
 from tests.support.stores import EXPORTS, needs_store
 from tests.support.waiting import eventually
 
@@ -38,14 +39,20 @@ def train(home: Path, tmp_path: Path) -> Iterator[Callable[..., Gang]]:
         eventually(lambda run=run: not run.is_held(), f"end of {run.name}", every=0.01)  # type: ignore[misc]
 
 
-KINDS = [
-    pytest.param(S3, id="s3", marks=needs_store),
-    pytest.param(Google, id="gs", marks=needs_store),
-    pytest.param(Azure, id="az"),
-]
+KINDS = {
+    "s3": pytest.param(S3, id="s3", marks=needs_store),
+    "gs": pytest.param(Google, id="gs", marks=needs_store),
+    "az": pytest.param(Azure, id="az"),
+}
 
 
-@pytest.fixture(params=KINDS)
+def on(kind: str) -> pytest.MarkDecorator:
+    """Parametrize `url`: with one kind of server every time, and with all in the soak."""
+    others = [found for name, found in KINDS.items() if name != kind]
+    return pytest.mark.parametrize("url", cases([KINDS[kind]], soak=others), indirect=True)
+
+
+@pytest.fixture
 def url(
     request: pytest.FixtureRequest, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[str]:
@@ -88,6 +95,7 @@ def step_of(folder: Path) -> int:
     return int(json.loads((folder / "oarlock.json").read_text())["step"])
 
 
+@on("s3")
 def test_they_can_be_tried_while_the_training_goes_on(
     train: Callable[..., Gang], url: str, oarlock: Command
 ) -> None:
@@ -103,6 +111,7 @@ def test_they_can_be_tried_while_the_training_goes_on(
     assert len(versions(gang.run.path / "model")) <= 3, "keep=2, and perhaps one that has just come"
 
 
+@on("gs")
 def test_at_the_end_the_last_one_is_there_with_its_step(
     train: Callable[..., Gang], url: str, oarlock: Command, tmp_path: Path
 ) -> None:
@@ -119,6 +128,7 @@ def test_at_the_end_the_last_one_is_there_with_its_step(
     assert ("model/3", "complete") in [(one["name"], one["state"]) for one in listed]
 
 
+@on("az")
 def test_a_machine_without_the_earlier_ones_continues_their_numbers(
     train: Callable[..., Gang], url: str, home: Path, oarlock: Command
 ) -> None:
@@ -164,7 +174,7 @@ def test_a_run_whose_last_one_fails_has_not_succeeded(train: Callable[..., Gang]
 
 
 @needs_store
-@pytest.mark.parametrize("url", KINDS[:1], indirect=True)
+@pytest.mark.parametrize("url", [KINDS["s3"]], indirect=True)
 def test_the_commands_of_its_page_work(url: str, oarlock: Command, tmp_path: Path) -> None:
     """Those of the sections about models and weights; servers run until Ctrl-C."""
     page = (Path(__file__).parents[3] / "docs" / "snapshots.md").read_text()

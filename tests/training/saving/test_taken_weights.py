@@ -28,8 +28,8 @@ def test_arrays_of_floats_are_taken_where_they_are() -> None:
     before = {"layers": [np.ones(3), np.full((2, 2), 2.0)], "seen": np.arange(3), "rate": 0.5}
     trees, pieces = saved(params=before, best=0.25, momentum=np.ones(3))
     arrays = [np.zeros(3), np.zeros((2, 2))]
-    params = {"layers": arrays, "seen": np.zeros(3, int), "rate": 0.1}
-    objects = {"params": params, "best": None, "momentum": np.zeros(3), "extra": 7}
+    params: dict[str, Any] = {"layers": arrays, "seen": np.zeros(3, int), "rate": 0.1}
+    objects: dict[str, Any] = {"params": params, "best": None, "momentum": np.zeros(3), "extra": 7}
     assert taken_weights.take(objects, trees, pieces) == ["params"]
     assert objects["params"] is params, "the program may hold other references to it"
     assert params["layers"] is arrays
@@ -48,7 +48,7 @@ def test_what_optax_made_is_not_taken_wherever_it_is() -> None:
         return {"params": params, "inner": inner, "key": jax.random.key(int(value)), "step": int(value)}
 
     trees, pieces = saved(train=everything(5.0))
-    objects = {"train": everything(1.0)}
+    objects: dict[str, Any] = {"train": everything(1.0)}
     assert taken_weights.take(objects, trees, pieces) == ["train"]
     found = objects["train"]
     assert float(found["params"]["w"].sum()) == 30.0
