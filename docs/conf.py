@@ -35,7 +35,7 @@ SIDEBAR = {
         "docs/snapshots",
         "docs/keras",
         "docs/parameter-servers",
-        "docs/gpus",
+        "docs/gpu",
         "docs/tensorboard",
     ],
     "Serve": ["docs/serving"],

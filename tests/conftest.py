@@ -17,6 +17,7 @@ from tests.support.commands import SCRIPT, Command
 from tests.support.fake_gpus import machine_with_gpus  # noqa: F401
 from tests.support.finished_runs import finished, records, terminal  # noqa: F401
 from tests.support.gang_fixture import start  # noqa: F401
+from tests.support.nvml_library import nvml_library  # noqa: F401
 from tests.support.soaking import IS_SOAK
 from tests.support.task_lines import agent_line, no_launcher  # noqa: F401
 

@@ -59,6 +59,8 @@ def main():
     if args.compile:
         trained = torch.compile(trained)
 
+    # How many operations a step takes, so that Oarlock can say what share of the GPU is used.
+    task.report(flops=args.config.operations * args.context * len(batches.mine(0)))
     model.train()
     profiler = profiled(args.profile, say)
     for step in state.steps(args.steps, save=args.save, batches=batches):
@@ -75,8 +77,9 @@ def main():
         if half:
             half.take_weights()
         loss = mean_of_all(loss.detach())
-        # The loss is read when the GPU has it, a few times a second at most: the step does not wait for it.
-        state.report(loss=loss, flops=args.config.operations * len(rows) * args.context)
+        state.report(
+            loss=loss
+        )  # sent when the GPU has it, a few times a second: the step does not wait for it
         profiler.step()
         if (step + 1) % args.show == 0:
             say(f"step {step + 1}: loss {loss:.4f}")
@@ -86,6 +89,7 @@ def main():
         finished = imported(stored).to(device)  # as whoever uses it will: that is the one that counts
         loss = loss_of(finished, held_out, device)
         if args.tokens:  # whose words only the owner of the file knows
+            task.model.mkdir(parents=True, exist_ok=True)
             torch.save(stored, task.model / "model.pt")
             print(f"loss {loss:.4f} on tokens it never saw, of the model in {task.model}")
         else:

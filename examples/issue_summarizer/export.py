@@ -1,15 +1,13 @@
 """The trained network as a SavedModel with text in and text out: whoever serves it needs TensorFlow alone.
 
-MODEL_DIR gets a folder for each version, 1, 2 and so on, as TensorFlow Serving expects it.
+It has several functions. A server answers with the best title; the others are for whoever loads the folder.
 """
-
-import os
-import shutil
-from pathlib import Path
 
 import decoding
 import tensorflow as tf
 import words
+
+import oarlock
 
 NEAREST = 5  # known pairs that a search gives
 TEXTS = [tf.TensorSpec((None,), tf.string, name="body")]
@@ -38,6 +36,11 @@ class Titles:
         written = self.spell(flat, tf.repeat(spelled, self.beams, axis=0))
         written = tf.reshape(written, (-1, self.beams))
         return {"title": written[:, 0], "titles": written, "scores": scores}
+
+    @tf.function(input_signature=TEXTS)
+    def best(self, body):
+        """The best title alone: what a server answers."""
+        return {"title": self.beam(body)["title"]}
 
     @tf.function(input_signature=TEXTS)
     def encode(self, body):
@@ -78,10 +81,8 @@ class Titles:
         self.known_titles = tf.Variable(tf.constant(titles), trainable=False)
 
 
-def export_model(model, data, folder, known, beams):
-    """Write the next version into `folder`; returns its path. It appears there when it is complete."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+def export_model(model, data, known, beams):
+    """Write the next version of the model; returns its folder."""
     titles = Titles(model, data, beams)
     titles.remember(data, known)
     exported = tf.Module()
@@ -89,14 +90,6 @@ def export_model(model, data, folder, known, beams):
     exported.vocabulary = titles.vocabulary
     known = [titles.common, titles.known_vectors, titles.known_titles]
     exported.state = [*known, *(each.value for each in model.variables)]
-    exported.serve = titles.beam
-    signatures = {"serving_default": titles.beam}
-    for name in ("greedy", "beam", "encode", "nearest"):
-        signatures[name] = getattr(titles, name)
-    partial = folder / ".partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    tf.saved_model.save(exported, str(partial), signatures=signatures)
-    taken = [int(path.name) for path in folder.iterdir() if path.name.isdigit()]
-    version = folder / str(max(taken, default=0) + 1)
-    os.rename(partial, version)
-    return version
+    exported.serve = titles.best
+    others = {name: getattr(titles, name) for name in ("greedy", "beam", "encode", "nearest")}
+    return oarlock.export(exported, kind="text", signatures=others)

@@ -59,7 +59,7 @@ def main():
         alone.set_weights(network.get_weights())  # else parameter servers would write it, on their machines
         if args.weights:
             np.savez(args.weights, *alone.get_weights())
-        version = export.export_model(alone, data, task.model, args.known, args.beams)
+        version = export.export_model(alone, data, args.known, args.beams)
         print(f"the model is in {version}")
 
 

@@ -9,6 +9,7 @@ From the command line and `oarlock.Job`, `oarlock.Run`:
     ├── LaterRun                a later Oarlock wrote the run's record, in a way that this one cannot read
     ├── RunFailed               a run that was waited for did not succeed; has its state
     ├── Refused                 the leading agent refuses a request
+    ├── Unanswered              a model server is lost before it answers; another one may answer
     ├── ApiError                the cluster's API server refuses a request or does not answer
     └── LoginError              the kubeconfig's login command fails
 

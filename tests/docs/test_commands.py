@@ -42,6 +42,9 @@ NOT_RUN = {
     "oarlock run --from mnist-abcd train.py": "needs weights; tests/frameworks/test_initial_weights.py",
     "oarlock chaos": "asks on a terminal; tests/cli/verbs/test_chaos.py",
     "oarlock exec --task worker-1 -- nvidia-smi": "needs a GPU; tests/cli/verbs/test_exec.py",
+    "oarlock run --on kubernetes -n 4 --set roles.worker.gpu=8 --set roles.worker.processes=8 train.py": (
+        "needs GPUs on a cluster"
+    ),
     "oarlock run --on kubernetes examples/mnist_keras": "a command of docs/kubernetes.md, run there",
     "oarlock serve --on kubernetes mnist-keras-abcd": "needs a cluster; tests/kubernetes/test_serve.py",
     "oarlock status mnist-keras-serve": "likewise",
@@ -62,6 +65,9 @@ NOT_RUN = {
     # Of a real model; tests/cli/verbs/test_predict.py asks one in each of these ways.
     "oarlock predict digit.png": "needs a model",
     "oarlock predict -m mnist-abcd rows.jsonl -o answers.jsonl": "needs a model",
+    "oarlock predict -m mnist-abcd -n 4 --on kubernetes -o answers.jsonl pictures": "needs a model",
+    "oarlock predict -m mnist-keras-abcd -o answers.jsonl -n 2 digits": "needs a model",
+    "oarlock predict -m mnist-keras-abcd -o answers.jsonl -n 4 --on kubernetes rows.jsonl": "needs a model",
     'echo "it crashes when I save" | oarlock predict -m http://127.0.0.1:8000': "needs a server",
     # Servers run until Ctrl-C; tests/cli/verbs/test_serve.py starts each kind of them.
     "oarlock serve": "runs until Ctrl-C",

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import yaml
 
 from oarlock.models.model_manifest import FORMATS, KINDS, Manifest
 from oarlock.models.model_versions import versions
@@ -17,7 +20,7 @@ from oarlock.serving.generation.generator import Generator
 from oarlock.serving.generation.sampling import Sampling
 from oarlock.serving.http import client_connection, routes
 from oarlock.serving.settings import Settings
-from tests.support.model_servers import model_server
+from tests.support.model_servers import model_server, publish
 from tests.support.pages import ROOT, blocks
 
 BLOCKS = blocks("docs/serving.md", "python")
@@ -47,6 +50,27 @@ def test_a_program_of_the_page_exports_a_version(format_name: str, tmp_path: Pat
     assert manifest.is_batched
     for name in manifest.files.values():
         assert (version.path / name).is_file()
+
+
+def test_prometheus_gets_the_metrics_as_the_page_configures_it(tmp_path: Path) -> None:
+    """What it would send for that configuration, to a server with that token."""
+    (written,) = (yaml.safe_load(one) for one in blocks("docs/serving.md", "yaml") if "scrape_configs" in one)
+    (job,) = written["scrape_configs"]
+    kind, file = job["authorization"]["type"], Path(job["authorization"]["credentials_file"])
+    publish(tmp_path / "model", 1)
+    token = tmp_path / file.name
+    token.write_text("open sesame\n")
+    with model_server(tmp_path / "model", tmp_path, token_file=str(token)) as server:
+        asked = urllib.request.Request(f"{job['scheme']}://127.0.0.1:{server.port}/metrics")
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(asked, timeout=120)
+        asked.add_header("Authorization", f"{kind} {token.read_text().strip()}")
+        asked.add_header(
+            "Accept", "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
+        )
+        with urllib.request.urlopen(asked, timeout=120) as answer:
+            assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+            assert b"oarlock_requests_total{" in answer.read()
 
 
 def test_the_text_model_of_the_page_is_served_to_the_client_of_the_page(tmp_path: Path) -> None:

@@ -31,7 +31,9 @@ import pytest
 from oarlock.engines.local import local_engine
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
+from tests.support.browser import browser
 from tests.support.commands import SCRIPT
+from tests.support.model_servers import model_server
 from tests.support.soaking import only_in_soak
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "issue_summarizer"
@@ -168,6 +170,28 @@ assert abs((vector**2).sum(axis=1) - 1).max() < 1e-5, vector
 imported = sorted({"oarlock", "words", "decoding"} & sys.modules.keys())
 print(json.dumps({"titles": titles, "alone": alone, "nearest": nearest, "imported": imported}))
 """
+
+
+def test_it_is_served_with_a_page_that_writes_a_title(
+    trained: tuple[RunFolder, str], place: Path, tmp_path: Path
+) -> None:
+    folder = trained[0].path / "model"
+    manifest = json.loads((folder / "1" / "oarlock.json").read_bytes())
+    assert (manifest["kind"], manifest["run"], manifest["step"]) == ("text", "trained", STEPS)
+    assert [one["name"] for one in (*manifest["inputs"], *manifest["outputs"])] == ["body", "title"]
+    assert manifest["scores"]["loss"] > 0
+    with (
+        model_server(folder, tmp_path, name="titles") as server,
+        browser(tmp_path) as chromium,
+        chromium.page(f"{server.url}/") as page,
+    ):
+        page.until("document.getElementById('model')?.hidden === false", "page with the model")
+        page.write("textarea", BODY)
+        page.click("button.main")
+        page.until("document.getElementById('time').textContent", "answer")
+        title = page.text("#answer")
+        page.screenshot(Path(os.environ.get("OARLOCK_SCREENSHOTS", tmp_path)) / "title.png")
+    assert told(place, "predict", "-m", "trained", BODY).strip().endswith(f": {title}")
 
 
 def test_anybody_can_try_it(trained: tuple[RunFolder, str], tmp_path: Path) -> None:

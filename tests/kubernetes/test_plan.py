@@ -24,7 +24,19 @@ from tests.support.waiting import eventually
 
 PLANNED = sets("name=tool-plan", "roles.worker.memory=192Mi", "roles.worker.cpu=0.25")
 TOP = {
-    *("run", "objects", "groups", "total", "claims", "program", "pip", "ingest", "network", "warnings"),
+    *(
+        "run",
+        "objects",
+        "groups",
+        "total",
+        "claims",
+        "program",
+        "pip",
+        "ingest",
+        "serve",
+        "network",
+        "warnings",
+    ),
     *("cluster", "unreachable", "ok"),
 }
 CLUSTER = {"namespace", "context", "server", "admission", "quotas", "unknown", "problems"}
@@ -60,6 +72,23 @@ def quota(space: Api) -> Iterator[Any]:
 
     yield limit
     space.delete("ResourceQuota", "small")
+
+
+def test_it_tells_what_serving_would_create(oarlock: Any, tmp_path: Path) -> None:
+    """Without a cluster: the model does not exist yet."""
+    write(tmp_path / "train.py", "print('hello')\n")
+    serve = {"replicas": "2..4", "cpu": 0.5, "when": "accuracy >= 0.9", "ingress": "digits.example"}
+    words = ("--set", "name=tool", "--set", f"serve={json.dumps(serve)}", "--set", "serve.image=mine:1")
+    told = json.loads(oarlock("plan", *words, "--json", "train.py").stdout)["serve"]
+    assert (told["pods"], told["cpu"], told["image"]) == ("2..4", 0.5, "mine:1")
+    kinds = ["Service", "NetworkPolicy", "HorizontalPodAutoscaler", "PodDisruptionBudget", "Ingress"]
+    names = [f"{kind}/tool-serve" for kind in (*kinds, "Deployment")]
+    assert told["objects"] == ["ConfigMap/tool-serve-code-*", *names]
+    said = oarlock("plan", *words, "train.py").stdout
+    assert "with `oarlock run --serve` if accuracy >= 0.9, or at any time" in said
+    assert "2..4 pods with 0.5 CPU, 2.06Gi and mine:1" in said
+    assert "Ingress/tool-serve" in said
+    assert json.loads(oarlock("plan", "--json", "train.py").stdout)["serve"] is None
 
 
 def test_it_tells_what_would_be_created_and_that_it_fits(oarlock: Any, program: None, api: Api) -> None:

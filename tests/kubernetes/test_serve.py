@@ -91,6 +91,9 @@ def test_a_folder_is_handed_over_and_answers(place: Path, name: str, api: Api) -
     assert (f"{name}-{task['name']}", task["state"]) == (pod["metadata"]["name"], "running")
     assert task["step"] >= 1
     assert "serving adder, version 1" in _oarlock("logs", name)
+    refused = _call("predict", "-m", name, "[1, 2]")
+    assert f"{name} answers on its cluster: run `kubectl" in refused.stderr
+    assert "-m http://127.0.0.1:8000" in refused.stderr
 
 
 def test_it_is_scaled_and_a_pod_that_is_killed_is_replaced(name: str, api: Api) -> None:

@@ -106,3 +106,28 @@ def test_without_a_step_it_is_the_last_one() -> None:
     found = _points(_report(2.0, "worker-0", step=7), _report(3.0, "worker-0", loss=1.0))
     assert [(point.step, point.values.get("loss")) for point in found] == [(7, None), (7, 1.0)]
     assert _points(_report(2.0, "worker-0", step=-1, loss=1.0)) == []
+
+
+def _gpu(t: float, task: str, memory: int = 5 * 10**9) -> Event:
+    return {"t": t, "kind": "gpu", "task": task, "memory": memory, "memory_total": 10**10, "power": 600.0}
+
+
+def test_gpus_of_the_first_task_that_has_any_are_shown_at_its_step() -> None:
+    found = _points(
+        _gpu(2.0, "worker-1"),  # it has not reported yet
+        _report(3.0, "worker-1", step=4, loss=1.0),
+        _gpu(4.0, "worker-1"),
+        _report(5.0, "worker-0", step=7, loss=1.0),
+        _gpu(6.0, "worker-0", memory=6 * 10**9),
+        _gpu(7.0, "worker-1"),
+    )
+    assert [
+        (point.t, point.step, point.values) for point in found if "oarlock/gpu_power" in point.values
+    ] == [
+        (4.0, 4, {"oarlock/gpu_memory": 5.0, "oarlock/gpu_power": 600.0}),
+        (6.0, 7, {"oarlock/gpu_memory": 6.0, "oarlock/gpu_power": 600.0}),
+    ]
+
+
+def test_steps_that_a_progress_bar_counts_are_no_place_for_gpus() -> None:
+    assert _points(_report(2.0, "worker-0", step=4, observed="tqdm"), _gpu(3.0, "worker-0")) == []

@@ -171,3 +171,17 @@ def test_an_ingest_starts_once_though_it_has_three_steps_and_shows_who_still_wor
     state.apply(step("ingest-worker-1", "ended", code=137))
     state.apply(step("ingest-worker-1", "started", pid=3))
     assert state.tasks["ingest-worker-1"].starts == 2
+
+
+def test_what_gpus_said_lasts_until_the_next_generation() -> None:
+    told = {"memory": 5, "memory_total": 9, "gpus": ["1"]}
+    events: list[dict[str, Any]] = [
+        {"t": 0.0, "kind": "run", "job": "j", "tasks": ["worker-0"]},
+        {"t": 1.0, "kind": "generation", "generation": 1, "tasks": ["worker-0"]},
+        {"t": 2.0, "kind": "gpu", "task": "worker-0", **told},
+    ]
+    state = fold("r", events)
+    assert state.tasks["worker-0"].gpu == told
+    assert RunState.from_data(state.to_data()).tasks["worker-0"].gpu == state.tasks["worker-0"].gpu
+    state.apply({"t": 9.0, "kind": "generation", "generation": 2, "tasks": ["worker-0"]})
+    assert state.tasks["worker-0"].gpu == {}

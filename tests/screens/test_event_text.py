@@ -231,3 +231,32 @@ def test_the_display_shows_what_has_no_end_yet_below_the_tasks_and_harmless() ->
     display.show(running(), [], [Block("t", 1, "worker-0", b"whole")], {})
     assert "2%" not in file.getvalue().rpartition("\x1b[2K")[2]
     display.close()
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        ({}, ""),
+        ({"memory": 42_900_000_000, "memory_total": 150_300_000_000}, "42.9/150 GB"),
+        (
+            {"memory": 0, "memory_total": 15_000_000_000, "power": 69.7, "utilization": 0.0},
+            "0%  0/15 GB  70 W",
+        ),
+    ],
+)
+def test_what_gpus_say_is_short(told: dict[str, Any], shown: str) -> None:
+    assert event_text.gpu(TaskState("worker-0", gpu=told)) == shown
+
+
+def test_loss_and_mfu_are_the_first_metrics() -> None:
+    told = {"epoch": 1, "tokens": 2, "mfu": 0.5, "loss": 0.25}
+    assert event_text.metrics(TaskState("worker-0", metrics=told)) == ["loss 0.25", "mfu 0.5", "epoch 1"]
+
+
+def test_the_display_shows_gpus_of_tasks_that_run() -> None:
+    state = running()
+    told = {"memory": 4 * 10**9, "memory_total": 9 * 10**9, "power": 612.0}
+    state.apply({"t": 9.0, "kind": "gpu", "task": "worker-0", **told})
+    assert "GPU 4/9 GB  612 W" in "\n".join(drawn(state, width=200))
+    state.tasks["worker-0"].state = "failed"
+    assert "GPU" not in "\n".join(drawn(state, width=200))

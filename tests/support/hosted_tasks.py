@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from oarlock.agent.gpus.gpu_claim import GpuClaim
+from oarlock.agent.gpus.gpu_trouble import Trouble
 from oarlock.agent.host.host import Host
 from oarlock.agent.host.task_process import TaskProcess
 from oarlock.agent.protocol.spec import Limits, Program, Seat, Spec
@@ -64,6 +66,10 @@ class Line:
 
     def say(self, text: str) -> None:
         pass
+
+    @property
+    def tail(self) -> bytes:
+        return b""
 
     def read_output(self) -> bool:
         return True
@@ -140,6 +146,9 @@ class HostedTasks:
         self.is_computing = False
         self.ports = 20000
         self.lines: dict[str, Line] = {}
+        self.figures: dict[str, dict[str, Any]] | None = None  # of GPUs, by task; None: there are none
+        self.trouble: Trouble | None = None  # with GPUs
+        self.held: str | None = ""  # memory of GPUs
         self.zygote = Zygote(self.said)
         seat = Seat("machine-0", slots or {"worker": 2})
         self.host = Host(self.loop, spec, seat, self, self.zygote, self, supply)
@@ -176,6 +185,23 @@ class HostedTasks:
 
     def show_stacks(self, process: TaskProcess) -> None:
         self.said.append(f"stacks:{process.name}")
+
+    def watch_gpus(self) -> None:
+        pass
+
+    def gpu_claim(self, task: Task, env: Mapping[str, str]) -> GpuClaim:
+        return GpuClaim(given=())
+
+    def gpu_figures(self, processes: Sequence[TaskProcess]) -> list[dict[str, Any]] | None:
+        if self.figures is None:
+            return None
+        return [self.figures.get(process.name, {}) for process in processes]
+
+    def gpu_trouble(self, process: TaskProcess) -> Trouble | None:
+        return self.trouble
+
+    def gpu_memory_held(self, dead: Sequence[TaskProcess], since: float) -> str | None:
+        return self.held
 
     # What happens to it
 

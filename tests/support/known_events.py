@@ -13,6 +13,7 @@ KNOWN: list[dict[str, Any]] = [
     {"kind": "generation", "generation": 1, "tasks": ["worker-0", "worker-1"]},
     STARTED,
     {"kind": "report", "task": "worker-0", "step": 3, "total": 9, "busy": 0.5, "loss": 0.5},
+    {"kind": "gpu", "task": "worker-0", "memory": 4, "memory_total": 9, "power": 612.5, "utilization": 0.97},
     {"kind": "error", "task": "worker-0", "type": "ValueError", "message": "no", "where": "train.py:3"},
     {"kind": "checkpoint", "seconds": 0.1, "task": "worker-0", "step": 3},
     {"kind": "snapshot", "name": "step-3", "bytes": 12},

@@ -11,7 +11,7 @@ STATE = {
 TIME = {"total", "start", "rendezvous", "step", "checkpoint", "lost", "waiting", "goodput"}
 TASK = {
     *("name", "state", "pid", "code", "starts", "step", "total", "rate", "reported", "busy", "metrics"),
-    *("eta", "observed"),
+    *("eta", "observed", "gpu"),
 }
 SCORE = {"latest", "latest_step", "best", "best_step"}
 FOLDERS = {"record", "program", "data", "checkpoints", "eval", "model", "logs"}

@@ -26,6 +26,7 @@ from oarlock.run.events import Event
 from oarlock.system.polling import wait_for
 
 if TYPE_CHECKING:  # reading job files is not needed to look at a run
+    from oarlock.engines.shared.predictor import Predictor
     from oarlock.engines.shared.serve_order import ServeOrder
     from oarlock.job.job_file import JobFile
     from oarlock.job.model import Job
@@ -187,6 +188,15 @@ class Engine(Protocol):
         from it; False gives up. Raises JobError if this model cannot be served here or the name is taken.
         """
         raise OarlockError(f"the engine {self.name} cannot serve models")
+
+    def predictors(
+        self, order: ServeOrder, workers: int, notify: Callable[[str], None]
+    ) -> AbstractContextManager[Sequence[Predictor]]:
+        """Load a model inside a `with` block in that many processes or pods, which answer this client alone.
+
+        `notify` is called with what the user should know while they start. Raises OarlockError.
+        """
+        raise OarlockError(f"the engine {self.name} cannot predict")
 
     def announced(self, run: RunFolder) -> Announcement | None:
         """Return what a model server says of itself; None before it answers requests."""

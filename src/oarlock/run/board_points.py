@@ -1,6 +1,7 @@
 """What TensorBoard shows of a run's events: which numbers, under which tags, at which step. Pure; travels.
 
-    training     what the chief and the workers report, and how fast and how well the run advances
+    training     what the chief and the workers report, what the GPUs of the first of them say, and how fast
+                 and how well the run advances
     evaluation   what evaluators report, at the step of the checkpoint that they scored
     ingest       what the ingest reports
 
@@ -25,6 +26,7 @@ from oarlock.run.task_state import TaskState
 
 TRAINING, EVALUATION, INGEST = "training", "evaluation", "ingest"
 _RATE, _GOODPUT = "oarlock/steps_per_second", "oarlock/goodput"
+_GPU = "oarlock/gpu_"  # what follows: memory, power, utilization
 _NO_NUMBERS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}  # as events.encode writes them
 _LARGEST_STEP = 2**63 - 1
 
@@ -42,6 +44,8 @@ class Point:
 
 def point_of(event: Event, state: RunState) -> Point | None:
     """Return what an event adds to the board; `state` has the event in it already. None: nothing."""
+    if event["kind"] == "gpu":
+        return _gpu_point(event, state)
     if event["kind"] != "report" or not knows_its_step(source_of(event)):
         return None
     task = state.tasks[event["task"]]
@@ -58,6 +62,20 @@ def point_of(event: Event, state: RunState) -> Point | None:
     if not values or not 0 <= (step or 0) <= _LARGEST_STEP:
         return None
     return Point(folder, state.generation, event["t"], step or 0, dict(sorted(values.items())))
+
+
+def _gpu_point(event: Event, state: RunState) -> Point | None:
+    """At the step that the task has reported last; memory in GB, as the screens show it."""
+    task = state.tasks[event["task"]]
+    if task.step is None or not knows_its_step(task.observed) or any(one.gpu for one in _before(task, state)):
+        return None
+    told = {**task.gpu, "memory": (_number(task.gpu.get("memory")) or 0) / 1e9}
+    values = {
+        f"{_GPU}{name}": value
+        for name in ("memory", "power", "utilization")
+        if (value := _number(told.get(name))) is not None
+    }
+    return Point(_folder(task), state.generation, event["t"], task.step, dict(sorted(values.items())))
 
 
 def _before(task: TaskState, state: RunState) -> Iterator[TaskState]:

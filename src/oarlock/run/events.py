@@ -16,6 +16,8 @@ An event is one flat JSON object: `t` (seconds since the epoch), `kind`, and the
                                             time in which the task does not wait for the others; `observed`:
                                             which hook saw it, where the program itself reports nothing
                                             (`more`: its training goes on)
+    gpu         task, memory, memory_total, power?, utilization?  what the GPUs of a task say, as its agent
+                                            reads them: bytes, watts, 0 to 1 (`gpus`: their numbers)
     error       task, type, message, where  the exception that ended a task
     restart     task, reason, left          a generation failed and the next one follows (`forgiven`: it does
                                             not count as a failure; `alone`: only this task restarts)
@@ -64,6 +66,13 @@ _CHECKS: dict[str, dict[str, Check]] = {
     "tasks": {"tasks": several(word)},
     "task": {"state": word, "pid": _COUNT, "code": _CODE, "ours": flag},
     "report": {"step": whole(), "total": whole(), "busy": number(0, 1), "observed": word, "more": flag},
+    "gpu": {
+        "gpus": several(text),
+        "memory": _COUNT,
+        "memory_total": _COUNT,
+        "power": number(0),
+        "utilization": number(0, 1),
+    },
     "error": _WHY,
     "restart": {**_WHY, "left": _COUNT, "forgiven": flag, "alone": flag, "doubled": flag},
     "scale": {"workers": _COUNT},
@@ -83,6 +92,7 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
     "tasks": ("tasks",),
     "task": ("task", "state"),
     "report": ("task",),
+    "gpu": ("task", "memory", "memory_total"),
     "error": ("task",),
     "note": ("text",),
     "warning": ("task", "text"),

@@ -158,7 +158,7 @@ class RunState:
         self.tasks = {**gang, **ingest}
         for task in gang.values():
             task.state, task.pid, task.code, task.rate, task.busy = "pending", None, None, None, None
-            task.measured = 0.0
+            task.measured, task.gpu = 0.0, {}
 
     def _on_tasks(self, event: Event) -> None:
         self.tasks = {name: self.tasks.get(name) or TaskState(name) for name in event["tasks"]}
@@ -196,6 +196,9 @@ class RunState:
         for key, value in event.items():
             if key not in _RESERVED and (key in task.metrics or len(task.metrics) < _MOST_METRICS):
                 task.metrics[key] = value
+
+    def _on_gpu(self, event: Event) -> None:
+        self._task(event).gpu = {key: value for key, value in event.items() if key not in _RESERVED}
 
     def add_score(self, event: Event, is_late: bool = False) -> None:
         """Take the score of a checkpoint into account. `is_late`: it came after the run, in any order."""

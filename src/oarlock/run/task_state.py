@@ -28,6 +28,7 @@ class TaskState:
     busy: float | None = None  # the share of its time that it does not wait for others
     observed: str | None = None  # which hook saw its progress; None: it reports itself
     metrics: dict[str, Any] = field(default_factory=dict)
+    gpu: dict[str, Any] = field(default_factory=dict)  # what its GPUs said last; empty: it uses none
 
     @property
     def eta(self) -> float | None:

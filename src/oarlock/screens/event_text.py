@@ -79,9 +79,21 @@ def eta(task: TaskState) -> str:
 
 
 def metrics(task: TaskState, most: int = _METRICS) -> list[str]:
-    """Return the first metrics: the loss, then in the order in which the program reported them."""
-    names = sorted(task.metrics, key=lambda name: name != "loss")
+    """Return the first metrics: loss and MFU, then in the order in which the program reported them."""
+    names = sorted(task.metrics, key=lambda name: (name != "loss", name != "mfu"))
     return [f"{name} {number(task.metrics[name])}" for name in names[:most]]
+
+
+def gpu(task: TaskState) -> str:
+    """Return what the GPUs of a task said last: `97%  38.1/140 GB  612 W`; nothing for one that uses none."""
+    told = task.gpu
+    if not told:
+        return ""
+    used, total = (told.get(name) or 0 for name in ("memory", "memory_total"))
+    parts = [f"{told['utilization']:.0%}"] if told.get("utilization") is not None else []
+    parts.append(f"{used / 1e9:.3g}/{total / 1e9:.3g} GB")
+    parts += [f"{told['power']:.0f} W"] if told.get("power") is not None else []
+    return "  ".join(parts)
 
 
 def best_score(state: RunState) -> str:
@@ -152,6 +164,11 @@ def _report(event: Event) -> str:
     return f"{event['task']} {progress(task)}"
 
 
+def _gpu(event: Event) -> str:
+    numbers = ", ".join(map(str, event.get("gpus") or [])) or "?"
+    return f"{event['task']} on GPU {numbers}: {gpu(TaskState(event['task'], gpu=event))}"
+
+
 def _score(event: Event) -> str:
     known = {key: value for key, value in event.items() if key not in _NO_METRICS}
     found = "  ".join(metrics(TaskState(event["task"], metrics=known), most=len(known)))
@@ -203,6 +220,7 @@ _TELLERS: dict[str, Callable[[Event], str]] = {
     ),
     "task": _task,
     "report": _report,
+    "gpu": _gpu,
     "error": _error,
     "restart": _restart,
     "scale": lambda event: f"scaling to {plural(event.get('workers', 0), 'worker')}",

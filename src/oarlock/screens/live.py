@@ -97,7 +97,8 @@ def _row(task: TaskState, bar: int) -> list[RenderableType]:
     done: RenderableType = ""
     if bar and task.total and task.step is not None:
         done = ProgressBar(total=task.total, completed=min(task.step, task.total), width=bar)
-    metrics = "  ".join(filter(None, [event_text.rate(task), *event_text.metrics(task)]))
+    gpu = f"GPU {event_text.gpu(task)}" if task.gpu and task.state == "running" else ""
+    metrics = "  ".join(filter(None, [event_text.rate(task), *event_text.metrics(task), gpu]))
     restarts = f"restarted {task.starts - 1}x" if task.starts > 1 else ""
     return [
         _text(task.name, _colour(task.name)),

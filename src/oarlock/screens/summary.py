@@ -65,12 +65,14 @@ def _cause(run: RunFolder, told: Failure) -> list[str]:
         words = _last_words(run, told.task)
         return [f"{told.task}: {first_line(told.reason)}", *(f"  | {word}" for word in words)]
     message = (told.message or "").strip().split("\n")
+    advice = [] if told.reason in ("", error_text(told.type, told.message)) else [f"  {told.reason}"]
     shown = [first_line(line) for line in message[:_MESSAGE_LINES]]
     return [
         f"{told.task}: {error_text(told.type, shown[0])}",
         *(f"  {line}" for line in shown[1:]),
         *(["  …"] if len(message) > _MESSAGE_LINES else []),
         *([f"  at {_near(told.where)}"] if told.where else []),
+        *advice,
     ]
 
 

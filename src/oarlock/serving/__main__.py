@@ -10,7 +10,7 @@ from oarlock.serving.settings import Settings
 
 
 def main() -> int:
-    """Serve. Returns the exit code: 0 after a stop, 1 if the model cannot be served, 2 for wrong settings."""
+    """Serve. Returns the exit code: 1 if the model cannot be served, 2 for wrong settings, else theirs."""
     if len(sys.argv) != 2:
         _say("expected one settings file: python -m oarlock.serving SETTINGS.json", sys.stderr)
         return 2
@@ -25,7 +25,7 @@ def main() -> int:
     except CannotServe as problem:
         _say(str(problem), sys.stderr)
         return 1
-    return 0
+    return settings.stopped
 
 
 def _say(text: str, stream: object = None) -> None:

@@ -36,6 +36,8 @@ class Settings:
     access_log: bool = False
     every: float = 1.0  # between two looks for a newer version
     grace: float = 20.0  # for requests in flight when a replica stops
+    follows: bool = True  # a newer version replaces the one that is served
+    stopped: int = 0  # the exit code after a stop
 
     @property
     def scheme(self) -> str:

@@ -6,7 +6,10 @@ Without the fsync a file system may rename first and leave an empty file.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 
 def write_durably(path: Path, content: bytes, mode: int = 0o600) -> None:
@@ -32,6 +35,19 @@ def write_whole(path: Path, content: bytes, writer: str = "part") -> None:
         draft.replace(path)
     except OSError:
         draft.unlink(missing_ok=True)  # a full disk needs the room
+        raise
+
+
+@contextmanager
+def whole_file(path: Path, writer: str = "part") -> Iterator[IO[bytes]]:
+    """The same in pieces, inside a `with` block. If that raises, the file stays as it is."""
+    draft = _draft(path, writer)
+    try:
+        with draft.open("wb") as file:
+            yield file
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
         raise
 
 

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from oarlock.agent.host.ending import OTHERS, SUPPLY
+from oarlock.agent.gpus.gpu_trouble import Trouble
+from oarlock.agent.host.ending import GPU_MEMORY, OTHERS, SUPPLY
+from oarlock.agent.host.task_events import GPUS
 from oarlock.agent.protocol.gates import CarryOn, MeetAt, WhereAreYou
 from oarlock.agent.protocol.status import Status
 from oarlock.agent.protocol.wishes import (
@@ -937,3 +939,79 @@ def test_scores_are_part_of_the_status_and_no_other_report_is() -> None:
     assert (worker.follows, worker.scores, evaluator.follows) == (False, (), True)
     assert [(score["step"], score["accuracy"]) for score in evaluator.scores] == [(10, 0.1), (20, 0.2)]
     assert [event["step"] for event in host.events] == [30, 3]
+
+
+def with_gpus() -> HostedTasks:
+    host = HostedTasks()
+    host.figures = {}
+    return host
+
+
+def test_what_gpus_say_goes_to_the_leader_as_long_as_a_task_uses_them() -> None:
+    host = with_gpus().into("running")
+    host.figures = {"worker-1": {"memory": 5, "memory_total": 9, "gpus": ["1"]}}
+    host.loop.passes(GPUS)
+    host.loop.passes(GPUS)
+    told = {"kind": "gpu", "task": "worker-1", "memory": 5, "memory_total": 9, "gpus": ["1"]}
+    assert host.events == [told, told]
+    host.exits(11)
+    host.events.clear()
+    host.loop.passes(GPUS)
+    assert host.events == []
+
+
+def test_a_machine_without_gpus_does_not_look_again() -> None:
+    host = HostedTasks().into("running")
+    assert not host.loop.expects(GPUS)
+
+
+def test_the_trouble_of_a_gpu_is_part_of_the_outcome() -> None:
+    host = HostedTasks().into("running")
+    host.trouble = Trouble("memory", "GPU 0 ran out of memory; use smaller batches")
+    host.exits(10)
+    first, second = Status.from_data(host.host.status().to_data()).tasks
+    assert (first.trouble, first.advice) == host.trouble
+    assert (second.trouble, second.advice) == (None, None)
+
+
+def test_a_task_that_did_not_fail_has_no_trouble() -> None:
+    host = HostedTasks().into("running")
+    host.trouble = Trouble("memory", "GPU 0 ran out of memory; use smaller batches")
+    host.exits(10, ours=True)
+    host.exits(11, status=0)
+    assert [task.trouble for task in host.host.status().tasks] == [None, None]
+
+
+def test_a_generation_is_cleared_only_when_gpus_have_freed_its_memory() -> None:
+    host = HostedTasks().into("sweeping")
+    host.held = None  # the driver has not answered
+    host.swept()
+    host.held = "GPU 0 has 61.00 GiB in use"
+    host.loop.passes(GPU_MEMORY)
+    assert not host.host.is_cleared
+    host.obey(wish_to_run(2))
+    assert "launch:worker-0" not in host.said
+    host.held = ""
+    host.loop.passes(GPU_MEMORY)
+    assert "launch:worker-0" in host.said
+    assert not host.loop.expects(GPU_MEMORY)
+    assert "note" not in [event["kind"] for event in host.events]
+
+
+def test_memory_that_is_never_freed_is_said_and_does_not_stop_the_run() -> None:
+    host = HostedTasks().into("sweeping")
+    host.held = "GPU 0 has 61.00 GiB in use"
+    host.swept()
+    host.loop.clock += 5.0
+    host.loop.passes(GPU_MEMORY)
+    assert host.host.is_cleared
+    [note] = [event["text"] for event in host.events if event["kind"] == "note"]
+    assert note == ("the memory of dead tasks on GPUs is not free after 5 s: GPU 0 has 61.00 GiB in use")
+
+
+def test_a_run_that_ends_does_not_wait_for_gpus() -> None:
+    host = HostedTasks().into("finishing")
+    host.held = "GPU 0 has 61.00 GiB in use"
+    host.exits(10, 11, status=0)
+    host.swept()
+    assert host.host.is_cleared

@@ -34,6 +34,23 @@ MANIFEST: dict[str, Any] = {
 }
 
 
+# The second batch ends its process, once.
+MORTAL = """
+import os, pathlib, signal
+import numpy as np
+
+marks = pathlib.Path("MARKS")
+
+class Mortal:
+    def predict(self, inputs):
+        if 4 in inputs["x"] and not (marks / "died").exists():
+            (marks / "died").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"y": 2 * inputs["x"]}
+
+def load(folder):
+    return Mortal()
+"""
 ALPHABET = """
 import numpy as np
 
@@ -105,6 +122,44 @@ def test_answers_are_written_whole_or_not_at_all(oarlock: Command, model: Path, 
     done = oarlock("predict", "-m", str(model), "-o", str(out), "[1, 2]", "[3, 4]")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert len(out.read_text().splitlines()) == 2
+
+
+def test_several_processes_share_the_examples_and_one_that_dies_costs_no_answer(
+    oarlock: Command, tmp_path: Path
+) -> None:
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    model = published(tmp_path / "mortal", MORTAL.replace("MARKS", str(marks)), **MANIFEST)
+    rows, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
+    rows.write_text("".join(f"[{number}, 0]\n" for number in range(40)))
+    done = oarlock("predict", "-m", str(model), "-n", "2", "--batch", "3", "-o", str(out), str(rows))
+    assert done.returncode == 0, done.stderr
+    answers = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [one["input"] for one in answers] == [f"{rows}:{number}" for number in range(1, 41)]
+    assert [next(iter(one["outputs"].values())) for one in answers] == [[2 * n, 0] for n in range(40)]
+    assert (marks / "died").exists()
+
+
+def test_an_output_that_cannot_be_written_is_said(oarlock: Command, model: Path, tmp_path: Path) -> None:
+    done = oarlock("predict", "-m", str(model), "-o", str(tmp_path / "no" / "out.jsonl"), "[1, 2]")
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
+    assert "cannot be written: No such file or directory" in done.stderr
+
+
+def test_a_served_model_is_not_loaded_again(oarlock: Command) -> None:
+    for words in (["--on", "kubernetes"], ["-n", "2"]):
+        done = oarlock("predict", "-m", "http://127.0.0.1:1", *words, "x")
+        assert (done.returncode, "is served already" in done.stderr) == (2, True), done.stderr
+
+
+def test_a_version_can_be_named(oarlock: Command, model: Path) -> None:
+    version = model / "2"
+    version.mkdir()
+    (version / "oarlock.json").write_text(json.dumps(MANIFEST))
+    (version / "predict.py").write_text(PREDICT.replace("2 * x", "3 * x"))
+    for words, factor in (([], 3), (["--version", "1"], 2)):
+        done = oarlock("predict", "-m", str(model), *words, "[1, 2]")
+        assert done.stdout.strip() == f"[1, 2]: [{factor}.0, {2 * factor}.0]", done.stderr
 
 
 def test_classes_are_named_by_their_labels(oarlock: Command) -> None:

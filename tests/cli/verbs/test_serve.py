@@ -127,6 +127,10 @@ def test_the_newest_run_with_a_model_is_served(oarlock: Command, job: Path) -> N
         (["sums", "--version", "latest"], "it is newest, best or a number"),
         (["sums", "--token-file", "none"], "--token-file none: no such file"),
         (["sums", "--tls-cert", "sums/1/model.py"], "--tls-cert and --tls-key belong together"),
+        (
+            ["sums", "--tls-cert", "sums/1/model.py", "--tls-key", "sums/1/model.py"],
+            "sums/1/model.py is no certificate in PEM form",
+        ),
         (["sums", "--replicas", "0"], "--replicas 0"),
         (["sums", "--replicas", "1..3"], "a fixed number here, found 1..3"),
         (["sums", "--set", "serve.when=good"], "a score and a bound such as accuracy >= 0.95"),

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 PROGRAMS = Path(__file__).parent / "programs"
 DEADLINE = 550
 MODELS = {
-    "tensorflow": ["keras", "plain", "tf_keras", "text", "function", "archive"],
+    "tensorflow": ["keras", "plain", "tf_keras", "text", "function", "signatures", "archive"],
     "torch": ["torch", "plain"],
     "jax": ["jax", "plain", "tuple"],
 }

@@ -278,3 +278,17 @@ def _accepts(port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def test_a_server_that_does_not_follow_keeps_its_version_and_ends_with_its_code(tmp_path: Path) -> None:
+    """For `oarlock predict`: all answers are of one version, and a Job replaces a pod that was deleted."""
+    publish(tmp_path / "sums", 1)
+    with model_server(tmp_path / "sums", tmp_path, follows=False, stopped=143) as server:
+        server.until_factor(1)
+        publish(tmp_path / "sums", 2)
+        server.change(replicas=2)  # it looks at the settings, and would look at the folder
+        eventually(lambda: len(server.replicas) == 2, "two replicas", evidence=lambda: server.said)
+        server.change(replicas=1)
+        eventually(lambda: len(server.replicas) == 1, "one replica", evidence=lambda: server.said)
+        assert server.ask(1, 2)[0] == 3
+        assert server.stop() == 143

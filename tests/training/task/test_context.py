@@ -16,6 +16,7 @@ from oarlock.run.cluster import form
 from oarlock.run.contract import Gang, environment
 from oarlock.training.task import channel
 from oarlock.training.task.context import current
+from oarlock.training.task.throughput import Throughput
 
 pytestmark = pytest.mark.usefixtures("no_launcher")
 FOLDERS = {"data": "/d", "checkpoints": "/c", "model": "/m", "logs": "/l"}
@@ -147,6 +148,38 @@ def test_a_metric_is_read_only_when_its_report_is_sent(agent: socket.socket, clo
         current().report(step, loss=Metric())
     assert Metric.reads == 1
     assert received(agent)[0]["loss"] == 0.5
+
+
+@pytest.fixture
+def h200(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "_throughput", Throughput(clock.monotonic, lambda: ["NVIDIA H200"]))
+
+
+@pytest.mark.usefixtures("h200")
+def test_operations_of_a_step_become_a_share_of_the_gpu(agent: socket.socket, clock: Clock) -> None:
+    for step in range(1, 12):
+        current().report(step, loss=0.5, flops=98.9e12)
+        clock.now += 1
+    first, *_, last = received(agent)
+    assert "flops" not in first
+    assert "mfu" not in first
+    assert (last["mfu"], last["flops_per_second"], last["loss"]) == (0.1, 98.9e12, 0.5)
+    assert channel.newest()["mfu"] == 0.1
+
+
+@pytest.mark.usefixtures("h200")
+def test_operations_may_be_told_for_steps_that_only_hooks_see(agent: socket.socket, clock: Clock) -> None:
+    current().report(flops=98.9e12)
+    for step in range(1, 12):
+        channel.report_observed({"step": step, "observed": "keras"})
+        clock.now += 1
+    assert received(agent)[-1]["mfu"] == 0.1
+
+
+def test_what_is_reported_has_a_step() -> None:
+    for wrong in ({"loss": 0.5}, {}, {"flops": 1e12, "loss": 0.5}, {"flops": 1e12, "total": 3}):
+        with pytest.raises(TypeError, match="needs a step"):
+            current().report(**wrong)  # type: ignore[arg-type]
 
 
 def test_a_note_is_sent_at_once(agent: socket.socket) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
-from oarlock.agent.host.host_effects import Supply, Upstream, Zygote
+from oarlock.agent.host.host_effects import Machine, Supply, Upstream, Zygote
 from oarlock.agent.host.hosted import Hosted
 from oarlock.agent.host.task_process import TaskProcess
 from oarlock.agent.net.deadlines import Action, Deadlines
@@ -16,9 +16,11 @@ from oarlock.agent.zygote.orders import Signal, Sweep
 # Deadlines
 GRACE, STACKS, OTHERS = "grace", "stacks", "grace of all but evaluators"
 SUPPLY = "last checkpoints"
+GPU_MEMORY = "memory of dead tasks on GPUs"
 
 _SERVING = 3.0  # seconds for workers that may only serve to end by themselves
 _LOOK = 0.5  # seconds until the next look at what has arrived
+_FREED, _LOOK_AGAIN = 5.0, 0.02  # seconds for GPUs to free memory of the dead, and between two looks at it
 _DUMP = 2.0  # seconds for stacks to arrive in the log before the tasks are killed
 
 
@@ -30,6 +32,7 @@ class EndingTasks:
         loop: Deadlines,
         spec: Spec,
         hosted: Hosted,
+        machine: Machine,
         zygote: Zygote,
         upstream: Upstream,
         supply: Supply | None,
@@ -39,6 +42,7 @@ class EndingTasks:
         self._loop = loop
         self._spec = spec
         self._hosted = hosted
+        self._machine = machine
         self._zygote = zygote
         self._upstream = upstream
         self._supply = supply
@@ -140,8 +144,28 @@ class EndingTasks:
             self.on_swept()
 
     def on_swept(self) -> None:
-        """Nothing is left of this generation."""
+        """No process is left of this generation. The next one has to find the memory of its GPUs free."""
+        if self._hosted.ending == "clear" and self._hosted.cleared < self._hosted.generation:
+            self._hosted.is_sweeping = True
+            self._await_memory(self._loop.now())
+        else:
+            self._on_empty()
+
+    def _await_memory(self, since: float) -> None:
+        held = self._machine.gpu_memory_held(list(self._hosted.tasks.values()), since)
+        if held == "":
+            self._on_empty()
+        elif self._loop.now() - since < _FREED:
+            self._loop.after(GPU_MEMORY, _LOOK_AGAIN, lambda: self._await_memory(since))
+        else:
+            told = held or "the driver does not say what is in use"
+            text = f"the memory of dead tasks on GPUs is not free after {_FREED:g} s: {told}"
+            self._upstream.on_event({"kind": "note", "text": text})
+            self._on_empty()
+
+    def _on_empty(self) -> None:
         hosted, wish = self._hosted, self._hosted.wish
+        self._loop.cancel(GPU_MEMORY)
         hosted.is_sweeping = False
         for process in hosted.tasks.values():
             process.close()

@@ -67,7 +67,9 @@ class Host:
         self.ports = machine.free_ports(sum(self.slots.values()))
         self.dropped = DroppedMessages(loop, self._note)
         shared = (loop, spec, self.hosted)
-        self.ending = EndingTasks(*shared, zygote, upstream, supply, self._show_stacks, self._converge)
+        self.ending = EndingTasks(
+            *shared, machine, zygote, upstream, supply, self._show_stacks, self._converge
+        )
         self.events = TaskEvents(loop, self.hosted, machine, zygote, upstream, self.ending, self.dropped)
         self.launching = Launching(*shared, machine, zygote, upstream, self.events, self.ending)
         self.faults = Faults(loop, lambda one, sig: self.ending.signal([one], sig, ours=False), upstream)
@@ -77,6 +79,8 @@ class Host:
         self.zygote.start(sum(self.slots.values()), self.on_reply, self.on_zygote_lost)
         self.loop.after(ZYGOTE, self.spec.limits.rendezvous, self._on_never_ready)
         self.events.look_for_life(self.spec.limits.stall)
+        self.machine.watch_gpus()
+        self.events.look_at_gpus()
 
     def close(self) -> None:
         """End the zygote with all tasks, or let it stay for the next run."""

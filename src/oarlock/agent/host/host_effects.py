@@ -6,9 +6,11 @@ socket, and starts no process.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
+from oarlock.agent.gpus.gpu_claim import GpuClaim
+from oarlock.agent.gpus.gpu_trouble import Trouble
 from oarlock.agent.host.task_process import TaskLine, TaskProcess
 from oarlock.agent.net.deadlines import Action
 from oarlock.agent.zygote.orders import Order, Reply
@@ -50,6 +52,23 @@ class Machine(Protocol):
 
     def show_stacks(self, process: TaskProcess) -> None:
         """Have a task show its Python stacks in its log."""
+
+    def watch_gpus(self) -> None:
+        """Begin to look at the GPUs here. A second call does nothing."""
+
+    def gpu_claim(self, task: Task, env: Mapping[str, str]) -> GpuClaim:
+        """Which GPUs a task has that is launched with these variables."""
+
+    def gpu_figures(self, processes: Sequence[TaskProcess]) -> list[dict[str, Any]] | None:
+        """What the GPUs of each task say: fields of a `gpu` event. Empty: it uses none, or they have said
+        nothing yet. None: this machine has no GPU."""
+
+    def gpu_trouble(self, process: TaskProcess) -> Trouble | None:
+        """Why a task failed, if its GPU had to do with that."""
+
+    def gpu_memory_held(self, dead: Sequence[TaskProcess], since: float) -> str | None:
+        """Which GPUs still hold memory of tasks that were gone at `since`, in words; empty: none. None: it is
+        not known yet."""
 
 
 class Zygote(Protocol):

@@ -55,6 +55,14 @@ class Launching:
         self._hosted.tasks[task.name] = process
         program = self._spec.program_of(task.role)
         stdin = self._machine.stdin_for(task)
+        env = {
+            **self._spec.env_of(task.role),
+            **environment(
+                wish.gang, task, self._machine.folders(task), self._spec.observe, self._spec.chief_name
+            ),
+            **self._spec.gpus.variables(wish.gang, task),
+        }
+        process.claim = self._machine.gpu_claim(task, env)
         order = Launch(
             task=task.name,
             parent=self._zygote.pid,
@@ -62,17 +70,7 @@ class Launching:
             program=replace(program, args=placeholders.fill(program.args, wish.gang, task)),
             seed=wish.gang.seed,
             identity=f"{task.name} rank {task.rank} generation {generation} launch {launch}",
-            env={
-                **self._spec.env_of(task.role),
-                **environment(
-                    wish.gang,
-                    task,
-                    self._machine.folders(task),
-                    self._spec.observe,
-                    self._spec.chief_name,
-                ),
-                **self._spec.gpus.variables(wish.gang, task),
-            },
+            env=env,
             has_input=bool(stdin),
         )
         self._zygote.send(order, process.line.ends + stdin)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from oarlock.agent.gpus.gpu_claim import GpuClaim, claim_of
+from oarlock.agent.gpus.gpu_trouble import Trouble
+from oarlock.agent.gpus.machine_gpus import Claimant, MachineGpus
 from oarlock.agent.host.stack_requests import StackRequests
 from oarlock.agent.host.task_pipes import TaskPipes
 from oarlock.agent.host.task_process import TaskProcess
@@ -28,6 +34,7 @@ class RealMachine:
         self._has_input = has_input
         self._stacks = StackRequests(loop)
         self._processor_time = ProcessorTime()
+        self._gpus = MachineGpus()
         self._written: dict[str, int] = {}  # bytes of output, by task
 
     def free_ports(self, count: int) -> list[int]:
@@ -63,3 +70,29 @@ class RealMachine:
     def show_stacks(self, process: TaskProcess) -> None:
         """Signal the task, and mark in its log where its answer ends."""
         self._stacks.request(process)
+
+    def watch_gpus(self) -> None:
+        """In a thread of its own."""
+        self._gpus.start()
+
+    def gpu_claim(self, task: Task, env: Mapping[str, str]) -> GpuClaim:
+        """A task has this process's variables too."""
+        return claim_of(self._spec.gpus, task.name, {**os.environ, **env})
+
+    def gpu_figures(self, processes: Sequence[TaskProcess]) -> list[dict[str, Any]] | None:
+        """From the newest look."""
+        return self._gpus.figures([Claimant(process.claim, process.pid) for process in processes])
+
+    def gpu_trouble(self, process: TaskProcess) -> Trouble | None:
+        """By its exception or, if a crash left it no time for one, by the end of its output."""
+        words = ""
+        if process.error:
+            words = f"{process.error.get('type')}: {process.error.get('message')}"
+        elif process.line is not None and process.signal != signal.SIGKILL:
+            process.line.read_output()
+            words = process.line.tail.decode(errors="replace")
+        return self._gpus.trouble(Claimant(process.claim, process.pid), words)
+
+    def gpu_memory_held(self, dead: Sequence[TaskProcess], since: float) -> str | None:
+        """By a look that began after they were gone."""
+        return self._gpus.held([Claimant(process.claim, process.pid) for process in dead], since)

@@ -20,7 +20,8 @@ from oarlock.run.contract import PREEMPTED
 from oarlock.run.events import Event
 from oarlock.run.observed import expects_more
 
-LIFE = "signs of life"  # a deadline
+LIFE, GPUS = "signs of life", "figures of GPUs"  # deadlines
+_GPU_INTERVAL, _GPU_SOON = 5.0, 0.5  # seconds between two looks at the GPUs; before the first figures
 _LOOKS = 8  # for signs of life, in limits.stall
 _LAST_WORDS = 5.0  # seconds for a task that reported its error to end by itself
 # Seconds between two reports of a task to the leading agent, which records still fewer. A task sends no more
@@ -62,6 +63,17 @@ class TaskEvents:
             self._has_heard = False
             self._upstream.on_event({"kind": "alive"})
         self._loop.after(LIFE, limit / _LOOKS, lambda: self.look_for_life(limit))
+
+    def look_at_gpus(self) -> None:
+        """Tell the leading agent what the GPUs of the tasks here say, every few seconds."""
+        alive = [process for process in self._hosted.alive() if process.pid is not None]
+        figures = self._machine.gpu_figures(alive)
+        if figures is None:
+            return
+        for process, told in zip(alive, figures):
+            if told:
+                self._upstream.on_event({"kind": "gpu", "task": process.name, **told})
+        self._loop.after(GPUS, _GPU_INTERVAL if any(figures) else _GPU_SOON, self.look_at_gpus)
 
     def hear(self, process: TaskProcess, lines: Sequence[bytes]) -> None:
         """Take in the lines that a task wrote. It may write anything: that costs the line."""
@@ -143,6 +155,9 @@ class TaskEvents:
                     process.ours |= process.is_halting and process.code == PREEMPTED
                     ended.append(process)
         self._notice_memory(ended)
+        for process in ended:
+            if process.code != 0 and (process.error or not process.ours) and not process.starved:
+                process.trouble = self._machine.gpu_trouble(process)
         for process in ended:
             self.tell_exit(process)
         self._upstream.on_status()  # of all at once: tasks that died together are judged together

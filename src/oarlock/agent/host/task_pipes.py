@@ -15,6 +15,7 @@ _LINE_LIMIT = 1 << 20  # bytes without a newline that are kept
 _READS = 16  # chunks of events at one go: a task that writes without end must not keep the loop to itself
 _LAST_READS = 256
 _OUTPUT_READS = 64
+_TAIL = 1 << 16  # bytes: a crash of NCCL takes twenty thousand
 
 
 class TaskPipes:
@@ -31,6 +32,7 @@ class TaskPipes:
         self._events.setblocking(False)
         self._lines = Lines()
         self.written = 0  # bytes of output that have come
+        self.tail = b""  # the last of them
 
     @property
     def ends(self) -> tuple[int, ...]:
@@ -69,6 +71,7 @@ class TaskPipes:
             if not data:
                 return False
             self.written += len(data)
+            self.tail = (self.tail + data)[-_TAIL:]
             self._log.feed(data)
         return True
 

@@ -6,6 +6,8 @@ import os
 from collections import deque
 from typing import Any, Protocol
 
+from oarlock.agent.gpus.gpu_claim import GpuClaim
+from oarlock.agent.gpus.gpu_trouble import Trouble
 from oarlock.agent.host.metrics import Metrics
 from oarlock.agent.protocol.gates import Whereabouts
 from oarlock.agent.protocol.outcome import MOST_SCORES, Outcome
@@ -24,6 +26,10 @@ class TaskLine(Protocol):
     @property
     def written(self) -> int:
         """The bytes of output that have come so far."""
+
+    @property
+    def tail(self) -> bytes:
+        """The end of the output that has come so far."""
 
     def handed_over(self) -> None:
         """The process has its ends: close them here."""
@@ -60,6 +66,8 @@ class TaskProcess:
         self.error: dict[str, Any] | None = None  # the exception it reported
         self.failed_at: float | None = None
         self.starved = False  # killed for memory
+        self.claim = GpuClaim(given=())
+        self.trouble: Trouble | None = None  # with its GPU
         self.metrics = Metrics()
         self.reported_at = float("-inf")  # when the leading agent last got a report of it
         self.gate: Whereabouts | None = None  # once it has announced one
@@ -99,6 +107,8 @@ class TaskProcess:
             error=self.error,
             failed_at=self.failed_at,
             starved=self.starved,
+            trouble=self.trouble.kind if self.trouble else None,
+            advice=self.trouble.text if self.trouble else None,
             follows=self.follows,
             scores=tuple(self.scores),
         )

@@ -39,6 +39,7 @@ class Conductor:
         self.record = machine.record
         self.roster = machine.roster
         self._ingest_sampling = ReportSampling(self.loop.now())
+        self._gpu_sampling = ReportSampling(self.loop.now())
         self.alone: dict[str, Budget] = {}  # of tasks that restart alone
         self.is_stuck = False  # and the record says so
         self.reached: dict[str, float] = {}  # the run's best step when they last did
@@ -105,7 +106,7 @@ class Conductor:
             self._on_alive()
         elif kind == "never_ready":
             self._on_never_ready(agent, event)
-        else:
+        elif kind != "gpu" or self._gpu_sampling.admits(event, False, self.loop.now()):
             self.record.emit(kind, **event)
 
     def leave(self, agent: Agent, why: str, for_good: bool = False) -> None:

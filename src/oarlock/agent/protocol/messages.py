@@ -25,7 +25,9 @@ _HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,255}", re.ASCII)
 _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,200}", re.ASCII)  # no folder, and nothing hidden
 _NONCE = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _MOST_FILES = 20_000  # of a program
-_OF_MEMBERS = ("ready", "never_ready", "alive", "task", "report", "error", "note", "warning", "checkpoint")
+_OF_MEMBERS = (
+    *("ready", "never_ready", "alive", "task", "report", "gpu", "error", "note", "warning", "checkpoint"),
+)
 IMPORTED = "imported"  # what a task has imported by now that the zygote has not: a restart needs it, too
 FOLLOW = "follow"  # an evaluator waits for checkpoints from now on: part of the status
 _OF_TASKS = ("report", "error", "note", "warning", "checkpoint")

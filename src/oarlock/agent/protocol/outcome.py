@@ -27,6 +27,8 @@ class Outcome:
     error: dict[str, Any] | None = None  # the exception it reported
     failed_at: float | None = None
     starved: bool = False  # the kernel killed it for memory
+    trouble: str | None = None  # with its GPU: a kind of `gpu_failures`
+    advice: str | None = None  # which GPU, what happened, what to do
     follows: bool = False  # an evaluator that waits for checkpoints
     scores: tuple[Event, ...] = ()  # its newest reports about checkpoints
 
@@ -57,6 +59,8 @@ class Outcome:
             error=None if error is None else _error(checked.json_object(error, "error")),
             failed_at=checked.optional(message, "failed_at", checked.number),
             starved=checked.flag(message, "starved") if "starved" in message else False,
+            trouble=checked.free_text(message.get("trouble")),
+            advice=checked.free_text(message.get("advice")),
             follows=checked.flag(message, "follows") if "follows" in message else False,
             scores=tuple(
                 checked_events.event(one, ("report",))

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from oarlock.run.gpu_view import Gpus
+from oarlock.run.gpus.gpu_view import Gpus
 from oarlock.run.typed import VERSION, build, check_version
 
 _MOST_WORKERS = 64  # of a run whose job gives a fixed number: more is a slip of the finger

@@ -1,50 +1,107 @@
-"""Which server answers `oarlock predict`: one that runs, or one of its own that loads the model for it."""
+"""Which servers answer `oarlock predict`: one that runs, or its own, which load the model for it."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from oarlock.cli.predicting.model_client import Access
+from oarlock.cli.predicting import model_client
+from oarlock.cli.predicting.model_client import Access, ModelClient
 from oarlock.cli.serving_session import model_source, serve_options
-from oarlock.engines.engine import Engine, engine_called, engine_of
+from oarlock.engines.engine import engine_called, engine_of
 from oarlock.engines.known_engines import traits_of
+from oarlock.engines.shared.serve_order import ServeOrder
 from oarlock.errors import OarlockError
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
 from oarlock.serving.fleet import announcement
-from oarlock.serving.fleet.announcement import Announcement
 from oarlock.serving.settings import Settings
-from oarlock.system import processes
 from oarlock.system.free_ports import free_ports
-from oarlock.system.polling import wait_for
 
-_PATIENCE = 600.0  # seconds to load a model
-_ENDING = 30.0
+# Requests that one worker has at a time: the next one arrives while the model computes.
+_LANES = 2
+# Of a server of its own: nobody else waits, and a batch may be as large as it is.
+_DEADLINE, _QUEUE, _BODY = 300.0, 3600.0, 1 << 30
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Who is to answer."""
+
+    target: str | None = None  # a run, a folder, a bucket or a URL; None: what is served, or the newest run
+    on: str | None = None  # the engine that loads the model; None: what runs already, or this machine
+    workers: int | None = None  # how many processes or pods; None: one, or what runs already
+    batch: int = 32  # rows of one request
+    token_file: Path | None = None
+
+    @property
+    def is_url(self) -> bool:
+        """Whether it is a server that somebody else runs."""
+        return self.target is not None and self.target.startswith(("http://", "https://"))
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A connection to a server."""
+
+    client: ModelClient
+    is_ready: Callable[[], bool]
+
+    def renew(self) -> None:
+        """See `dispatch.Lane`."""
+        self.client.renew()
 
 
 @contextmanager
-def access_to(target: str | None, token_file: Path | None) -> Iterator[Access]:
-    """Have a server of the model inside a `with` block: a URL's, a run's or one of its own."""
-    token = _token(token_file) if token_file else ""
-    if target is not None and target.startswith(("http://", "https://")):
-        url, _, name = target.rstrip("/").partition("/v1/models/")
-        yield Access(url, name, token)
-        return
-    running = _running(target)
-    if running is not None:
-        yield _access(running, token)
-        return
-    local = engine_called("local")
-    with _own(target, local) as access:
-        yield access
+def lanes(wanted: Wanted, given: Mapping[str, Any], notify: Callable[[str], None]) -> Iterator[list[Lane]]:
+    """Have connections to servers of the model inside a `with` block. `given`: options of its own servers."""
+    token = _token(wanted.token_file) if wanted.token_file else ""
+    with ExitStack() as stack:
+        if wanted.is_url:
+            url, _, name = str(wanted.target).rstrip("/").partition("/v1/models/")
+            yield _to(stack, Access(url, name, token))
+            return
+        running = _running(wanted.target) if wanted.on is None and wanted.workers is None else None
+        if running is not None:
+            yield _to(stack, _access(running, token))
+            return
+        _refuse_remote_server(wanted.target)
+        engine = engine_called(wanted.on or "local")
+        source = model_source.find(wanted.target, engine)
+        order = _own(serve_options.order(source, engine, {"port": free_ports(1)[0], **given}), wanted.batch)
+        workers = wanted.workers or 1
+        found = stack.enter_context(engine.predictors(order, workers, notify))
+        # Alone and here, it answers an example before it reads the next one.
+        each = _LANES if workers > 1 or engine.traits.sends_program else 1
+        yield [
+            Lane(_connected(stack, Access(one.url, order.settings.name, is_own=True)), one.is_ready)
+            for one in found
+            for _ in range(each)
+        ]
+
+
+def _to(stack: ExitStack, access: Access) -> list[Lane]:
+    return [Lane(_connected(stack, access), lambda: True)]
+
+
+def _connected(stack: ExitStack, access: Access) -> ModelClient:
+    return stack.enter_context(model_client.connected(access))
+
+
+def _own(order: ServeOrder, batch: int) -> ServeOrder:
+    """Requests are never joined: the answers are the same, however many workers there are."""
+    settings = replace(
+        order.settings,
+        max_rows=batch,
+        deadline=max(_DEADLINE, order.settings.deadline),
+        queue=_QUEUE,
+        body_limit=max(_BODY, order.settings.body_limit),
+        access_log=False,
+    )
+    return replace(order, settings=settings)
 
 
 def _running(target: str | None) -> RunFolder | None:
@@ -55,6 +112,17 @@ def _running(target: str | None) -> RunFolder | None:
         if target in (None, run.name) or _is_model_of(run, str(target)):
             return run
     return None
+
+
+def _refuse_remote_server(target: str | None) -> None:
+    """Say how to ask a server on a cluster: it answers through a port that is forwarded."""
+    for run in runs.all_runs():
+        if run.name == target and run.serving_file.exists() and not traits_of(run).files_are_here:
+            told = announcement.read(announcement.path_for(run.serving_file))
+            how = f"run `{told.forward}`" if told and told.forward else "forward its port"
+            raise OarlockError(
+                f"{run.name} answers on its cluster: {how}, and give its address here: -m http://127.0.0.1:8000"
+            )
 
 
 def _is_model_of(server: RunFolder, name: str) -> bool:
@@ -79,50 +147,3 @@ def _token(path: Path) -> str:
         return path.read_text().strip()
     except OSError as problem:
         raise OarlockError(f"{path}: {problem.strerror}") from None
-
-
-@contextmanager
-def _own(target: str | None, engine: Engine) -> Iterator[Access]:
-    """Start a server on a free port of this machine, which ends with the block."""
-    source = model_source.find(target, engine)
-    order = serve_options.order(source, engine, {"port": free_ports(1)[0]})
-    with tempfile.TemporaryDirectory(prefix="oarlock-predict-") as folder:
-        file = Path(folder, "serving.json")
-        file.write_text(replace(order.settings, port=0, replicas=1).to_json())
-        log = Path(folder, "log")
-        env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **order.job.env, **order.env}
-        words = [sys.executable, "-c", processes.entry("oarlock.serving.__main__"), str(file)]
-        with log.open("wb") as output:
-            server = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=source.folder, env=env
-            )
-        try:
-            told = _ready(server, file, log)
-            yield Access(told.url, told.name)
-        finally:
-            _end(server)
-
-
-def _ready(server: subprocess.Popen[bytes], file: Path, log: Path) -> Announcement:
-    found: list[Announcement] = []
-
-    def answers() -> bool:
-        has_ended = server.poll() is not None
-        told = announcement.read(announcement.path_for(file))
-        found.extend([] if told is None else [told])
-        return bool(found) or has_ended
-
-    wait_for(answers, "model to load", _PATIENCE)
-    if not found:
-        said = log.read_text(errors="replace").strip().splitlines()
-        raise OarlockError(said[-1] if said else f"the model server ended with code {server.returncode}")
-    return found[0]
-
-
-def _end(server: subprocess.Popen[bytes]) -> None:
-    server.send_signal(signal.SIGTERM)
-    try:
-        server.wait(_ENDING)
-    except subprocess.TimeoutExpired:
-        server.kill()
-        server.wait()

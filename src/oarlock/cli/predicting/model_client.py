@@ -15,8 +15,13 @@ if TYPE_CHECKING:
     import httpx2
 
 _PATIENCE = 300.0  # seconds for one batch
+_ENDING = 503  # the status of a server that stops
 # The Open Inference Protocol's names of types.
 _TYPES = {"BYTES": "string", "BOOL": "bool", **{f"FP{bits}": f"float{bits}" for bits in (16, 32, 64)}}
+
+
+class Unanswered(OarlockError):
+    """The server was lost, or is about to end: another one may answer."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,7 @@ class Access:
     model: str = ""  # its name; empty: the only one
     token: str = ""
     certificate: str = ""  # the file with the certificate to trust
+    is_own: bool = False  # it serves this client alone: one version, the same for all examples
 
 
 @dataclass(frozen=True)
@@ -43,9 +49,18 @@ class Described:
 class ModelClient:
     """A connection to a model server. Every method raises OarlockError."""
 
-    def __init__(self, connection: httpx2.Client, access: Access) -> None:
-        self._connection = connection
+    def __init__(self, access: Access) -> None:
         self._access = access
+        self._connection = _connection(access)
+
+    def renew(self) -> None:
+        """Connect again for the next question."""
+        self.close()
+        self._connection = _connection(self._access)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
 
     def describe(self) -> Described:
         """Ask what the model takes."""
@@ -64,7 +79,8 @@ class ModelClient:
         """Return the outputs of each example, by name."""
         rows = [dict(one.values) for one in examples]
         body = {"instances": rows}
-        answer = self._ask("POST", f"/v1/models/{model.name}:predict", body)
+        version = f"/versions/{model.version}" if self._access.is_own else ""
+        answer = self._ask("POST", f"/v1/models/{model.name}{version}:predict", body)
         found = answer.get("predictions")
         if not isinstance(found, list) or len(found) != len(rows):
             raise OarlockError(f"{self._access.url} gave no prediction for each example")
@@ -88,11 +104,12 @@ class ModelClient:
             answer = self._connection.request(method, path, json=body)
             found = json.loads(answer.content)
         except httpx2.HTTPError as problem:
-            raise OarlockError(f"{self._access.url} does not answer: {problem}") from None
+            raise Unanswered(f"{self._access.url} does not answer: {problem}") from None
         except ValueError:
             raise OarlockError(f"{self._access.url} is no model server: it answers no JSON") from None
         if answer.status_code != 200:
-            raise OarlockError(f"{_why(found) or f'status {answer.status_code}'}")
+            kind = Unanswered if answer.status_code == _ENDING else OarlockError
+            raise kind(f"{_why(found) or f'status {answer.status_code}'}")
         if not isinstance(found, dict):
             raise OarlockError(f"{self._access.url} is no model server")
         return found
@@ -101,14 +118,21 @@ class ModelClient:
 @contextmanager
 def connected(access: Access) -> Iterator[ModelClient]:
     """Have a connection inside a `with` block."""
+    client = ModelClient(access)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def _connection(access: Access) -> httpx2.Client:
     import ssl
 
     import httpx2
 
     headers = {"Authorization": f"Bearer {access.token}"} if access.token else {}
     verify = ssl.create_default_context(cafile=access.certificate or None)
-    with httpx2.Client(base_url=access.url, headers=headers, timeout=_PATIENCE, verify=verify) as connection:
-        yield ModelClient(connection, access)
+    return httpx2.Client(base_url=access.url, headers=headers, timeout=_PATIENCE, verify=verify)
 
 
 def _input(told: Mapping[str, Any]) -> ModelInput:

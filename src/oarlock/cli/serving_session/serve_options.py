@@ -20,7 +20,7 @@ from oarlock.job.job_file import with_sets
 from oarlock.job.model import Job, Serve
 from oarlock.quantities import Replicas
 from oarlock.screens.output import complain
-from oarlock.serving.fleet import listener
+from oarlock.serving.fleet import access_files, listener
 from oarlock.serving.settings import MOST_REPLICAS, Settings
 from oarlock.system.free_ports import free_ports
 
@@ -120,6 +120,7 @@ def _settings(
     )
     try:
         Settings.from_json(settings.to_json())
+        access_files.check(settings)
     except ValueError as problem:
         raise OarlockError(str(problem)) from None
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", settings.name):

@@ -119,6 +119,8 @@ def _print_job(told: dict[str, Any]) -> None:
     )
     if told["ingest"]:
         print_block("ingest", [_INGEST[told["ingest"]["where"]].format(**told["ingest"])])
+    if told["serve"]:
+        print_block("serve", _serving(told["serve"]))
     if told["pip"]:
         print_block("pip", told["pip"])
     if told["warnings"]:
@@ -127,6 +129,18 @@ def _print_job(told: dict[str, Any]) -> None:
         print_block("network", ["private has no effect here: every pod has its own network"])
     if exposed := [group["group"] for group in told["groups"] if group["host_network"]]:
         print_block("hostNetwork", _HOST_NETWORK.format(", ".join(exposed), PORT).splitlines())
+
+
+def _serving(told: dict[str, Any]) -> list[str]:
+    pods = "1 pod" if told["pods"] == "1" else f"{told['pods']} pods"
+    gpus = f", {plural(told['gpu'], 'GPU')}" if told["gpu"] else ""
+    condition = f" if {told['when']}" if told["when"] else ""
+    needs = f"{told['cpu']:g} CPU, {_memory(told['memory'])}{gpus} and {told['image']}"
+    return [
+        f"after the training, with `oarlock run --serve`{condition}, or at any time with `oarlock serve`:",
+        f"{pods} with {needs}",
+        *told["objects"],
+    ]
 
 
 def _print_cluster(cluster: dict[str, Any]) -> None:

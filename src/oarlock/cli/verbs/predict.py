@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import click
 
+from oarlock.cli.arguments.job_options import cluster_options
 from oarlock.cli.arguments.options import json_option, run_names
-from oarlock.cli.predicting import find_server, given_examples, model_client
+from oarlock.cli.predicting import dispatch, find_server, given_examples
+from oarlock.cli.predicting.find_server import Lane, Wanted
 from oarlock.cli.predicting.given_examples import Example
-from oarlock.cli.predicting.model_client import Described, ModelClient
+from oarlock.cli.predicting.model_client import Described
 from oarlock.cli.session.signals import leaving_in_order
+from oarlock.engines.known_engines import TRAINING
 from oarlock.errors import OarlockError
 from oarlock.screens.output import print_json_line, redraw, say
 from oarlock.screens.units import number
-from oarlock.system.atomic_file import write_whole
+from oarlock.serving.settings import MOST_REPLICAS
+from oarlock.system.atomic_file import whole_file
 
 _BEST = 3  # classes to name
 _WIDTH = 40  # of the progress
+_NOTHING = "there was no example in the input"
 
 
 @click.command("predict")
@@ -38,64 +44,72 @@ _WIDTH = 40  # of the progress
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write JSON lines there."
 )
+@click.option(
+    "--on", type=click.Choice(TRAINING), help="Where to load the model. Default: it is served, or here."
+)
+@click.option(
+    "-n",
+    "--workers",
+    type=click.IntRange(1, MOST_REPLICAS),
+    help="How many processes, or pods, load the model and share the examples.",
+)
 @click.option("--batch", type=click.IntRange(1), default=32, help="Examples in one request. Default: 32.")
+@click.option("--version", "which", metavar="newest|best|N", help="The model's version. Default: newest.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="The file with the server's token.")
 @click.option("--max-tokens", type=click.IntRange(1), default=64, help="Of a text model. Default: 64.")
 @click.option("--temperature", type=float, default=0.0, help="Of a text model. Default: 0, the likeliest.")
+@cluster_options
+@click.option(
+    "--set", "sets", multiple=True, metavar="FIELD=VALUE", help="Set any field: --set serve.memory=4Gi."
+)
 @json_option("a line of JSON for each example")
-def verb(
-    words: Sequence[str],
-    target: str | None,
-    output: Path | None,
-    batch: int,
-    token_file: Path | None,
-    max_tokens: int,
-    temperature: float,
-    as_json: bool,
-) -> int:
+def verb(words: Sequence[str], output: Path | None, as_json: bool, **given: Any) -> int:
     """Ask a trained model, and print its answers.
 
     An INPUT is a file (a picture, JSON, JSON lines, .npy, text), a folder of files, or the value itself: text
     or JSON. Without one, each line of standard input is an example. A served model answers; where none is
-    served, this command loads the model itself.
+    served, this command loads the model itself: here, or with --on kubernetes in pods.
     """
     if not words and sys.stdin.isatty():
         raise click.UsageError("give an input: a file, a folder, text or JSON; or pipe lines into it")
-    with (
-        leaving_in_order(),
-        find_server.access_to(target, token_file) as access,
-        model_client.connected(access) as client,
-    ):
-        model = client.describe()
+    wanted = _wanted(given)
+    with leaving_in_order(), find_server.lanes(wanted, given, lambda text: say(text, err=True)) as lanes:
+        model = dispatch.from_any(lanes, lambda lane: lane.client.describe())
         examples = given_examples.read(words, model.inputs)
-        if model.kind == "completion":
-            options = {"max_tokens": max_tokens, "temperature": temperature}
-            answers = _completed(client, model, examples, options)
-        else:
-            answers = _predicted(client, model, examples, batch)
+        options = {name: given[name] for name in ("max_tokens", "temperature")}
+        answers = _answers(lanes, model, examples, wanted.batch, options)
         count = _write(answers, output) if output else _print(answers, model, as_json)
     if not count:
-        raise OarlockError("there was no example in the input")
+        raise OarlockError(_NOTHING)
     return 0
+
+
+def _wanted(given: Mapping[str, Any]) -> Wanted:
+    wanted = Wanted(given["target"], given["on"], given["workers"], given["batch"], given["token_file"])
+    if wanted.is_url and (wanted.on or wanted.workers):
+        raise click.UsageError("--on and --workers load a model, and the one at a URL is served already")
+    return wanted
 
 
 Answered = tuple[Example, dict[str, Any]]
 
 
-def _predicted(
-    client: ModelClient, model: Described, examples: Iterable[Example], batch: int
+def _answers(
+    lanes: Sequence[Lane], model: Described, examples: Iterable[Example], batch: int, options: dict[str, Any]
 ) -> Iterator[Answered]:
+    """Each example with the model's outputs, in order."""
+    writes_text = model.kind == "completion"
+
+    def ask(lane: Lane, some: list[Example]) -> list[dict[str, Any]]:
+        if not writes_text:
+            return lane.client.predict(model, some)
+        prompts = [str(next(iter(one.values.values()))) for one in some]
+        return [{"text": lane.client.complete(model, prompt, options)} for prompt in prompts]
+
     left = iter(examples)
-    while some := list(islice(left, batch)):
-        yield from zip(some, client.predict(model, some))
-
-
-def _completed(
-    client: ModelClient, model: Described, examples: Iterable[Example], options: dict[str, Any]
-) -> Iterator[Answered]:
-    for one in examples:
-        prompt = str(next(iter(one.values.values())))
-        yield one, {"text": client.complete(model, prompt, options)}
+    batches = iter(lambda: list(islice(left, 1 if writes_text else batch)), [])
+    for some, outputs in dispatch.answered(lanes, batches, ask):
+        yield from zip(some, outputs)
 
 
 def _print(answers: Iterable[Answered], model: Described, as_json: bool) -> int:
@@ -111,17 +125,26 @@ def _print(answers: Iterable[Answered], model: Described, as_json: bool) -> int:
 
 def _write(answers: Iterable[Answered], path: Path) -> int:
     """All answers, or no file at all; with progress on a terminal."""
-    lines: list[str] = []
-    for example, outputs in answers:
-        lines.append(json.dumps(_line(example, outputs), ensure_ascii=False))
-        if sys.stderr.isatty():
-            redraw(f"{len(lines)} answers", _WIDTH)
-    if lines:
-        if sys.stderr.isatty():
-            redraw("", _WIDTH)
-        write_whole(path, "".join(f"{line}\n" for line in lines).encode())
-        say(f"{len(lines)} answers in {path}", err=True)
-    return len(lines)
+    began, count = time.monotonic(), 0
+    is_shown = sys.stderr.isatty()
+    try:
+        with whole_file(path) as file:
+            for count, (example, outputs) in enumerate(answers, 1):
+                file.write(json.dumps(_line(example, outputs), ensure_ascii=False).encode() + b"\n")
+                if is_shown:
+                    redraw(_progress(count, time.monotonic() - began), _WIDTH)
+            if not count:
+                raise OarlockError(_NOTHING)
+    except OSError as problem:
+        raise OarlockError(f"{path} cannot be written: {problem.strerror or problem}") from None
+    if is_shown:
+        redraw("", _WIDTH)
+    say(f"{count} answers in {path}", err=True)
+    return count
+
+
+def _progress(count: int, seconds: float) -> str:
+    return f"{count} answers, {count / max(seconds, 0.001):.0f}/s"
 
 
 def _line(example: Example, outputs: dict[str, Any]) -> dict[str, Any]:

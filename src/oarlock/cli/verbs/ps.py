@@ -17,7 +17,7 @@ from oarlock.screens.units import duration, number, plural
 _LATEST = 20
 _HEADER = (
     *("RUN", "STATE", "GENERATION", "RESTARTS", "TASKS"),
-    *("STEP", "RATE", "LOSS", "BEST SCORE", "GOODPUT", "AGE", "DURATION"),
+    *("STEP", "RATE", "LOSS", "BEST SCORE", "GOODPUT", "AGE", "DURATION", "GPU"),
 )
 
 
@@ -44,7 +44,9 @@ def verb(everything: bool, refresh: bool, as_json: bool) -> None:
         say("no runs yet")
         hint("oarlock run train.py")
         return
-    print_table(_HEADER, [_row(run, state) for run, state in known])
+    rows = [_row(run, state) for run, state in known]
+    width = len(_HEADER) if any(row[-1] for row in rows) else len(_HEADER) - 1  # without a GPU no column
+    print_table(_HEADER[:width], [row[:width] for row in rows])
     if len(shown) < len(found):
         hint(f"oarlock ps --all  # {plural(len(found) - len(shown), 'older run')}")
 
@@ -75,7 +77,18 @@ def _row(run: RunFolder, state: RunState) -> tuple[str, ...]:
         event_text.goodput(json_shape.spent(state)),
         duration(now - created),
         duration((_end(state) or now) - created),
+        _gpu(state),
     )
+
+
+def _gpu(state: RunState) -> str:
+    """What the leader's GPUs do now, and how well they are used."""
+    leader = state.leader
+    if leader is None or not leader.gpu or state.is_over:
+        return ""
+    mfu = leader.metrics.get("mfu")
+    share = f"  MFU {mfu:.0%}" if isinstance(mfu, float) else ""
+    return f"{event_text.gpu(leader)}{share}"
 
 
 def _seen(run: RunFolder, state: RunState, now: float) -> str:

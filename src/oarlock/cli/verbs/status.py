@@ -18,7 +18,7 @@ from oarlock.screens.output import hint, print_block, print_json, print_table, s
 from oarlock.screens.units import duration, plural
 
 _MOST = 30  # tasks that are listed
-_HEADER = ("TASK", "STATE", "STEP", "RATE", "ETA", "STARTS", "CODE", "PROCESS", "METRICS")
+_HEADER = ("TASK", "STATE", "STEP", "RATE", "ETA", "STARTS", "CODE", "PROCESS", "GPU", "METRICS")
 
 
 @click.command("status")
@@ -64,16 +64,23 @@ def verb(name: str | None, as_json: bool) -> None:
 def _print_tasks(tasks: list[TaskState]) -> None:
     """A few tasks are all listed; of many, the leader and those in an unusual state, after a count."""
     if len(tasks) <= _MOST:
-        print_table(_HEADER, [_row(task) for task in tasks])
+        _print_rows(tasks)
         return
     counts = Counter(task.state for task in tasks)
     usual = counts.most_common(1)[0][0]
     odd = [task for task in tasks[1:] if task.state != usual]
     shown = [tasks[0], *odd[: _MOST - 1]]
     say(", ".join(f"{count} {state}" for state, count in counts.most_common()))
-    print_table(_HEADER, [_row(task) for task in shown])
+    _print_rows(shown)
     if len(odd) >= _MOST:
         say(f"and {len(odd) - _MOST + 1} more that are not {usual}")
+
+
+def _print_rows(tasks: list[TaskState]) -> None:
+    """Without the column about GPUs where no task uses one."""
+    shown = [at for at, name in enumerate(_HEADER) if name != "GPU" or any(task.gpu for task in tasks)]
+    rows = [_row(task) for task in tasks]
+    print_table([_HEADER[at] for at in shown], [[row[at] for at in shown] for row in rows])
 
 
 def _print_heading(state: RunState) -> None:
@@ -106,5 +113,6 @@ def _row(task: TaskState) -> tuple[str, ...]:
         str(task.starts),
         "" if task.code is None else str(task.code),
         "" if task.pid is None else str(task.pid),
+        event_text.gpu(task),
         "  ".join(event_text.metrics(task, most=len(task.metrics))),
     )

@@ -6,25 +6,32 @@ The run supervises itself. A client sends it, acts on it, and keeps a record of 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from oarlock.agent.net.control import UnreachableError
 from oarlock.engines.engine import Engine, Sending
-from oarlock.engines.kubernetes import pod_commands, remove_pods
+from oarlock.engines.kubernetes import pod_commands
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import STOPPED, Object
-from oarlock.engines.kubernetes.claims import board_deployment, claim_checkpoints, evaluation_pod, pull_claims
+from oarlock.engines.kubernetes.claims import (
+    board_deployment,
+    claim_checkpoints,
+    evaluation_pod,
+    pull_claims,
+    remove_pods,
+)
 from oarlock.engines.kubernetes.claims.same_claim import is_mounted_by
 from oarlock.engines.kubernetes.deployments import serve_model
 from oarlock.engines.kubernetes.follow import background
 from oarlock.engines.kubernetes.lifecycle import adopt, identity, leading_agent, repair, stop_delete, submit
 from oarlock.engines.kubernetes.lifecycle.connect import api_for, api_of, explained
 from oarlock.engines.kubernetes.manifests.payload import Parcel
-from oarlock.engines.shared.checkpoint_folder import Entry
+from oarlock.engines.kubernetes.predictions import predict_model
 from oarlock.engines.shared.checkpoint_place import CheckpointFolder
 from oarlock.engines.shared.command_streams import Streams
+from oarlock.engines.shared.predictor import Predictor
 from oarlock.engines.shared.pull_result import Pulled, Show
 from oarlock.engines.shared.serve_order import ServeOrder
 from oarlock.engines.shared.standing_board import StandingBoard
@@ -197,12 +204,18 @@ class KubernetesEngine(Engine):
         """As a Deployment, whose record names the engine that acts on it from then on."""
         return serve_model.serve(order, name, on_wait)
 
+    def predictors(
+        self, order: ServeOrder, workers: int, notify: Callable[[str], None]
+    ) -> AbstractContextManager[Sequence[Predictor]]:
+        """In the pods of one Job, behind ports of this machine."""
+        return predict_model.predictors(order, workers, notify)
+
     @contextmanager
     def checkpoints(self, run: RunFolder, *, writes: bool) -> Iterator[CheckpointFolder]:
         """On the run's claim, which a pod reads."""
         api, path = api_of(run), run.folder("checkpoints")
         with claim_checkpoints.opened(api, run, path, writes=writes) as folder:
-            yield _Explained(folder)
+            yield folder
 
     def pull(self, run: RunFolder, what: str | None, to: Path, show: Show, *, replaces: bool) -> Pulled:
         """From the leading pod while the run lasts, then from a temporary pod."""
@@ -229,34 +242,13 @@ class KubernetesEngine(Engine):
 
     def pods(self, run: RunFolder) -> list[str]:
         """Only those whose containers run."""
-        return remove_pods.pods(run)
+        with explained(), closing(api_of(run)) as api:
+            return remove_pods.pods(api, identity.of(run))
 
     def remove_pod(self, run: RunFolder, fault: str, pod: str) -> str | None:
         """Only a disruption budget refuses. A pod that is gone already counts as removed."""
-        return remove_pods.remove(run, fault, pod)
-
-
-class _Explained:
-    """A folder of checkpoints whose errors say what to do."""
-
-    def __init__(self, folder: CheckpointFolder) -> None:
-        self._folder = folder
-
-    def entries(self, verifies: bool) -> list[Entry]:
-        with explained():
-            return self._folder.entries(verifies)
-
-    def newest(self) -> str | None:
-        with explained():
-            return self._folder.newest()
-
-    def delete(self, names: Sequence[str]) -> int:
-        with explained():
-            return self._folder.delete(names)
-
-    def fence(self) -> tuple[str, int] | None:
-        with explained():
-            return self._folder.fence()
+        with explained(), closing(api_of(run)) as api:
+            return remove_pods.remove(api, fault, pod)
 
 
 def _settle_unsent() -> None:

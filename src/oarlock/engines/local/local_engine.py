@@ -12,11 +12,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from oarlock.engines.engine import Engine, Sending
+from oarlock.engines.local import agent_process
 from oarlock.engines.shared import enter_task, task_command
 from oarlock.engines.shared.checkpoint_folder import Folder
 from oarlock.engines.shared.checkpoint_place import CheckpointFolder
@@ -28,10 +29,11 @@ from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
 from oarlock.run.events import Event
 from oarlock.run.run_state import FINAL, fold
-from oarlock.system import machine_id, processes
+from oarlock.system import machine_id
 from oarlock.system.polling import wait_for
 
 if TYPE_CHECKING:
+    from oarlock.engines.shared.predictor import Predictor
     from oarlock.engines.shared.serve_order import ServeOrder
     from oarlock.job.job_file import JobFile
     from oarlock.serving.fleet.announcement import Announcement
@@ -91,7 +93,15 @@ class LocalEngine(Engine):
         """Start the supervisor as the only task of a run."""
         from oarlock.engines.local import local_server
 
-        return local_server.serve(order, name, _start_agent)
+        return local_server.serve(order, name, agent_process.start)
+
+    def predictors(
+        self, order: ServeOrder, workers: int, notify: Callable[[str], None]
+    ) -> AbstractContextManager[Sequence[Predictor]]:
+        """In the replicas of one server, on a port of its own."""
+        from oarlock.engines.local import local_predictor
+
+        return local_predictor.predictors(order, workers)
 
     def announced(self, run: RunFolder) -> Announcement | None:
         """The supervisor writes it beside its settings."""
@@ -200,7 +210,7 @@ def start(
     try:
         with gpu_shares.choosing(jobfile.job):
             run = runs.create(jobfile.job.name, fill, name)
-        _start_agent(run, held[-1], stdin)
+        agent_process.start(run, held[-1], stdin)
     finally:
         for fd in held:
             os.close(fd)  # the agent has its own
@@ -216,7 +226,7 @@ def resume(run: RunFolder, stdin: int | None = None) -> None:
         if run.state().state == "succeeded":
             raise OarlockError(f"{run.name} has succeeded; there is nothing to resume")
         local_record.renew(run)
-        _start_agent(run, held, stdin)
+        agent_process.start(run, held, stdin)
     finally:
         os.close(held)  # the agent has its own
 
@@ -259,25 +269,6 @@ def _until(done: Callable[[], bool], seconds: float) -> None:
     """Wait, but not longer than that: the caller looks at what has become of it."""
     with suppress(TimeoutError):
         wait_for(done, "answer of the agent", seconds, every=0.02)
-
-
-_agents: list[subprocess.Popen[bytes]] = []  # started by this client: kept only to be reaped
-
-
-def _start_agent(run: RunFolder, held: int, stdin: int | None) -> None:
-    """Start it in a session of its own; it inherits the lock, and `stdin` for the leader task."""
-    _agents[:] = [agent for agent in _agents if agent.poll() is None]
-    words = [sys.executable, "-c", processes.entry("oarlock.agent.__main__"), str(run.path)]
-    with run.agent_log.open("ab") as log:
-        agent = subprocess.Popen(
-            [*words, *(["--stdin"] if stdin is not None else [])],
-            stdin=subprocess.DEVNULL if stdin is None else stdin,
-            stdout=log,
-            stderr=log,
-            pass_fds=[held],
-            start_new_session=True,
-        )
-    _agents.append(agent)
 
 
 def _enter(order: dict[str, Any], streams: Streams) -> int:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from oarlock.models.model_manifest import BadManifest
 from oarlock.serving.counters import Blocks
-from oarlock.serving.fleet import announcement, bucket_mirror, listener, version_choice
+from oarlock.serving.fleet import access_files, announcement, bucket_mirror, listener, version_choice
 from oarlock.serving.fleet.bucket_mirror import BucketMirror
 from oarlock.serving.fleet.fleet import Fleet
 from oarlock.serving.fleet.replica_process import ReplicaProcess
@@ -71,8 +71,9 @@ class Supervisor:
         if self._mirror is None:
             self._look(at_once=True)
         try:
+            access_files.check(self._settings)
             self._listener = listener.listen(self._settings.host, self._settings.port)
-        except listener.CannotListen as problem:
+        except (listener.CannotListen, ValueError) as problem:
             raise CannotServe(str(problem)) from None
         port = self._listener.getsockname()[1]
         self._url = listener.url(self._settings.scheme, self._settings.host, port)
@@ -151,6 +152,8 @@ class Supervisor:
     def _look(self, at_once: bool = False) -> None:
         """Look for changed settings and newer versions. A new one must be unchanged for one look."""
         self._take_settings()
+        if self._wanted is not None and not self._settings.follows:
+            return
         if self._mirror is not None:
             at_once = self._looks_at_mirror(self._mirror)
         found = self._candidates()

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from oarlock.training.exporting.written_model import ExportError, Writer
 
 
-def writer_of(model: Any, example: Any) -> Writer:
-    """Return what writes this model. Raises ExportError."""
+def writer_of(model: Any, example: Any, signatures: Mapping[str, Any]) -> Writer:
+    """Return what writes this model, with further functions of it by name. Raises ExportError."""
+    writer = _writer_of(model, example)
+    if signatures:
+        from oarlock.training.exporting.saved_models import Module
+
+        if not isinstance(writer, Module):
+            raise ExportError(
+                "signatures= is for a tf.Module or a tf.function; of a Keras model, give an ExportArchive "
+                "with an endpoint for each function"
+            )
+        writer.others = signatures
+    return writer
+
+
+def _writer_of(model: Any, example: Any) -> Writer:
     if isinstance(model, (str, os.PathLike)):
         return _of_file(model, example)
     if _is_a(model, "torch", "nn.Module"):  # a Keras model with the backend torch is one, too

@@ -27,6 +27,7 @@ def export(
     labels: Iterable[str] = (),
     files: Mapping[str, str | os.PathLike[str]] | Sequence[str | os.PathLike[str]] = (),
     predict: str | os.PathLike[str] | None = None,
+    signatures: Mapping[str, Any] | None = None,
     step: int | None = None,
     scores: Mapping[str, Any] | None = None,
     folder: str | os.PathLike[str] | None = None,
@@ -34,12 +35,13 @@ def export(
 ) -> Path | None:
     """Write a model as the next version in MODEL_DIR, and return the version's folder.
 
-    keep: delete all but the newest `keep` versions afterwards, for a program that exports again and again.
     Every worker calls it; all but the leading one get None and leave nothing. Raises ExportError.
+    signatures: further functions of a SavedModel, by the names under which whoever loads it finds them.
+    keep: delete all but the newest `keep` versions afterwards, for a program that exports again and again.
     """
     _check(kind, keep)
     task = current()
-    write = model_formats.writer_of(model, example)
+    write = model_formats.writer_of(model, example, signatures or {})
     if not task.is_chief:
         if write.is_collective:
             with tempfile.TemporaryDirectory(prefix="oarlock-export-") as scratch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ from oarlock.training.exporting import litert_conversion, signatures
 from oarlock.training.exporting.written_model import ExportError, Written, first_line
 
 FORMAT = "saved_model"
+_SERVED = "serving_default"
 
 
-class _SavedModel:
+class _SavedModel(ABC):
     is_collective = True
 
     def write(self, folder: Path) -> Written:
@@ -34,8 +36,8 @@ class _SavedModel:
         litert_conversion.add(folder, manifest)
         return manifest
 
-    def _save(self, folder: Path) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _save(self, folder: Path) -> None: ...
 
 
 class KerasModel(_SavedModel):
@@ -66,18 +68,31 @@ class Module(_SavedModel):
 
     def __init__(self, model: Any, example: Any) -> None:
         self._model, self._example = model, example
+        self.others: Mapping[str, Any] = {}  # further functions, by name
 
     def _save(self, folder: Path) -> None:
         import tensorflow as tf
 
         is_module = isinstance(self._model, tf.Module)
         function = self._served() if is_module else self._model
-        concrete = function.get_concrete_function(*self._specs(function))
+        concrete = {_SERVED: function.get_concrete_function(*self._specs(function))}
+        for name, one in self.others.items():
+            concrete[name] = self._further(name, one)
         module = self._model
         if not is_module:
             module = tf.Module()
-            module.serve, module.held = function, list(concrete.variables)
-        tf.saved_model.save(module, str(folder), signatures={"serving_default": concrete})
+            module.serve = function
+            module.held = [variable for one in concrete.values() for variable in one.variables]
+        tf.saved_model.save(module, str(folder), signatures=concrete)
+
+    def _further(self, name: str, function: Any) -> Any:
+        if name == _SERVED or name.startswith("__"):
+            raise ExportError(f"signatures: {name!r} is taken: give the function another name")
+        if not hasattr(function, "get_concrete_function"):
+            raise ExportError(f"signatures: {name!r} is a {type(function).__name__}: make it a tf.function")
+        if getattr(function, "input_signature", None) is None:
+            raise ExportError(f"signatures: the tf.function {name!r} has no input_signature: give it one")
+        return function.get_concrete_function()
 
     def _served(self) -> Any:
         import tensorflow as tf

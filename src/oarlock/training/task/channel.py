@@ -19,6 +19,7 @@ from typing import Any
 
 from oarlock.system.lines import Lines
 from oarlock.training.task import busyness, gpu_values
+from oarlock.training.task.throughput import Throughput
 
 _INTERVAL = 0.1  # seconds between two reports
 _TURN = 0.05  # seconds that a report waits for another thread that is sending
@@ -30,6 +31,7 @@ _kept: dict[str, Any] | None = None
 _on_the_way: gpu_values.OnTheWay | None = None  # a report that waits for its GPU
 _newest: dict[str, Any] = {}  # what this program reported last, by name; there without a launcher, too
 _reports_itself = False  # whether the program has reported: then nothing that hooks observe is sent
+_throughput = Throughput()
 _requests: set[str] = set()
 _sending = threading.Lock()
 _reading = threading.Lock()
@@ -42,8 +44,14 @@ def report(event: dict[str, Any]) -> None:
     """Send progress, unless a report was just sent: then it is merged into the next one."""
     global _reports_itself
     _reports_itself = True
+    event = _measured(event)
     _newest.update(event)
     _report(event)
+
+
+def expect(flops: float | None, peak: float | None) -> None:
+    """Note what one step takes: from now on reports say how fast that is, those of hooks included."""
+    _throughput.expect(flops, peak)
 
 
 def newest() -> dict[str, Any]:
@@ -54,14 +62,19 @@ def newest() -> dict[str, Any]:
 def report_observed(event: dict[str, Any]) -> None:
     """The same for what a hook saw (`observed` names it), as long as the program reports nothing itself."""
     if not _reports_itself:
-        _report(event)
+        _report(_measured(event))
 
 
 def hold_observed(event: dict[str, Any]) -> None:
     """The same for the end of the program, in place of what was held so far, unless another follows."""
     global _kept
     if not _reports_itself:
-        _kept = {**event, "t": time.time()}
+        _kept = {**_measured(event), "t": time.time()}
+
+
+def _measured(event: dict[str, Any]) -> dict[str, Any]:
+    step = event.get("step")
+    return {**event, **_throughput.figures(step)} if isinstance(step, int) else event
 
 
 def _report(event: dict[str, Any]) -> None:

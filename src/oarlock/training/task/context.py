@@ -47,8 +47,27 @@ class Context:
         """Whether Oarlock started this process; False for `python train.py`."""
         return "OARLOCK_RUN" in os.environ
 
-    def report(self, step: int, *, total: int | None = None, **metrics: Any) -> None:
-        """Report progress and metrics. Cheap enough for every step."""
+    def report(
+        self,
+        step: int | None = None,
+        *,
+        total: int | None = None,
+        flops: float | None = None,
+        peak: float | None = None,
+        **metrics: Any,
+    ) -> None:
+        """Report progress and metrics. Cheap enough for every step.
+
+        flops: the operations of one step of this task, on its part of the batch, forward and backward. Said
+            once, it holds for later steps: reports have `flops_per_second` from then on and, if the GPUs are
+            known ones, `mfu`. Without a step it is for a program whose steps Oarlock sees by itself.
+        peak: operations per second that all GPUs of this task can do together, if Oarlock does not know them.
+        """
+        channel.expect(flops, peak)
+        if step is None:
+            if metrics or total is not None or (flops is None and peak is None):
+                raise TypeError("report() needs a step; only flops and peak can be told without one")
+            return
         event = {"step": int(step), **metrics}
         if total is not None:
             event["total"] = int(total)

@@ -40,3 +40,25 @@ def test_an_error_without_a_text_is_its_name() -> None:
     assert (
         culprit.describe(Outcome("worker-0", code=1, error=RAISED))["reason"] == "ValueError: no such column"
     )
+
+
+def test_a_gpu_without_memory_is_the_same_failure_whatever_the_sizes() -> None:
+    errors = [
+        {**RAISED, "message": f"CUDA out of memory. Tried to allocate {size}.00 GiB"} for size in (1, 2)
+    ]
+    full = [
+        Outcome(f"worker-{at}", code=1, error=error, failed_at=1.0, trouble="memory", advice="GPU 0 ran out")
+        for at, error in enumerate(errors)
+    ]
+    assert culprit.signature(full[0]) == culprit.signature(full[1])
+    assert culprit.describe(full[0])["reason"] == "GPU 0 ran out"
+    assert culprit.describe(full[0])["message"] == errors[0]["message"]
+    assert culprit.is_exhausted(full[0])
+    assert not culprit.is_exhausted(None)
+
+
+def test_nccl_complains_about_others() -> None:
+    complains = Outcome("worker-0", code=1, failed_at=1.0, trouble="peer", advice="NCCL lost another task")
+    raised = Outcome("worker-1", code=1, error=RAISED, failed_at=1.5)
+    assert culprit.find([complains, raised]) == raised
+    assert culprit.find([complains]) == complains

@@ -47,6 +47,18 @@ def test_a_program_that_never_reports_is_not_judged_by_progress() -> None:
     assert [budget.refuses(error) is None for error in errors] == [True, True, True, False]
 
 
+def test_memory_of_a_gpu_that_runs_out_has_one_more_try() -> None:
+    """However long it lived: it computes up to the same step again."""
+    full = {"signature": "memory", "signalled": False, "exhausted": True, "lived": 4000.0}
+    budget = Budget(9)
+    assert budget.refuses(loss(**full, progressed=True)) is None
+    assert budget.refuses(loss(**full)) == "the memory of a GPU ran out twice without a new step in between"
+    assert budget.refuses(loss(**full, progressed=True)) is None
+    assert budget.refuses(loss()) is None  # another failure, and the next one is the first again
+    assert budget.refuses(loss(**full)) is None
+    assert budget.refuses(loss(**full)) is not None
+
+
 def test_the_same_error_twice_is_enough() -> None:
     budget = Budget(100)
     error = loss(signalled=False, signature="ValueError|x", lived=1.0)

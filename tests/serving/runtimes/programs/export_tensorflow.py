@@ -95,6 +95,36 @@ def export_function():
     keep("function", {"x": x}, {"output_0": double(x)})
 
 
+def export_signatures():
+    """A server answers with the first; whoever loads the folder finds all."""
+    weight, shift = tf.Variable([[1.0], [2.0]]), tf.Variable(5.0)
+    rows = tf.TensorSpec([None, 2], tf.float32, name="x")
+
+    @tf.function(input_signature=[rows])
+    def summed(x):
+        return {"sum": x @ weight}
+
+    @tf.function(input_signature=[rows])
+    def shifted(x):
+        return {"shifted": x + shift}
+
+    x = CHANCE.normal(size=(3, 2)).astype("float32")
+    version = oarlock.export(summed, signatures={"shifted": shifted}, folder=FOLDER / "signatures")
+    keep("signatures", {"x": x}, {"sum": summed(x)["sum"]})
+    loaded = tf.saved_model.load(str(version)).signatures
+    assert sorted(loaded) == ["serving_default", "shifted"]
+    np.testing.assert_allclose(loaded["shifted"](x=x)["shifted"], x + 5)
+    for name, function, words in (
+        ("serving_default", shifted, "is taken"),
+        ("plain", len, "make it a tf.function"),
+        ("loose", tf.function(lambda x: x), "has no input_signature"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            oarlock.export(summed, signatures={name: function}, folder=FOLDER / "refused")
+    with pytest.raises(ValueError, match=r"signatures= is for a tf\.Module"):
+        oarlock.export(digits(), signatures={"shifted": shifted}, folder=FOLDER / "refused")
+
+
 def export_archive():
     """Pictures of any size in, names out."""
     names = tf.constant(["dark", "bright"])
@@ -129,5 +159,6 @@ if __name__ == "__main__":
     export_tf_keras()
     export_text()
     export_function()
+    export_signatures()
     export_archive()
     refuse()

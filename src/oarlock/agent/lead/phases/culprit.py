@@ -19,7 +19,7 @@ from oarlock.run.error_text import error_text
 def find(outcomes: Iterable[Outcome]) -> Outcome | None:
     """The task to name; None where no task failed."""
     failed = [outcome for outcome in outcomes if outcome.failed_at is not None]
-    return min(failed, key=lambda outcome: (not _was_killed(outcome), outcome.failed_at), default=None)
+    return min(failed, key=_guilt, default=None)
 
 
 def describe(outcome: Outcome) -> dict[str, Any]:
@@ -47,7 +47,19 @@ def refusal(outcome: Outcome | None) -> str | None:
 def signature(outcome: Outcome) -> str:
     """Text that is equal for two failures of the same kind."""
     error = outcome.error or {}
+    if is_exhausted(outcome):
+        return f"{outcome.trouble}|{error.get('where')}"  # the sizes may differ
     return f"{error.get('type')}|{error.get('message')}|{error.get('where')}|{exit_code(outcome)}"
+
+
+def is_exhausted(outcome: Outcome | None) -> bool:
+    """Whether the memory of its GPU ran out."""
+    return outcome is not None and outcome.trouble == "memory"
+
+
+def _guilt(outcome: Outcome) -> tuple[bool, bool, float]:
+    """The lowest is the one to name. NCCL complains about others, wherever it does."""
+    return not _was_killed(outcome), outcome.trouble == "peer", outcome.failed_at or 0.0
 
 
 def _was_killed(outcome: Outcome) -> bool:
@@ -55,6 +67,8 @@ def _was_killed(outcome: Outcome) -> bool:
 
 
 def _reason(outcome: Outcome) -> str:
+    if outcome.advice:
+        return outcome.advice
     if outcome.error:
         return error_text(outcome.error.get("type"), outcome.error.get("message"))
     if outcome.is_alive or outcome.ours:

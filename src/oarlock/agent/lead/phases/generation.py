@@ -60,7 +60,8 @@ class Generation:
         """What the budget is charged for. `reports`: whether this program ever reported a step."""
         return Loss(
             signature=culprit.signature(outcome) if outcome else str(self.blame),
-            signalled=outcome is None or outcome.signal is not None,
+            signalled=outcome is None or (outcome.signal is not None and not culprit.is_exhausted(outcome)),
+            exhausted=culprit.is_exhausted(outcome),
             progressed=self.progressed,
             reports=reports,
             lived=time - outcome.began if outcome else now - self.formed_at,

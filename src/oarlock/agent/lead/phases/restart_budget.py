@@ -2,7 +2,8 @@
 
 Progress fills the budget up again. A generation of a reporting program that made no progress
 counts double, unless a signal killed it: the machine's fault, not the program's. The same error
-twice in a row with no step in between is the program's own, and no third try will help.
+twice in a row with no step in between is the program's own, and no third try will help. A GPU whose memory
+runs out gets one more try, because something else may have held it; not a second one without a new step.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ class Loss:
     progressed: bool
     reports: bool  # whether this program ever reported a step
     lived: float
+    exhausted: bool = False  # the memory of a GPU ran out
 
 
 class Budget:
@@ -39,6 +41,8 @@ class Budget:
         if loss.progressed:
             self.left, self._last, self._had_doubles = self.limit, None, False
         hopeless = not loss.progressed and not loss.signalled
+        if hopeless and loss.exhausted and loss.signature == self._last:
+            return "the memory of a GPU ran out twice without a new step in between"
         if hopeless and loss.lived < _QUICK and loss.signature == self._last:
             return "it failed twice in the same way without a step in between"
         self._last = loss.signature

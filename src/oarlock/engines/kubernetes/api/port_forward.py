@@ -9,8 +9,9 @@ from __future__ import annotations
 import select
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from typing import Optional
 
 from oarlock.engines.kubernetes.api import websocket
 from oarlock.engines.kubernetes.api.api_error import ApiError
@@ -22,12 +23,18 @@ _NUMBER = 2  # bytes of the port's number
 _ENOUGH = 1 << 20  # bytes waiting for a slow reader
 _TURN = 5.0  # seconds
 
+FindPod = Callable[[], Optional[str]]  # None: there is none now, and the connection ends
+
 
 @contextmanager
-def forwarded(api: Api, pod: str, port: int, here: socket.socket) -> Iterator[None]:
-    """Forward connections to the listening socket `here` to the pod's `port`."""
+def forwarded(api: Api, pod: str | FindPod, port: int, here: socket.socket) -> Iterator[None]:
+    """Forward connections to the listening socket `here` to a port of a pod.
+
+    `pod`: its name, or a function that each connection asks for it.
+    """
+    find = (lambda: pod) if isinstance(pod, str) else pod
     accepting = threading.Thread(
-        target=_accept, args=(api, pod, port, here), name=f"port {port} of {pod}", daemon=True
+        target=_accept, args=(api, find, port, here), name=f"forwarding to port {port}", daemon=True
     )
     accepting.start()
     try:
@@ -38,18 +45,21 @@ def forwarded(api: Api, pod: str, port: int, here: socket.socket) -> Iterator[No
         here.close()
 
 
-def _accept(api: Api, pod: str, port: int, here: socket.socket) -> None:
+def _accept(api: Api, find: FindPod, port: int, here: socket.socket) -> None:
     while True:
         try:
             connection, _ = here.accept()
         except OSError:
             return  # closed: no more connections
-        threading.Thread(target=_carry, args=(api, pod, port, connection), daemon=True).start()
+        threading.Thread(target=_carry, args=(api, find, port, connection), daemon=True).start()
 
 
-def _carry(api: Api, pod: str, port: int, connection: socket.socket) -> None:
-    path = f"api/v1/namespaces/{api.namespace}/pods/{pod}/portforward"
+def _carry(api: Api, find: FindPod, port: int, connection: socket.socket) -> None:
     with closing(connection):
+        pod = find()
+        if pod is None:
+            return
+        path = f"api/v1/namespaces/{api.namespace}/pods/{pod}/portforward"
         try:
             with websocket.connected(api, path, {"ports": str(port)}, _PROTOCOLS, "port-forward") as line:
                 _Carrier(line, connection).to_its_end()

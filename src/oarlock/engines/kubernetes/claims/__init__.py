@@ -1,4 +1,4 @@
-"""What lies on a run's claims: pods that mount them, pulling files, listing checkpoints.
+"""What lies on a run's claims: pods that mount them, pulling files, checkpoints; and the pods of its tasks.
 
 Imports `api`, `manifests`, `lifecycle` and `diagnose`.
 """

@@ -23,6 +23,7 @@ from oarlock.engines.kubernetes.api import pod_exec
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.claims import claim_pod, pull_claims
+from oarlock.engines.kubernetes.lifecycle.connect import explained
 from oarlock.engines.shared import checkpoint_folder
 from oarlock.engines.shared.checkpoint_folder import Entry
 from oarlock.errors import OarlockError
@@ -97,8 +98,10 @@ class PodFolder:
 
     def _ask(self, do: str, answer: Any, **more: Any) -> Any:
         """Check a pod's answer: its program may have written anything there."""
+        with explained():
+            said = self._ask_somewhere(do, **more)
         try:
-            return msgspec.json.decode(self._ask_somewhere(do, **more), type=answer)
+            return msgspec.json.decode(said, type=answer)
         except (ValueError, RecursionError):
             raise OarlockError(
                 f"what came from the pods of {self._run.name} is no list of checkpoints"

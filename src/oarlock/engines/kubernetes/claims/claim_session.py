@@ -50,17 +50,30 @@ def running(
     patience: float = _PATIENCE,
 ) -> Iterator[str]:
     """Yield the name of the running pod; it is always removed, and with it the objects that it needs."""
-    api.create(prepared.pod, dry_run=True)  # a Job would only note in an event what admission refuses
-    job = _job(prepared.pod, lease)
+    job = prepared.owned(_job(prepared.pod))
+    with leased(api, job, prepared.pod, needs, lease):
+        yield _wait(api, job["metadata"]["name"], patience)
+
+
+@contextmanager
+def leased(
+    api: Api, job: Object, pod: Object, needs: Sequence[Object] = (), lease: float = LEASE
+) -> Iterator[Object]:
+    """Yield a Job that was created; it is always removed, and with it the objects that its pods need.
+
+    `pod`: one of its pods. A Job would only note in an event what admission refuses.
+    """
+    api.create(pod, dry_run=True)
     name = job["metadata"]["name"]
+    limits = {"activeDeadlineSeconds": round(lease), "ttlSecondsAfterFinished": _AFTERWARDS}
     over = threading.Event()
     renewing = threading.Thread(target=_renew, args=(api, name, lease, over), daemon=True)
     try:
-        made = api.create(prepared.owned(job))
+        made = api.create({**job, "spec": {**job["spec"], **limits}})
         renewing.start()
         for manifest in needs:
             api.create(objects.owned(manifest, made))
-        yield _wait(api, name, patience)
+        yield made
     finally:
         over.set()
         claim_pod.delete(api, "Job", name)
@@ -75,7 +88,7 @@ def require(api: Api, pod: str) -> None:
         raise OarlockError(f"{_WHAT} has ended: {_reason(api, found)}")
 
 
-def _job(pod: Object, lease: float) -> Object:
+def _job(pod: Object) -> Object:
     """The Job, without the run's label: `stop` would suspend it. Its pod has the label."""
     labels = {MANAGED: "oarlock", HELPER: pod["metadata"]["labels"][HELPER]}
     return {
@@ -84,8 +97,6 @@ def _job(pod: Object, lease: float) -> Object:
         "metadata": {"name": pod["metadata"]["name"], "labels": labels},
         "spec": {
             "backoffLimit": 0,
-            "activeDeadlineSeconds": round(lease),
-            "ttlSecondsAfterFinished": _AFTERWARDS,
             "template": {"metadata": {"labels": pod["metadata"]["labels"]}, "spec": pod["spec"]},
         },
     }

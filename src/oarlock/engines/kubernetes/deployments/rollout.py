@@ -26,6 +26,7 @@ from oarlock.engines.kubernetes.api.names import (
 )
 from oarlock.engines.kubernetes.deployments import readiness, server_objects, server_pod
 from oarlock.engines.kubernetes.deployments.server_parcel import ServerParcel
+from oarlock.engines.kubernetes.lifecycle.stop_delete import until_gone
 from oarlock.errors import JobError, OarlockError
 from oarlock.system.polling import wait_for
 
@@ -121,16 +122,7 @@ def delete(api: Api, run: Identity, *, now: bool, patience: float) -> None:
     if now:
         for pod in api.all("Pod", run.selector):
             api.delete("Pod", pod["metadata"]["name"], grace=0, only=uid_of(pod))
-    left: list[str] = []
-
-    def is_gone() -> bool:
-        left[:] = remaining(api, run)
-        return not left
-
-    try:
-        wait_for(is_gone, f"end of {run.name}", patience, _POLL)
-    except TimeoutError:
-        raise OarlockError(f"after {patience:g} s there is still {', '.join(left[:5])}") from None
+    until_gone(run.name, lambda: remaining(api, run), patience)
 
 
 def remaining(api: Api, run: Identity) -> list[str]:

@@ -15,7 +15,7 @@ from oarlock.engines.kubernetes.lifecycle import identity
 from oarlock.engines.kubernetes.lifecycle.connect import api_for, explained
 from oarlock.engines.shared.serve_order import ServeOrder
 from oarlock.errors import JobError, OarlockError
-from oarlock.job.model import slug
+from oarlock.job.model import Job, slug
 from oarlock.records.run_folder import RunFolder
 from oarlock.records.run_names import check_name
 
@@ -28,7 +28,7 @@ def serve(order: ServeOrder, name: str | None, on_wait: Callable[[str], bool]) -
     """Serve a model, or update what is served under that name; return its record once it answers."""
     name = name_of(order, name)
     with explained():
-        api = _api(order)
+        api = cluster_of(order)
         found = _ours(api, name)
         run = server_record.known(name)
         if found is not None and not rollout.is_complete(found):
@@ -46,11 +46,16 @@ def serve(order: ServeOrder, name: str | None, on_wait: Callable[[str], bool]) -
 
 def name_of(order: ServeOrder, name: str | None) -> str:
     """Return the name of the record and of the objects: the same each time, so that the next updates it."""
-    return check_name(name or f"{slug(order.job.name)[:_LONGEST].strip('-')}-serve")
+    return check_name(name or usual_name(order.job))
 
 
-def _api(order: ServeOrder) -> Api:
-    """The cluster that the job names, or the one that has the run: its claim is there."""
+def usual_name(job: Job) -> str:
+    """Return the name of a job's server, unless another one is asked for."""
+    return f"{slug(job.name)[:_LONGEST].strip('-')}-serve"
+
+
+def cluster_of(order: ServeOrder) -> Api:
+    """Return the cluster that the job names, or the one that has the run: its claim is there."""
     if order.run is None or not order.run.is_remote:
         return api_for(order.job)
     api = identity.reach(order.run)
@@ -85,7 +90,7 @@ def _ours(api: Api, name: str) -> Object | None:
 
 def _begin(api: Api, order: ServeOrder, name: str, on_wait: Callable[[str], bool]) -> RunFolder:
     parcel = server_packing.pack(order, name, id=secrets.token_hex(8), owner=api.user)
-    _check_claims(api, parcel)
+    check_claims(api, parcel)
     run = server_record.create(parcel, api, order.folder.resolve(), order.settings)
     try:
         made = _created(api, parcel)
@@ -123,7 +128,7 @@ def _update(
     who, owner = identity.of(run), server_record.owner_of(found)
     parcel = server_packing.pack(order, run.name, id=who.id, owner=owner)
     parcel = replace(parcel, revision=rollout.revision_of(found) + 1)
-    _check_claims(api, parcel)
+    check_claims(api, parcel)
     made = rollout.update(api, parcel, found)
     try:
         rollout.wait(api, who, _PATIENCE, on_wait)
@@ -144,7 +149,7 @@ def _failed(parcel: ServerParcel, problem: OarlockError, left: str) -> OarlockEr
     return OarlockError(f"{parcel.run} does not start: {problem}; {left}")
 
 
-def _check_claims(api: Api, parcel: ServerParcel) -> None:
+def check_claims(api: Api, parcel: ServerParcel) -> None:
     """Raise if a claim is gone: a pod would wait for it for ever."""
     for volume in parcel.claims.volumes:
         name = volume["persistentVolumeClaim"]["claimName"]

@@ -6,34 +6,27 @@ Its tasks are the Deployment's pods, called by what their names add to the Deplo
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections.abc import Iterable
 from typing import Any
 
-from oarlock.engines.kubernetes import diagnose
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import ID, REVISION, STOPPED, Object
 from oarlock.engines.kubernetes.deployments import pod_traffic, readiness, rollout
 from oarlock.engines.kubernetes.follow import pod_log, pod_status
 from oarlock.engines.kubernetes.follow.ledger import Ledger
+from oarlock.engines.kubernetes.follow.log_intake import MOST, LogIntake
 from oarlock.engines.kubernetes.follow.pod_log import Position
-from oarlock.engines.kubernetes.follow.pod_watch import Line, Reader, Watcher
+from oarlock.engines.kubernetes.follow.pod_watch import Line
 from oarlock.engines.kubernetes.lifecycle import identity
-from oarlock.errors import OarlockError
 from oarlock.records.run_folder import RunFolder
 from oarlock.serving.fleet import announcement
 
-_MOST = 64  # logs followed at a time
-_TURN = 0.1  # seconds between two commits
 _CHECK = 1.0  # seconds between two looks at the Deployment
 _ASK = 5.0  # seconds between two questions to the pods, how many requests they have answered
 _PATIENCE = 5.0  # seconds for the first log
-_AWAY = 3.0  # seconds without an answer before the user hears of it
-_REFUSED = 30.0  # seconds for which a starting API server may refuse what it later allows
-_BATCH = 5000
 
 
 class ServerMirror:
@@ -44,9 +37,8 @@ class ServerMirror:
         self.api = api
         self.ledger = Ledger(run)
         self.identity = identity.of(run)
-        self.watcher = Watcher(api, self.identity)
-        self.readers: dict[str, Reader] = {}
-        self.lines: queue.Queue[Line] = queue.Queue(maxsize=4 * _BATCH)
+        self.intake = LogIntake(api, self.identity, self.ledger, self._take)
+        self.watcher = self.intake.watcher
         self._names: dict[str, tuple[int, str]] = {}  # by uid: generation and task
         self._checked = self._asked = 0.0
 
@@ -55,19 +47,18 @@ class ServerMirror:
         pods = self.api.all("Pod", self.identity.members)
         self._note(self._deployment(), pods)
         self._note_traffic(pods)
-        for pod in pods[:_MOST] if with_logs else ():
+        for pod in pods[:MOST] if with_logs else ():
             if pod_status.has_started(pod):
                 self._read_now(pod)
         self._finish()
 
     def follow(self, stop: threading.Event) -> None:
         """Record until the server is stopped or `stop` is set. Raises OarlockError if it cannot go on."""
-        self.watcher.start()
-        self.watcher.has_seen.wait(30)
+        self.intake.begin()
         try:
             while not stop.is_set() and not self.ledger.state.is_over:
-                self._start_readers()
-                self._drain()
+                self._read_logs()
+                self.intake.drain()
                 now = time.monotonic()
                 if now - self._checked >= _CHECK:
                     self._checked = now
@@ -78,9 +69,10 @@ class ServerMirror:
         self._finish()
 
     def _check(self) -> None:
-        error = self.watcher.problem
-        if error is not None:
-            self._note_absence(error)
+        if self.watcher.problem is not None:
+            problem = self.intake.absence()
+            if problem is not None:
+                self._note_problem(f"{problem.what}; {problem.fix}")
             return
         try:
             self._note(self._deployment(), [*self.watcher.pods.values()])
@@ -89,14 +81,6 @@ class ServerMirror:
                 self._note_traffic([*self.watcher.pods.values()])
         except ApiError:
             pass  # the watcher meets it too, and says what it means
-
-    def _note_absence(self, error: ApiError) -> None:
-        waited = time.monotonic() - self.watcher.since
-        problem = diagnose.explain(error)
-        if not error.is_transient and (error.status == 401 or waited > _REFUSED):
-            raise OarlockError(f"{problem.what}; {problem.fix}")
-        if error.is_transient and waited > _AWAY:
-            self._note_problem(f"{problem.what}; {problem.fix}")
 
     # What the cluster shows
 
@@ -174,32 +158,14 @@ class ServerMirror:
 
     # What the threads bring
 
-    def _start_readers(self) -> None:
-        alive = sum(not reader.is_over for reader in self.readers.values())
-        for uid, pod in self.watcher.pods.items():
-            if uid in self.readers or alive >= _MOST or not pod_status.has_started(pod):
-                continue
+    def _read_logs(self) -> None:
+        pods = self.watcher.pods
+        for uid, pod in pods.items():
             self._names.setdefault(uid, self._name(pod))
-            position = self.ledger.positions.setdefault(uid, Position())
-            # The reader runs ahead of what is committed, so it has a position of its own.
-            reader = Reader(self.watcher, uid, Position(**vars(position)), self.lines, lambda: False)
-            self.readers[uid] = reader
-            reader.start()
-            alive += 1
-
-    def _drain(self) -> None:
-        try:
-            self._take(self.lines.get(timeout=_TURN))
-            for _ in range(_BATCH):
-                self._take(self.lines.get_nowait())
-        except queue.Empty:
-            pass
+        self.intake.read(pods, lambda: False)
 
     def _take(self, line: Line) -> None:
         uid, _, stamp, text = line
-        position = self.ledger.positions[uid]
-        position.advance(stamp)
-        position.restarts = self.readers[uid].position.restarts
         self.ledger.take_output(*self._names[uid], stamp, text)
 
     def _read_now(self, pod: Object) -> None:
@@ -213,8 +179,7 @@ class ServerMirror:
                 raise
 
     def _finish(self) -> None:
-        while not self.lines.empty():
-            self._take(self.lines.get_nowait())
+        self.intake.finish()
         if self.ledger.state.is_over:
             self.ledger.seal()
         else:

@@ -8,10 +8,9 @@ from typing import Any, NoReturn
 
 from oarlock.agent.net.control import UnreachableError
 from oarlock.engines.engine import Engine, Sending
-from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import STOPPED, Object
-from oarlock.engines.kubernetes.claims import claim_pod
+from oarlock.engines.kubernetes.claims import remove_pods
 from oarlock.engines.kubernetes.deployments import rollout, serve_model, server_address, server_record
 from oarlock.engines.kubernetes.lifecycle import adopt, identity
 from oarlock.engines.kubernetes.lifecycle.connect import explained
@@ -23,7 +22,6 @@ from oarlock.serving.fleet.announcement import Announcement
 
 _GOING = 60.0  # seconds for objects to disappear, beyond the grace
 _PATIENCE = 600.0  # seconds for pods that are added
-_TOO_MANY = 429  # the status with which a disruption budget refuses
 
 
 class ServingEngine(Engine):
@@ -131,23 +129,12 @@ class ServingEngine(Engine):
     def pods(self, run: RunFolder) -> list[str]:
         """Only those whose containers run."""
         with explained(), closing(_reach(run)) as api:
-            found = api.all("Pod", identity.of(run).members)
-        return sorted(str(pod["metadata"]["name"]) for pod in found if claim_pod.is_up(pod))
+            return remove_pods.pods(api, identity.of(run))
 
     def remove_pod(self, run: RunFolder, fault: str, pod: str) -> str | None:
         """Only a disruption budget refuses. A pod that is gone already counts as removed."""
         with explained(), closing(_reach(run)) as api:
-            if fault == "delete":
-                api.delete("Pod", pod)
-                return None
-            try:
-                api.evict(pod)
-            except ApiError as error:
-                if error.status == _TOO_MANY:
-                    return error.message
-                if error.status != 404:
-                    raise
-        return None
+            return remove_pods.remove(api, fault, pod)
 
 
 def _reach(run: RunFolder) -> Api:

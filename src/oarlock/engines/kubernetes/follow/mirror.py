@@ -8,7 +8,6 @@ The run does not need a mirror: it trains and ends without one.
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections.abc import Iterable
@@ -20,22 +19,16 @@ from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import LEAD, RESULT, Object
 from oarlock.engines.kubernetes.follow import pod_log, pod_status
 from oarlock.engines.kubernetes.follow.ledger import Ledger
+from oarlock.engines.kubernetes.follow.log_intake import MOST, LogIntake
 from oarlock.engines.kubernetes.follow.pod_log import Position
-from oarlock.engines.kubernetes.follow.pod_watch import Line, Reader, Watcher
 from oarlock.engines.kubernetes.follow.verdict import verdict_of
 from oarlock.engines.kubernetes.lifecycle import identity, repair, submit
-from oarlock.errors import OarlockError
 from oarlock.records.run_folder import RunFolder
 
-_MOST = 64  # logs followed at a time
-_TURN = 0.1  # seconds between two commits
 _DIAGNOSIS = 1.0  # seconds between two diagnoses
 _FAREWELL = 8.0  # seconds after the verdict for the pods' last lines
 _PATIENCE = 5.0  # seconds for the first log: on a busy machine one second lost the last lines of a run
 _CHECK = 3.0  # seconds between two readings of the Jobs
-_AWAY = 3.0  # seconds without an answer before the user hears of it
-_REFUSED = 30.0  # seconds for which a starting API server may refuse what it later allows
-_BATCH = 5000
 _MANY = 500  # pods; of a larger run only those that wait or failed are diagnosed
 _FEW = 100
 
@@ -48,9 +41,8 @@ class Mirror:
         self.api = api
         self.ledger = Ledger(run)
         self.identity = identity.of(run)
-        self.watcher = Watcher(api, self.identity)
-        self.readers: dict[str, Reader] = {}
-        self.lines: queue.Queue[Line] = queue.Queue(maxsize=4 * _BATCH)
+        self.intake = LogIntake(api, self.identity, self.ledger, lambda line: self.ledger.take(*line))
+        self.watcher = self.intake.watcher
         self.verdict_at: float | None = None
         self._diagnosed = self._checked = 0.0
         self._is_repaired = False
@@ -73,7 +65,7 @@ class Mirror:
 
     def _read_logs(self, labels: str) -> dict[str, Object]:
         pods = {pod["metadata"]["uid"]: pod for pod in self.api.some("Pod", labels)}
-        for uid in pod_status.by_rank(pods, _MOST):
+        for uid in pod_status.by_rank(pods, MOST):
             if pod_status.has_started(pods[uid]):
                 self._read_now(pods[uid])
         return pods
@@ -96,11 +88,10 @@ class Mirror:
 
     def follow(self, stop: threading.Event) -> None:
         """Record until the run is over or `stop` is set. Raises OarlockError when it cannot continue."""
-        self.watcher.start()
-        self.watcher.has_seen.wait(30)
+        self.intake.begin()
         try:
             while not stop.is_set():
-                self._start_readers()
+                self.intake.read(pod_status.by_rank(self.watcher.pods, MOST), self._has_verdict)
                 self._drain()
                 now = time.monotonic()
                 if now - self._checked >= _CHECK or self.verdict_at is not None:
@@ -119,38 +110,13 @@ class Mirror:
 
     # What the threads bring
 
-    def _start_readers(self) -> None:
-        pods = self.watcher.pods
-        alive = sum(not reader.is_over for reader in self.readers.values())
-        for uid in pod_status.by_rank(pods, _MOST):
-            if uid in self.readers or alive >= _MOST or not pod_status.has_started(pods[uid]):
-                continue
-            position = self.ledger.positions.setdefault(uid, Position())
-            # The reader runs ahead of what is committed, so it has a position of its own.
-            reader = Reader(self.watcher, uid, Position(**vars(position)), self.lines, self._has_verdict)
-            self.readers[uid] = reader
-            reader.start()
-            alive += 1
-
     def _has_verdict(self) -> bool:
         return self.verdict_at is not None
 
     def _drain(self) -> None:
-        try:
-            self._take(self.lines.get(timeout=_TURN))
-            for _ in range(_BATCH):
-                self._take(self.lines.get_nowait())
-        except queue.Empty:
-            pass
+        self.intake.drain()
         if self.ledger.state.is_over and self.verdict_at is None:
             self.verdict_at = time.monotonic()
-
-    def _take(self, line: Line) -> None:
-        uid, pod, stamp, text = line
-        position = self.ledger.positions[uid]
-        position.advance(stamp)
-        position.restarts = self.readers[uid].position.restarts
-        self.ledger.take(uid, pod, stamp, text)
 
     def _read_now(self, pod: Object) -> None:
         uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
@@ -203,7 +169,7 @@ class Mirror:
         """Record the end of a run that its leader did not report: stopped, deleted, or without its log."""
         if self.ledger.state.is_over:
             return
-        is_log_open = any(not reader.is_over for reader in self.readers.values())
+        is_log_open = any(not reader.is_over for reader in self.intake.readers.values())
         if found := verdict_of(jobs, [*pods], [*deleted], is_log_open):
             self.ledger.end(found.state, found.code, **found.details)
 
@@ -211,13 +177,9 @@ class Mirror:
         """Note what is wrong, once, and note when it is resolved."""
         if self.verdict_at is not None:
             return
-        error = self.watcher.problem
-        if error is not None:
-            waited = time.monotonic() - self.watcher.since
-            problem = diagnose.explain(error)
-            if not error.is_transient and (error.status == 401 or waited > _REFUSED):
-                raise OarlockError(f"{problem.what}; {problem.fix}")
-            if error.is_transient and waited > _AWAY:
+        if self.watcher.problem is not None:
+            problem = self.intake.absence()
+            if problem is not None:
                 self._note_problem([problem])
             return
         self._diagnose_pods([*self.watcher.pods.values()])
@@ -262,12 +224,12 @@ class Mirror:
             pod_status.has_side_car(pod) and not pod_status.has_finished_task(pod) for pod in pods.values()
         ):
             return False  # wait until only the side cars run
-        is_read = all(reader.is_over for reader in self.readers.values())
-        return is_read and self.lines.empty() and {*pod_status.by_rank(pods, _MOST)} <= self.readers.keys()
+        readers = self.intake.readers
+        is_read = all(reader.is_over for reader in readers.values()) and self.intake.is_empty
+        return is_read and {*pod_status.by_rank(pods, MOST)} <= readers.keys()
 
     def _finish(self) -> None:
-        while not self.lines.empty():
-            self._take(self.lines.get_nowait())
+        self.intake.finish()
         if self.ledger.state.is_over:
             self.ledger.seal()
             self._end_side_cars()

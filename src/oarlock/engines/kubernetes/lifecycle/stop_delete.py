@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from oarlock.agent.protocol.spec import Spec
@@ -115,14 +115,19 @@ def delete(api: Api, run: Identity, *, now: bool, patience: float) -> None:
         leading_agent.kill_tasks(api, run)
         for pod in api.all("Pod", run.selector):
             api.delete("Pod", pod["metadata"]["name"], grace=0, only=uid_of(pod))
+    until_gone(run.name, lambda: remaining(api, run), patience)
+
+
+def until_gone(name: str, remaining: Callable[[], list[str]], patience: float) -> None:
+    """Wait until nothing remains. Raises OarlockError with what does."""
     left: list[str] = []
 
     def is_gone() -> bool:
-        left[:] = remaining(api, run)
+        left[:] = remaining()
         return not left
 
     try:
-        wait_for(is_gone, f"end of {run.name}", patience, _POLL)
+        wait_for(is_gone, f"end of {name}", patience, _POLL)
     except TimeoutError:
         raise OarlockError(f"after {patience:g} s there is still {', '.join(left[:5])}") from None
 

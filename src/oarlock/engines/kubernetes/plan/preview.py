@@ -23,7 +23,7 @@ from oarlock.engines.kubernetes.api.names import NOWHERE, Object
 from oarlock.engines.kubernetes.manifests import default_images, objects, pod_template
 from oarlock.engines.kubernetes.manifests.groups import Group
 from oarlock.engines.kubernetes.manifests.payload import Parcel
-from oarlock.engines.kubernetes.plan import quota_use
+from oarlock.engines.kubernetes.plan import quota_use, serve_plan
 
 _LARGEST = 5
 _GPU = "nvidia.com/gpu"
@@ -48,6 +48,7 @@ def describe(parcel: Parcel, folder: Path) -> dict[str, Any]:
             "key": spec["ingest"]["key"],
             "data": spec["folders"]["data"],
         },
+        "serve": serve_plan.describe(parcel.job, parcel.framework),
         "network": parcel.job.network,
         "warnings": list(parcel.warnings),
     }

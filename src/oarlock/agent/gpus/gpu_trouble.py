@@ -1,0 +1,75 @@
+"""Why a task failed, if its GPU had to do with that: one line that says which, what and what to do. Pure.
+
+Evidence is what the task said last, and what the kernel said about GPUs while it ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from oarlock.agent.gpus.gpu_claim import GpuClaim
+from oarlock.run.gpus.gpu_failures import GpuFailure, Kind, in_kernel_log, in_words
+from oarlock.system.gpus.gpu_reading import GpuReading, bus_of
+
+_MUCH = 256 << 20  # bytes of memory: less of it does not decide whether a program fits
+_HARDWARE = ("lost", "faulty")
+_MOST_HOLDERS = 3
+
+
+class Trouble(NamedTuple):
+    """What to say about a failed task."""
+
+    kind: Kind
+    text: str
+
+
+def explain(
+    words: str, kernel: Sequence[str], claim: GpuClaim, gpus: Sequence[GpuReading], pid: int | None
+) -> Trouble | None:
+    """Return the trouble of a task that failed; None where no GPU had to do with it. `kernel`: what the
+    kernel said while it ran; `gpus`: all of this machine, as they were before."""
+    own = claim.among(gpus, pid)
+    said = in_words(words)
+    logged = [failure for line in kernel if (failure := in_kernel_log(line)) and _is_ours(failure, own, pid)]
+    hardware = next((failure for failure in logged if failure.kind in _HARDWARE), None)
+    failure = hardware or said or next(iter(logged), None)
+    if failure is None:
+        return None
+    gpu = _gpu_of(failure, claim, gpus, own)
+    if failure.kind == "memory" and gpu is not None and not failure.holders:
+        others = {one: held for one, held in gpu.holders.items() if one != pid and held >= _MUCH}
+        largest = sorted(others, key=lambda one: -others[one])[:_MOST_HOLDERS]
+        failure = replace(failure, holders={one: f"{others[one] / 2**30:.2f} GiB" for one in largest})
+    return Trouble(failure.kind, _sentence(failure, gpu))
+
+
+def _is_ours(failure: GpuFailure, own: Sequence[GpuReading], pid: int | None) -> bool:
+    """By its process, or by its GPU. Where no GPU is known, all that fail are taken for the task's."""
+    if failure.pid is not None and failure.pid == pid:
+        return True
+    return not own or any(gpu.bus == bus_of(failure.bus or "") for gpu in own)
+
+
+def _gpu_of(
+    failure: GpuFailure, claim: GpuClaim, gpus: Sequence[GpuReading], own: Sequence[GpuReading]
+) -> GpuReading | None:
+    if failure.bus is not None:
+        return next((gpu for gpu in gpus if gpu.bus == bus_of(failure.bus)), None)
+    if failure.ordinal is not None and (gpu := claim.numbered(failure.ordinal, gpus)) is not None:
+        return gpu
+    return own[0] if len(own) == 1 else None
+
+
+def _sentence(failure: GpuFailure, gpu: GpuReading | None) -> str:
+    if gpu is not None:
+        who = f"GPU {gpu.number} ({gpu.name})"
+    elif failure.bus is not None:
+        who = f"the GPU at {bus_of(failure.bus)}"
+    else:
+        who = "its GPU" if failure.ordinal is None else f"GPU {failure.ordinal}"
+    what = f"{who}{failure.what[2:]}" if failure.what.startswith("it ") else f"{who}: {failure.what}"
+    held = ", ".join(f"process {pid} has {size}" for pid, size in failure.holders.items())
+    fix = f"{held} of it: end it if it is not yours, or {failure.fix}" if held else failure.fix
+    return f"{what}; {fix}"

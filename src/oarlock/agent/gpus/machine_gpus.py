@@ -1,0 +1,118 @@
+"""The GPUs of the machine that an agent runs on, as its host uses them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from oarlock.agent.gpus import gpu_trouble
+from oarlock.agent.gpus.gpu_claim import GpuClaim
+from oarlock.agent.gpus.gpu_trouble import Trouble
+from oarlock.system.gpus.gpu_reading import GpuReading
+from oarlock.system.gpus.gpu_watch import GpuWatch, is_used_by
+from oarlock.system.gpus.kernel_log import KernelLog
+
+_STALE = 30.0  # seconds: a driver that has not answered for longer hangs
+_SLACK = 256 << 20  # bytes that a GPU may have in use more than before, with nothing of ours on it
+
+
+class Claimant(NamedTuple):
+    """One process of a task, alive or not."""
+
+    claim: GpuClaim
+    pid: int | None
+
+
+class MachineGpus:
+    """What the GPUs say, and what can be concluded from it. Never waits for a driver."""
+
+    def __init__(
+        self,
+        watch: GpuWatch | None = None,
+        log: KernelLog | None = None,
+        is_user: Callable[[int], bool] = is_used_by,
+    ) -> None:
+        self._watch = watch or GpuWatch()
+        self._log = log or KernelLog()
+        self._is_user = is_user
+        self._idle: dict[str, int] = {}  # memory in use while nothing of ours ran, by UUID
+        self._seen: set[int] = set()  # processes of ours that the driver has named
+        self._users: set[int] = set()  # processes of ours that have used a GPU without being given one
+
+    def start(self) -> None:
+        """Begin to look at the GPUs, if there are any."""
+        self._watch.start()
+
+    def figures(self, claimants: Sequence[Claimant]) -> list[dict[str, Any]] | None:
+        """Return for each process what its GPUs say: nothing for one that uses none. None: no GPU is here."""
+        if self._watch.has_none:
+            return None
+        look = self._watch.newest(time.monotonic() - _STALE)
+        if look is None:
+            return [{} for _ in claimants]
+        self._learn(look.gpus, claimants)
+        return [_summed(self._own(look.gpus, one)) for one in claimants]
+
+    def held(self, dead: Sequence[Claimant], since: float) -> str | None:
+        """Return which GPUs of dead processes still hold their memory; empty: none does. None: that is not
+        known yet. `since`: when they were gone, on the monotonic clock."""
+        if self._watch.has_none or not dead or not any(self._may_hold(one) for one in dead):
+            return ""
+        look = self._watch.newest(since)
+        if look is None:
+            return None
+        gone = {one.pid for one in dead}
+        own = {gpu.uuid: gpu for one in dead for gpu in one.claim.among(look.gpus, one.pid)}
+        return ", ".join(_held(gpu) for gpu in own.values() if self._is_held(gpu, gone))
+
+    def trouble(self, claimant: Claimant, words: str) -> Trouble | None:
+        """Return why a task failed that said `words` last, if a GPU had to do with it."""
+        look = self._watch.newest()
+        gpus = () if look is None else look.gpus
+        return gpu_trouble.explain(words, self._log.about_gpus(), claimant.claim, gpus, claimant.pid)
+
+    def _learn(self, gpus: Sequence[GpuReading], claimants: Sequence[Claimant]) -> None:
+        """Note what is in use without us, and whether the driver names our processes."""
+        ours = {one.pid for one in claimants}
+        for gpu in gpus:
+            self._seen |= {pid for pid in gpu.holders if pid in ours}
+            if not ours:
+                self._idle[gpu.uuid] = gpu.memory
+
+    def _own(self, gpus: Sequence[GpuReading], one: Claimant) -> list[GpuReading]:
+        if one.claim.given is None and one.pid is not None and self._is_user(one.pid):
+            self._users.add(one.pid)
+        return one.claim.among(gpus, one.pid) if self._may_hold(one) else []
+
+    def _may_hold(self, one: Claimant) -> bool:
+        return one.pid in self._users if one.claim.given is None else bool(one.claim.given)
+
+    def _is_held(self, gpu: GpuReading, gone: set[int | None]) -> bool:
+        """By the driver's list of processes where it shows ours; else by the memory in use."""
+        if gone & gpu.holders.keys():
+            return True
+        if gone & self._seen:
+            return False
+        return gpu.uuid in self._idle and gpu.memory > self._idle[gpu.uuid] + _SLACK
+
+
+def _summed(gpus: Sequence[GpuReading]) -> dict[str, Any]:
+    if not gpus:
+        return {}
+    powers = [gpu.power for gpu in gpus if gpu.power is not None]
+    rates = [gpu.utilization for gpu in gpus if gpu.utilization is not None]
+    told: dict[str, Any] = {
+        "gpus": [gpu.number for gpu in gpus],
+        "memory": sum(gpu.memory for gpu in gpus),
+        "memory_total": sum(gpu.memory_total for gpu in gpus),
+    }
+    if powers:
+        told["power"] = round(sum(powers), 1)
+    if rates:
+        told["utilization"] = round(sum(rates) / len(rates), 3)
+    return told
+
+
+def _held(gpu: GpuReading) -> str:
+    return f"GPU {gpu.number} has {gpu.memory / 2**30:.2f} GiB in use"

@@ -1,0 +1,222 @@
+"""Have several servers of one model work on the batches of one input, and yield the answers in its order.
+
+Every batch is asked until it is answered: one that is lost with its server goes to whichever server is free.
+The calling thread reads the input; each server has a thread that asks it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from oarlock.cli.predicting.model_client import Unanswered
+from oarlock.errors import OarlockError
+
+B = TypeVar("B")  # a batch
+A = TypeVar("A")  # its answer
+
+_TRIES = 4  # how often a batch may be lost: it may be what ends its server
+_AHEAD = 8  # answers for each server that may wait for an earlier one
+_POLL = 0.2  # seconds
+_PATIENCE = 1800.0  # seconds for a server to come, or to come back: an image may have to be pulled
+
+
+class Lane(Protocol):
+    """One server, which is asked one batch after another."""
+
+    def is_ready(self) -> bool:
+        """Whether it answers. Raises OarlockError if it never will."""
+        ...
+
+    def renew(self) -> None:
+        """Connect again: what the connection leads to may be gone."""
+        ...
+
+
+L = TypeVar("L", bound=Lane)
+
+
+def from_any(lanes: Sequence[L], ask: Callable[[L], A]) -> A:
+    """Ask the first server that answers. Raises OarlockError if none will."""
+    for _ in range(_TRIES - 1):
+        try:
+            return ask(_first_ready(lanes))
+        except Unanswered:
+            continue
+    return ask(_first_ready(lanes))
+
+
+def _first_ready(lanes: Sequence[L]) -> L:
+    deadline = time.monotonic() + _PATIENCE
+    problems: dict[int, OarlockError] = {}
+    while True:
+        is_late = time.monotonic() > deadline
+        for number, lane in enumerate(lanes):
+            try:
+                if number not in problems and lane.is_ready():
+                    return lane
+            except OarlockError as problem:
+                problems[number] = problem
+        if len(problems) == len(lanes):
+            raise problems[0]
+        if is_late:
+            raise OarlockError(f"no server has loaded the model within {_PATIENCE:g} s")
+        time.sleep(_POLL)
+
+
+def answered(lanes: Sequence[L], batches: Iterable[B], ask: Callable[[L, B], A]) -> Iterator[tuple[B, A]]:
+    """Yield each batch with its answer, in order. What reading or asking raises comes in its place."""
+    work: _Work[L, B, A] = _Work(lanes, batches, ask)
+    for lane in lanes:
+        threading.Thread(target=work.on_lane, args=(lane,), name="predict", daemon=True).start()
+    try:
+        yield from work.answers()
+    finally:
+        work.end()
+
+
+@dataclass
+class _Task(Generic[B]):
+    number: int
+    batch: B
+    lost: int = 0  # how often
+
+
+class _Work(Generic[L, B, A]):
+    """The batches and their answers. All threads share it, under one lock."""
+
+    def __init__(self, lanes: Sequence[L], batches: Iterable[B], ask: Callable[[L, B], A]) -> None:
+        self._lanes = len(lanes)
+        self._most = _AHEAD * len(lanes)
+        self._batches = iter(batches)
+        self._ask = ask
+        self._changed = threading.Condition()
+        self._waiting: deque[_Task[B]] = deque()
+        self._answers: dict[int, tuple[B, A] | BaseException] = {}
+        self._read = 0  # batches so far
+        self._given = 0  # of their answers
+        self._is_read = False  # there are no more
+        self._is_open = True
+        self._problem: OarlockError | None = None  # why no server is left
+
+    def answers(self) -> Iterator[tuple[B, A]]:
+        """What the caller gets: read a batch for each server that is free, and wait for the next answer."""
+        while True:
+            with self._changed:
+                while not (self._given in self._answers or self._has_room() or self._is_done()):
+                    if self._problem is not None:
+                        raise self._problem
+                    self._changed.wait()
+                found = self._answers.pop(self._given, None)
+                if found is not None:
+                    self._given += 1
+                elif self._is_done():
+                    return
+            if found is None:
+                self._read_one()
+            elif isinstance(found, BaseException):
+                raise found
+            else:
+                yield found
+
+    def on_lane(self, lane: L) -> None:
+        """What the thread of a server does."""
+        try:
+            self._wait(lane)
+            while (task := self._take()) is not None:
+                if task.lost and not self._may_retry(lane, task):
+                    continue
+                try:
+                    self._put(task.number, (task.batch, self._ask(lane, task.batch)))
+                except Unanswered as problem:
+                    self._lose(task, problem)
+                    self._wait(lane)
+                except BaseException as problem:
+                    self._put(task.number, problem)
+        except OarlockError as problem:
+            self._leave(problem)
+
+    def end(self) -> None:
+        """No answer is wanted any more."""
+        with self._changed:
+            self._is_open = False
+            self._changed.notify_all()
+
+    def _has_room(self) -> bool:
+        """Whether a server is free, and not too many answers wait for an earlier one."""
+        asked = self._read - self._given - len(self._answers)
+        return not self._is_read and asked < self._lanes and self._read < self._given + self._most
+
+    def _is_done(self) -> bool:
+        return self._is_read and self._given == self._read
+
+    def _read_one(self) -> None:
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            self._is_read = True
+        except Exception as problem:  # after the answers before it
+            self._put(self._read, problem)
+            self._read, self._is_read = self._read + 1, True
+        else:
+            with self._changed:
+                self._waiting.append(_Task(self._read, batch))
+                self._read += 1
+                self._changed.notify_all()
+
+    def _wait(self, lane: L) -> None:
+        """Until the server answers, or is not needed any more."""
+        deadline = time.monotonic() + _PATIENCE
+        while self._is_open and not lane.is_ready():
+            if time.monotonic() > deadline:
+                raise OarlockError(f"a server of the model does not answer since {_PATIENCE:g} s")
+            time.sleep(_POLL)
+
+    def _take(self) -> _Task[B] | None:
+        with self._changed:
+            while self._is_open and not self._waiting:
+                self._changed.wait()
+            return self._waiting.popleft() if self._is_open else None
+
+    def _put(self, number: int, answer: tuple[B, A] | BaseException) -> None:
+        with self._changed:
+            self._answers[number] = answer
+            self._changed.notify_all()
+
+    def _lose(self, task: _Task[B], problem: Unanswered) -> None:
+        """The server was lost before it answered."""
+        task.lost += 1
+        if task.lost == _TRIES:
+            self._put(task.number, OarlockError(f"{problem} (asked {_TRIES} times)"))
+            return
+        self._return(task)
+
+    def _may_retry(self, lane: L, task: _Task[B]) -> bool:
+        """Whether this server answers a batch that was lost. If it is lost as well, the batch waits for
+        another one, and is not lost again for the same reason."""
+        lane.renew()
+        try:
+            is_ready = lane.is_ready()
+        except OarlockError:
+            self._return(task)
+            raise
+        if not is_ready:
+            self._return(task)
+            self._wait(lane)
+        return is_ready
+
+    def _return(self, task: _Task[B]) -> None:
+        with self._changed:
+            self._waiting.appendleft(task)  # others may wait for its answer
+            self._changed.notify_all()
+
+    def _leave(self, problem: OarlockError) -> None:
+        """A server is gone for good; with the last one, so are the answers that are missing."""
+        with self._changed:
+            self._lanes -= 1
+            self._problem = None if self._lanes else problem
+            self._changed.notify_all()

@@ -1,0 +1,4 @@
+"""What is known about GPUs without touching one: who sees which, how fast they are, how they fail.
+
+All of it is pure and travels into pods. Imports `cluster` and `contract` of `run`, and nothing else.
+"""

@@ -1,0 +1,4 @@
+"""The GPUs of this machine as the system shows them: NVIDIA's library, AMD's files, the kernel log.
+
+No framework is imported and nothing is allocated on a GPU. Imports nothing else of `system`, and travels.
+"""

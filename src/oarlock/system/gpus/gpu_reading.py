@@ -1,0 +1,36 @@
+"""What one GPU says about itself at one time. Pure; travels into pods."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+_BUS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.[0-9a-f])?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class GpuReading:
+    """One GPU, or a MIG slice of one: its memory in bytes, its power in watts."""
+
+    number: str  # as nvidia-smi and CUDA_DEVICE_ORDER=PCI_BUS_ID number them; of a slice its UUID
+    name: str
+    uuid: str
+    bus: str  # 0000:3b:00
+    memory: int  # in use, by whomever
+    memory_total: int
+    power: float | None = None
+    utilization: float | None = None  # 0 to 1: the share of the time in which it computed
+    holders: dict[int, int] = field(default_factory=dict)  # memory by process, as far as they can be seen
+
+    def is_called(self, word: str) -> bool:
+        """Whether a variable that says which GPUs are seen means this one: by number, or by UUID."""
+        return word == self.number or (len(word) > len("GPU-") and self.uuid.startswith(word))
+
+
+def bus_of(text: str) -> str:
+    """Return a PCI address in one form, however the library or the kernel writes it; empty: it is none."""
+    found = _BUS.search(text)
+    if found is None:
+        return ""
+    domain, bus, device = found.groups()
+    return f"{int(domain or '0', 16):04x}:{bus}:{device}".lower()

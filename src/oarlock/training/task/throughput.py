@@ -1,0 +1,89 @@
+"""Operations per second, and their share of what the GPUs can do (MFU), from the steps that are reported.
+
+A program says once how many operations one step of this task takes; the time between the reported steps says
+the rest. Nothing waits for the GPU: a program may report a step that its GPU has not finished, but it is
+never more than a few steps ahead, so that the figure of some seconds is right.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from oarlock.run.gpus.gpu_peaks import peak_of
+from oarlock.training.task import device_names
+
+_WINDOW = 20.0  # seconds that a figure is about, or two reports where these take longer
+_SHORTEST = 2.0  # seconds before there is one
+_APART = 0.25  # seconds between two marks that are kept
+
+
+class Throughput:
+    """Counts the operations of one task. `clock` and `devices` are for tests."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        devices: Callable[[], Sequence[str]] = device_names.in_use,
+    ) -> None:
+        self._clock = clock
+        self._devices = devices
+        self._flops: float | None = None  # of one step of this task
+        self._given: float | None = None  # the user's own peak
+        self._found: float | None = None  # that of the GPUs in use
+        self._has_looked = False
+        self._step: int | None = None
+        self._done = 0.0  # operations so far
+        self._marks: deque[tuple[float, float]] = deque()  # when, and how many were done by then
+
+    def expect(self, flops: float | None, peak: float | None) -> None:
+        """Note what one step takes from now on, and what this task's GPUs can do together."""
+        if flops is not None:
+            self._flops = _positive(flops, "flops")
+        if peak is not None:
+            self._given = _positive(peak, "peak")
+
+    def figures(self, step: int) -> dict[str, float]:
+        """Take a step in. Return `mfu` and `flops_per_second`, once there is enough to tell."""
+        if self._flops is None:
+            return {}
+        now, before = self._clock(), self._step
+        self._step = step
+        if before is None or step < before:  # it counts from here
+            self._marks.clear()
+            self._marks.append((now, self._done))
+            return {}
+        self._done += self._flops * (step - before)
+        began, done = self._oldest(now)
+        if self._marks[-1][0] + _APART <= now:
+            self._marks.append((now, self._done))
+        if now - began < _SHORTEST or self._done <= done:
+            return {}
+        speed = (self._done - done) / (now - began)
+        peak = self._peak()
+        share = {} if peak is None else {"mfu": round(speed / peak, 4)}
+        return {**share, "flops_per_second": float(f"{speed:.4g}")}
+
+    def _oldest(self, now: float) -> tuple[float, float]:
+        while len(self._marks) > 2 and self._marks[1][0] + _WINDOW <= now:
+            self._marks.popleft()
+        return self._marks[0]
+
+    def _peak(self) -> float | None:
+        """Of all GPUs of this task. None where one of them is unknown: half a peak would double the share."""
+        if self._given is not None:
+            return self._given
+        if not self._has_looked:
+            self._has_looked = True
+            peaks = [peak_of(name) for name in self._devices()]
+            known = [peak for peak in peaks if peak is not None]
+            self._found = sum(known) if known and len(known) == len(peaks) else None
+        return self._found
+
+
+def _positive(value: float, name: str) -> float:
+    number = float(value)
+    if not 0 < number < float("inf"):
+        raise ValueError(f"{name} is {value!r}: pass the number of operations, more than 0")
+    return number

@@ -1,0 +1,110 @@
+"""Whole runs on a machine whose driver is a stand-in: figures on every screen, and failures in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from oarlock.records import runs
+from tests.support.commands import Command
+from tests.support.event_files import points_in
+from tests.support.fake_gpus import Machine
+from tests.support.nvml_library import NvmlLibrary
+from tests.support.small_programs import write
+from tests.support.waiting import eventually
+
+GIB = 1 << 30
+BUSY = (40 * GIB, 140 * GIB, 612_500, 97, 0, 0, "NVIDIA H200")
+TRAINS = """
+import itertools, pathlib, time
+import oarlock
+me = oarlock.current()
+for step in itertools.count(1):
+    me.report(step, loss=0.5, flops=1e12, peak=1e15)
+    if pathlib.Path("enough").exists():
+        break
+    time.sleep(0.05)
+"""
+FULL = """
+import oarlock
+class OutOfMemoryError(RuntimeError):
+    pass
+me = oarlock.current()
+for step in (1, 2, 3):
+    me.report(step, loss=0.5)
+raise OutOfMemoryError(
+    "CUDA out of memory. Tried to allocate %d.00 GiB. GPU 0 has a total capacity of 139.80 GiB of which 3.10"
+    " GiB is free. Including non-PyTorch memory, this process has 76.00 GiB memory in use."
+    % (19 + me.generation)
+)
+"""
+CRASHES = """
+import os, sys
+print("[rank0]: [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)", file=sys.stderr)
+os.abort()
+"""
+JOB = """
+program: train.py
+roles: {worker: {gpu: 1}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, home: Path, machine_with_gpus: Machine, nvml_library: NvmlLibrary) -> Path:
+    machine_with_gpus(2)
+    nvml_library.say(BUSY, BUSY)
+    (tmp_path / "job.yaml").write_text(JOB)
+    return tmp_path
+
+
+def test_figures_are_on_every_screen(oarlock: Command, folder: Path) -> None:
+    write(folder / "train.py", TRAINS)
+    oarlock("run", "-d", "--name", "busy")
+    run = runs.find("busy")
+    eventually(lambda: run.state().tasks["worker-0"].gpu, "figures of the GPU")
+    eventually(lambda: "mfu" in run.state().tasks["worker-0"].metrics, "MFU")
+    [task] = json.loads(oarlock("status", "busy", "--json").stdout)["tasks"]
+    assert task["gpu"] == {
+        "gpus": ["0"],
+        "memory": 40 * GIB,
+        "memory_total": 140 * GIB,
+        "power": 612.5,
+        "utilization": 0.97,
+    }
+    assert 0 < task["metrics"]["mfu"] < 1
+    assert "97%  42.9/150 GB  612 W" in oarlock("status", "busy").stdout
+    assert "MFU" in oarlock("ps").stdout
+    board = Path(run.spec().folders["logs"]) / "training"
+    tags = {"mfu", "oarlock/gpu_memory", "oarlock/gpu_power", "oarlock/gpu_utilization"}
+    eventually(lambda: tags <= {tag for tag, _, _ in points_in(board)}, "figures for TensorBoard")
+    (folder / "enough").touch()
+    eventually(lambda: run.state().is_final, "end")
+    assert "97%" in oarlock("status", "busy").stdout  # what it said last
+    assert any(line.startswith("worker-0 on GPU 0: 97%") for line in texts(oarlock("events", "busy").stdout))
+
+
+def texts(table: str) -> list[str]:
+    """The lines of `oarlock events` without their times."""
+    return [line.partition("  ")[2].strip() for line in table.splitlines()]
+
+
+def test_memory_that_runs_out_at_the_same_step_ends_the_run(oarlock: Command, folder: Path) -> None:
+    write(folder / "train.py", FULL)
+    done = oarlock("run", "--name", "full")
+    state = runs.find("full").state()
+    assert (done.returncode, state.restarts, state.generation) == (1, 1, 2)
+    said = done.stdout + done.stderr
+    advice = "GPU 0 (NVIDIA H200) ran out of memory: 20.00 GiB more asked for, 3.10 GiB of 139.80 GiB free;"
+    assert f"worker-0 failed: {advice}" in said
+    assert advice.replace("20.00", "21.00") in said
+    assert "use smaller batches" in said
+    assert "not restarted: the memory of a GPU ran out twice without a new step in between" in said
+
+
+def test_a_crash_is_explained_by_the_last_words(oarlock: Command, folder: Path) -> None:
+    write(folder / "train.py", CRASHES)
+    done = oarlock("run", "--name", "crash")
+    assert done.returncode != 0
+    assert "GPU 0 (NVIDIA H200): a collective of NCCL never ended;" in done.stdout + done.stderr

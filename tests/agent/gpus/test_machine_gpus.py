@@ -1,0 +1,126 @@
+"""What an agent concludes from its GPUs: figures of tasks, and whether memory of the dead is free."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from oarlock.agent.gpus.gpu_claim import GpuClaim
+from oarlock.agent.gpus.machine_gpus import Claimant, MachineGpus
+from oarlock.system.gpus.gpu_reading import GpuReading
+from oarlock.system.gpus.gpu_watch import GpuWatch, Source
+from oarlock.system.gpus.kernel_log import KernelLog
+from tests.support.waiting import eventually
+
+GIB = 1 << 30
+
+
+class Driver:
+    """Two GPUs with as much memory in use as the test says."""
+
+    def __init__(self) -> None:
+        self.memory = [1 * GIB, 1 * GIB]
+        self.holders: list[dict[int, int]] = [{}, {}]
+
+    def read(self) -> list[GpuReading]:
+        return [
+            GpuReading(
+                str(at), "NVIDIA H200", f"GPU-{at}", "", used, 140 * GIB, 300.0 + at, 0.5 * at, holders
+            )
+            for at, (used, holders) in enumerate(zip(self.memory, self.holders))
+        ]
+
+
+class Machine:
+    """A machine of which the test awaits looks."""
+
+    def __init__(self, tmp_path: Path, driver: Source | None) -> None:
+        self.watch = GpuWatch(lambda: driver)
+        self.gpus = MachineGpus(self.watch, KernelLog(tmp_path / "none"), is_user=lambda pid: pid == 7)
+        self.gpus.start()
+
+    def figures(self, *claimants: Claimant) -> list[dict[str, Any]] | None:
+        self.look()
+        return self.gpus.figures(claimants)
+
+    def look(self) -> float:
+        now = time.monotonic()
+        eventually(lambda: self.watch.has_none or self.watch.newest(now) is not None, "look")
+        return now
+
+    def held(self, *dead: Claimant) -> str:
+        now = time.monotonic()
+        eventually(lambda: self.gpus.held(dead, now) is not None, "answer")
+        return self.gpus.held(dead, now) or ""
+
+
+GIVEN = Claimant(GpuClaim(given=("1",)), 5)
+BOTH = Claimant(GpuClaim(given=("0", "1")), 6)
+FREE = Claimant(GpuClaim(), 7)  # it sees all GPUs
+
+
+def test_figures_are_those_of_the_tasks_own_gpus(tmp_path: Path) -> None:
+    driver = Driver()
+    driver.memory = [3 * GIB, 5 * GIB]
+    found = Machine(tmp_path, driver).figures(GIVEN, BOTH, Claimant(GpuClaim(given=()), 8))
+    assert found is not None
+    one, both, none = found
+    assert one == {
+        "gpus": ["1"],
+        "memory": 5 * GIB,
+        "memory_total": 140 * GIB,
+        "power": 301.0,
+        "utilization": 0.5,
+    }
+    assert (both["gpus"], both["memory"], both["power"], both["utilization"]) == (
+        ["0", "1"],
+        8 * GIB,
+        601.0,
+        0.25,
+    )
+    assert none == {}
+
+
+def test_a_task_that_sees_all_has_figures_only_if_it_uses_one(tmp_path: Path) -> None:
+    used = Machine(tmp_path, Driver()).figures(FREE, Claimant(GpuClaim(), 8))
+    assert used is not None
+    assert [told.get("gpus") for told in used] == [["0", "1"], None]
+
+
+def test_without_gpus_there_is_nothing_to_say_or_to_wait_for(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, None)
+    assert machine.figures(GIVEN) is None
+    assert machine.held(GIVEN) == ""
+
+
+def test_memory_is_held_as_long_as_the_driver_names_the_dead(tmp_path: Path) -> None:
+    driver = Driver()
+    machine = Machine(tmp_path, driver)
+    machine.figures()  # nothing runs yet
+    driver.holders[1] = {5: 9 * GIB}
+    driver.memory[1] = 10 * GIB
+    machine.figures(GIVEN)
+    assert machine.held(GIVEN) == "GPU 1 has 10.00 GiB in use"
+    driver.holders[1] = {99: 9 * GIB}  # somebody else
+    assert machine.held(GIVEN) == ""
+
+
+def test_where_it_names_nobody_the_memory_that_was_in_use_before_decides(tmp_path: Path) -> None:
+    driver = Driver()
+    machine = Machine(tmp_path, driver)
+    machine.figures()  # nothing runs yet
+    driver.memory[1] = 60 * GIB
+    machine.figures(GIVEN)
+    assert machine.held(GIVEN) == "GPU 1 has 60.00 GiB in use"
+    driver.memory[1] = 1 * GIB + 1000
+    assert machine.held(GIVEN) == ""
+
+
+def test_what_never_used_a_gpu_holds_none(tmp_path: Path) -> None:
+    driver = Driver()
+    machine = Machine(tmp_path, driver)
+    machine.figures()
+    machine.figures(Claimant(GpuClaim(), 8))
+    driver.memory[0] = 60 * GIB  # of somebody else
+    assert machine.held(Claimant(GpuClaim(), 8)) == ""

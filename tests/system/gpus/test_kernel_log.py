@@ -1,0 +1,37 @@
+"""What the kernel says about GPUs: records in the form of /dev/kmsg, in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from oarlock.system.gpus.kernel_log import KernelLog
+
+BEFORE = "4,1,10,-;NVRM: Xid (PCI:0000:01:00): 79, pid=1, name=x, GPU has fallen off the bus.\n"
+OTHER = "6,2,11,-;eth0: link is up\n SUBSYSTEM=net\n"
+XID = "4,3,12,-;NVRM: Xid (PCI:0000:02:00): 94, pid=7, name=python, Contained ECC error\n"
+
+
+def test_what_was_said_since_and_only_about_gpus(tmp_path: Path) -> None:
+    file = tmp_path / "kmsg"
+    file.write_text(BEFORE)
+    log = KernelLog(file)
+    assert log.about_gpus() == []
+    with file.open("a") as kernel:
+        kernel.write(OTHER + XID)
+    expected = ["NVRM: Xid (PCI:0000:02:00): 94, pid=7, name=python, Contained ECC error"]
+    assert log.about_gpus() == expected
+    assert log.about_gpus() == expected  # a second task may have died of it, too
+    log.close()
+    log.close()
+
+
+def test_a_log_that_may_not_be_read_says_nothing(tmp_path: Path) -> None:
+    log = KernelLog(tmp_path / "missing")
+    assert log.about_gpus() == []
+    log.close()
+
+
+def test_the_real_one_is_read_without_waiting() -> None:
+    log = KernelLog()
+    assert isinstance(log.about_gpus(), list)
+    log.close()
