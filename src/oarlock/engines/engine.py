@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from oarlock.engines.known_engines import Listed, Traits, listed, listed_for, traits_of
+from oarlock.engines.known_engines import Listed, Traits, listed, listed_for
 from oarlock.engines.shared.checkpoint_place import CheckpointFolder
 from oarlock.engines.shared.command_streams import Streams
 from oarlock.engines.shared.pull_result import Pulled, Show
@@ -110,10 +110,8 @@ class Engine(Protocol):
         return []
 
     def checkpoints_for(self, job: Job, run: RunFolder) -> str | None:
-        """Return the folder in which a new run of this job would find the checkpoints of `run`; None if they
-        are not within its reach. By default, those of this machine are, unless the program is sent away."""
-        is_reached = traits_of(run).files_are_here and not self.traits.sends_program
-        return run.folder("checkpoints") if is_reached else None
+        """Return where a new run of this job would find the checkpoints of `run`; None: out of its reach."""
+        return None if self.traits.sends_program or run.is_remote else run.folder("checkpoints")
 
     @abstractmethod
     def resume(self, run: RunFolder, *, stdin: int | None = None) -> None:
