@@ -184,6 +184,7 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
             "model": "./model",
             "logs": "./logs",
             "snapshots": "s3://bucket/runs",
+            "weights": "s3://bucket/runs/mnist-one@1200",
         },
     ),
     "Limits": (

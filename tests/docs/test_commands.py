@@ -39,6 +39,7 @@ NOT_RUN = {
     "oarlock tensorboard": "runs until Ctrl-C; tests/cli/verbs/test_tensorboard.py",
     "oarlock tensorboard mnist-abcd mnist-efgh": "likewise",
     "oarlock tensorboard --deploy mnist-abcd": "needs a cluster; tests/kubernetes/test_tensorboard.py",
+    "oarlock run --from mnist-abcd train.py": "needs weights; tests/frameworks/test_initial_weights.py",
     "oarlock chaos": "asks on a terminal; tests/cli/verbs/test_chaos.py",
     "oarlock exec --task worker-1 -- nvidia-smi": "needs a GPU; tests/cli/verbs/test_exec.py",
     "oarlock run --on kubernetes -n 4 --set roles.worker.gpu=8 --set roles.worker.processes=8 train.py": (

@@ -58,6 +58,35 @@ model = pathlib.Path(os.environ["MODEL_DIR"])
 (model / "weights" / "state").write_bytes(state)
 (model / "about.txt").write_text("a model")
 """
+# After k steps its weight is k. As a model, it multiplies by its weight. "until moved": it trains until
+# another generation takes over.
+EXPORTS = """
+import json, pathlib, sys, time
+import oarlock
+steps, every, pause = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+state = oarlock.State(weight=0)
+if sys.argv[4:] == ["until moved"]:
+    steps = 10**6 if oarlock.current().generation == 1 else state.step + 15
+pathlib.Path("predict.py").write_text('''
+import json
+def load(folder):
+    return Model(json.loads((folder / "weight.json").read_text()))
+class Model:
+    def __init__(self, weight):
+        self.weight = weight
+    def predict(self, inputs):
+        return {"y": inputs["x"] * self.weight}
+''')
+def publish():
+    if sys.argv[4:] == ["fail"] or sys.argv[4:] == ["fail early"] and state.step < steps:
+        raise ValueError("the disk of models is full")
+    pathlib.Path("weight.json").write_text(json.dumps(state.weight))
+    oarlock.export("predict.py", example={"x": [1.0]}, files=["weight.json"], keep=2)
+for step in state.steps(steps, save=5, export=publish, export_every=every):
+    state.weight += 1
+    state.report(loss=1 / (1 + step))
+    time.sleep(pause)
+"""
 
 
 class Store:
@@ -127,7 +156,7 @@ def state_after(steps: int) -> bytes:
 def complete(store: Store, run: str = "moved") -> list[str]:
     """Names of the run's complete snapshots."""
     found = [name.split("/") for name in store.objects() if name.endswith("/manifest.json")]
-    return sorted(parts[2] for parts in found if parts[1] == run)
+    return sorted("/".join(parts[2:-1]) for parts in found if parts[1] == run)
 
 
 def newest(names: list[str]) -> int:

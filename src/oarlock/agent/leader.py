@@ -31,9 +31,10 @@ from oarlock.agent.protocol.wishes import Order, Wish
 from oarlock.agent.record.board_files import BoardFiles
 from oarlock.agent.record.leadership import LOOK, Leadership
 from oarlock.agent.record.run_record import Record
-from oarlock.agent.snapshots import children, transfer
+from oarlock.agent.snapshots import before_training, transfer
+from oarlock.agent.snapshots.before_training import Fetched
 from oarlock.agent.snapshots.checkpoint_scores import CheckpointScores
-from oarlock.agent.snapshots.children import Fetched, Uploads
+from oarlock.agent.snapshots.children import Uploads
 from oarlock.agent.snapshots.program_files import KeptFiles
 from oarlock.agent.spec_files import publish_address, read_token
 from oarlock.agent.zygote import compile_cache
@@ -63,7 +64,7 @@ def lead(
     Reaping(loop)
     fetched = Fetched(failed=failed)
     if failed is None and not record.state.is_final:
-        fetched = children.fetch(loop, spec, record)
+        fetched = before_training.fetch(loop, spec, record)
     code = Leader(loop, spec, record, seat, fetched, leadership, has_input).run()
     compile_cache.trim(spec)
     return code
@@ -190,6 +191,8 @@ class Leader:
         """Say what is kept, report dropped messages and upload the last snapshots, then call `then`."""
         if self.spec.is_replaced:
             self.files.say_what_is_kept()
+        if state == "succeeded" and (unused := before_training.unused_weights(self.spec, self.record.folder)):
+            self.record.emit("note", text=unused)
         self.host.dropped.flush()
         self.machine.dropped.flush()
         self.uploads.finish(state, then)

@@ -4,13 +4,15 @@
     claim                           its owner, before it has a manifest: no other run writes there
     state.safetensors
     manifest.json                   written last, so that what has one is complete; never overwritten
-<url>/<run>/model/                  the final model, likewise
+<url>/<run>/model/3/                a version of the model, likewise
+<url>/<run>/model/                  likewise, what else is in the model folder at the end
 <url>/<run>/model_2/                another one, whose name was taken
 """
 
 from __future__ import annotations
 
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -24,6 +26,7 @@ LARGEST_MANIFEST = 16 << 20  # bytes
 PART = 8 << 20  # bytes in one request
 _AT_ONCE = 2  # parts under way: what a large file costs in memory, three times over at most
 _MOST_PARTS = 9000  # S3 takes 10,000
+_NUMBER = re.compile("[1-9][0-9]{0,17}")
 _CONNECT = 5.0  # seconds
 _PROVIDERS = {
     **dict.fromkeys(("s3", "s3a"), "AWS"),
@@ -57,6 +60,12 @@ class Bucket:
         found = self._api.list_with_delimiter(self._store, self._run)
         return [prefix.rstrip("/").rpartition("/")[2] for prefix in found["common_prefixes"]]
 
+    def numbers(self, name: str) -> list[int]:
+        """The numbers of what is below a name, complete or not."""
+        found = self._api.list_with_delimiter(self._store, f"{self._run}/{name}")
+        below = (prefix.rstrip("/").rpartition("/")[2] for prefix in found["common_prefixes"])
+        return [int(number) for number in below if _NUMBER.fullmatch(number)]
+
     def manifest(self, name: str) -> bytes | None:
         """The manifest; None if the snapshot is not complete. Found by listing: a wrong bucket or key answers
         "not found" to a read as well, but makes a listing fail."""
@@ -67,8 +76,13 @@ class Bucket:
         try:
             self._api.put(self._store, self._path(name, CLAIM), owner.encode(), mode="create")
         except self._taken:
-            return self._read(name, CLAIM) == owner.encode()
+            return self.owner(name) == owner
         return True
+
+    def owner(self, name: str) -> str | None:
+        """Who has begun to write it."""
+        claim = self._read(name, CLAIM)
+        return None if claim is None else claim.decode(errors="replace")
 
     def complete(self, name: str, manifest: bytes) -> None:
         """Write the manifest, which makes the snapshot complete."""

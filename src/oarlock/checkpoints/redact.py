@@ -53,5 +53,6 @@ def _is_worth_hiding(value: str) -> bool:
 
 
 def _tag(name: str, text: str) -> str:
+    """Its first line: Azure adds the number of the request and the time, which are new with every error."""
     found = re.search(f"<{name}>([^<]*)</{name}>", text)
-    return found[1].strip() if found else ""
+    return found[1].strip().partition("\n")[0].strip() if found else ""

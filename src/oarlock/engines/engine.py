@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # reading job files is not needed to look at a run
     from oarlock.engines.shared.predictor import Predictor
     from oarlock.engines.shared.serve_order import ServeOrder
     from oarlock.job.job_file import JobFile
+    from oarlock.job.model import Job
     from oarlock.serving.fleet.announcement import Announcement
 
 
@@ -107,6 +108,10 @@ class Engine(Protocol):
     def ignores(self, jobfile: JobFile) -> list[str]:
         """List the fields of a job that have no effect with this engine."""
         return []
+
+    def checkpoints_for(self, job: Job, run: RunFolder) -> str | None:
+        """Return where a new run of this job would find the checkpoints of `run`; None: out of its reach."""
+        return None if self.traits.sends_program or run.is_remote else run.folder("checkpoints")
 
     @abstractmethod
     def resume(self, run: RunFolder, *, stdin: int | None = None) -> None:

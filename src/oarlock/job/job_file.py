@@ -35,6 +35,7 @@ FLAGS = {
     "warm": "--warm",
     "ingest.when": "--skip-ingest, --force-ingest",
     "args": "arguments",
+    "storage.weights": "--from",
     "kubernetes.namespace": "--namespace",
     "kubernetes.context": "--context",
 }

@@ -123,6 +123,7 @@ def slug(text: str) -> str:
 _UNNAMED = "(after what it runs)"
 _PLACE = kinds.text("a folder or a URL")
 _SNAPSHOTS = kinds.bucket("s3", "gs", "az")
+_WEIGHTS = kinds.bucket_at_step("s3", "gs", "az")
 _NAME = kinds.text(
     f"lower-case letters, digits and '-', starting with a letter, at most {LONGEST_NAME} characters",
     f"[a-z](?:[a-z0-9-]{{0,{LONGEST_NAME - 2}}}[a-z0-9])?",
@@ -143,11 +144,18 @@ class Storage(Section, frozen=True, kw_only=True):
     snapshots: Annotated[
         str | None, _SNAPSHOTS, "Copies of checkpoints and model in a bucket: s3://, gs://, az://."
     ] = None
+    weights: Annotated[
+        str | None,
+        _WEIGHTS,
+        "Checkpoints of another run, to begin with its weights: the newest, or that of @STEP. `run --from`.",
+    ] = None
 
     def check(self) -> None:
-        """Refuse snapshots of checkpoints that are in a bucket already."""
+        """Refuse what needs a folder of checkpoints if they are in a bucket already."""
         if self.snapshots and "://" in (self.checkpoints or ""):
             raise FieldError(("snapshots",), "snapshots copy a folder, and checkpoints is a URL")
+        if self.weights and "://" in (self.checkpoints or ""):
+            raise FieldError(("weights",), "weights are put into a folder, and checkpoints is a URL")
 
 
 class Limits(Section, frozen=True, kw_only=True):

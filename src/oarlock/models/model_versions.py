@@ -32,6 +32,7 @@ _KNOWN = {
 }
 _NUMBER = re.compile("[1-9][0-9]{0,17}")
 _NEW, _DRAFT = ".new-", ".draft-"
+DRAFTS = (_NEW, _DRAFT)  # how names begin of what is no version yet
 
 
 @dataclass(frozen=True)
@@ -80,11 +81,24 @@ def new_version(folder: Path) -> Iterator[Path]:
         _publish(draft, folder)
 
 
-def write_version(folder: Path, write: Callable[[Path], object]) -> Version:
-    """Have `write` fill the folder of the next version, and return that version. Otherwise as above."""
+def write_version(folder: Path, write: Callable[[Path], object], keep: int | None = None) -> Version:
+    """Have `write` fill the folder of the next version, and return that version. Otherwise as above.
+
+    keep: then delete all but the newest `keep` versions.
+    """
     with _draft(folder) as draft:
         write(draft)
-        return _publish(draft, folder)
+        published = _publish(draft, folder)
+    if keep is not None:
+        _expire(folder, keep)
+    return published
+
+
+def _expire(folder: Path, keep: int) -> None:
+    """Delete all but the newest `keep` versions. No reader sees half of one."""
+    for old in [one for one in versions(folder) if one.path != folder][:-keep]:
+        with suppress(OSError):  # another process was faster
+            shutil.rmtree(old.path.rename(folder / f"{_DRAFT}expired-{old.number}"), ignore_errors=True)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import os
 import stat
 import tarfile
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,13 +30,14 @@ class Bundle:
     withheld: tuple[str, ...] = ()  # stays behind because it may hold credentials
 
 
-def pack(folder: Path) -> Bundle:
-    """Pack everything below the folder that is not ignored.
+def pack(folder: Path, more: Mapping[str, Path] | None = None) -> Bundle:
+    """Pack everything below the folder that is not ignored; and `more`: names in the archive, and files.
 
     Raises JobError if the folder cannot be read or more than `LIMIT` bytes would travel.
     """
     folder = folder.resolve()
     found, withheld = folder_scan.scan(folder)
+    found += [Found(name, str(path), path.stat().st_size) for name, path in (more or {}).items()]
     squeezed = Squeezed()
     files: list[str] = []
     size = 0

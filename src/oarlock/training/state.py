@@ -12,7 +12,7 @@ that all workers agree on when the run is asked to stop, and resumes bit for bit
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from oarlock.checkpoints.retention import Retention
@@ -22,6 +22,7 @@ from oarlock.training.saving.new_checkpoints import NewCheckpoints
 from oarlock.training.saving.session import CheckpointSession
 from oarlock.training.steps import schedule
 from oarlock.training.steps.boundary import Boundary
+from oarlock.training.steps.exports import Exports
 from oarlock.training.steps.schedule import Schedule
 
 
@@ -79,6 +80,8 @@ class State:
         best: str | None = None,
         batches: Batches | None = None,
         reseed: bool = True,
+        export: Callable[[], Any] | None = None,
+        export_every: int | None = None,
     ) -> Iterator[int]:
         """Yield the steps left of `total`, counted from 0, and save between them.
 
@@ -88,12 +91,15 @@ class State:
             the best by a reported metric ("loss" is best when lowest, "max:accuracy" when highest).
         batches: makes the checkpoint record which examples a step means.
         reseed: make what random, NumPy and torch draw depend on the step, not on the steps before it.
+        export: a function that exports the model (`oarlock.export`), called on every rank after each save, or
+            with `export_every` at every so many steps, which are saved as well; and after the last step. If
+            it fails before that, a line says so and training continues.
         """
         epoch = None if batches is None else batches.steps_per_epoch
         when = schedule.read(save, epoch)
         self._session.retention = Retention(keep, keep_every, best)
         self._session.know_batches(None if batches is None else dataclasses.asdict(batches))
-        return self._steps(int(total), when, epoch, reseed)
+        return self._steps(int(total), when, epoch, reseed, Exports(export, export_every))
 
     def follow(self) -> Iterator[int]:
         """Yield the step of every checkpoint, once all objects are restored from it, until training has
@@ -127,9 +133,11 @@ class State:
                 raise
             found.score(checkpoint, self._metrics)
 
-    def _steps(self, total: int, when: Schedule, epoch: int | None, reseed: bool) -> Iterator[int]:
+    def _steps(
+        self, total: int, when: Schedule, epoch: int | None, reseed: bool, exports: Exports
+    ) -> Iterator[int]:
         task = self._session.task
-        boundary = Boundary(self._session, when, lambda: self._objects, self._next)
+        boundary = Boundary(self._session, when, lambda: self._objects, self._next, exports)
         if self._next >= total:
             self._session.say_done(total)
         try:

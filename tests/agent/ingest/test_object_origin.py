@@ -6,13 +6,14 @@ import hashlib
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from oarlock.agent.ingest.fetch import FetchError, Source, StoppedError, fetch
+from tests.support.other_stores import Azure, Google, ObjectServer
 from tests.support.stores import BUCKET, Narrow, Store, needs_store, serving
 
 pytestmark = needs_store
@@ -29,11 +30,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         yield store
 
 
-def put(name: str, content: bytes) -> None:
+def put(name: str, content: bytes, url: str = f"s3://{BUCKET}") -> None:
     import obstore
     from obstore.store import from_url
 
-    obstore.put(from_url(f"s3://{BUCKET}", client_options={"allow_http": True}), name, content)
+    obstore.put(from_url(url, client_options={"allow_http": True}), name, content)
 
 
 def test_an_object_and_a_prefix(store: Store, tmp_path: Path) -> None:
@@ -48,6 +49,28 @@ def test_an_object_and_a_prefix(store: Store, tmp_path: Path) -> None:
     assert files["deep/small"].read_bytes() == b"small"
     assert seen[-1] == (len(LARGE) + 5, len(LARGE) + 5)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all", "one"]
+
+
+@pytest.mark.parametrize("make", [pytest.param(Google, id="gs"), pytest.param(Azure, id="az")])
+def test_the_same_in_other_stores(
+    make: Callable[[Path], ObjectServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = make(tmp_path / "server")
+    server.start()
+    try:
+        for name, value in server.env().items():
+            monkeypatch.setenv(name, value)
+        for name, content in {"set/large": LARGE, "set/deep/small": b"small", "settle": b"other"}.items():
+            put(name, content, server.url)
+        fetch(Source("one", f"{server.url}/set/large"), tmp_path / "one")
+        assert (tmp_path / "one").read_bytes() == LARGE
+        fetch(Source("all", f"{server.url}/set"), tmp_path / "all")
+        found = [path.relative_to(tmp_path / "all").as_posix() for path in (tmp_path / "all").rglob("*")]
+        assert sorted(found) == ["deep", "deep/small", "large"]
+        with pytest.raises(FetchError, match="no such object"):
+            fetch(Source("none", f"{server.url}/nothing"), tmp_path / "none")
+    finally:
+        server.kill()
 
 
 def test_what_came_before_a_stop_does_not_come_again(

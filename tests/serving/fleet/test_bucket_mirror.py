@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from oarlock.checkpoints.bucket import CLAIM, opened
+from oarlock.checkpoints.manifest import FILE_NAME
+from oarlock.serving.fleet.bucket_mirror import listed
+from oarlock.serving.settings import Settings
 from tests.support.model_servers import model_server, publish
 from tests.support.stores import BUCKET, needs_store, serving
 from tests.support.waiting import eventually
@@ -46,3 +50,17 @@ def test_a_bucket_that_cannot_be_read_is_the_end_with_the_reason(
         with model_server(tmp_path, tmp_path, source=f"s3://{BUCKET}/empty") as server:
             assert server.process.wait(300) == 1
             assert f"s3://{BUCKET}/empty holds no model" in server.said
+
+
+def test_a_version_that_a_run_still_uploads_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(tmp_path / "store", monkeypatch) as store:
+        models = store.folder / BUCKET / "models"
+        publish(models, 1)
+        publish(models, 2)
+        settings = Settings("model", f"s3://{BUCKET}/models")
+        (models / "2" / CLAIM).write_text("me")
+        assert list(listed(opened(settings.source, 60.0), settings)) == ["1"]
+        (models / "2" / FILE_NAME).write_text("{}")
+        assert list(listed(opened(settings.source, 60.0), settings)) == ["2"]

@@ -99,6 +99,7 @@ class Spec:
     pip: list[str] = field(default_factory=list)  # for a pod to install before the start
     secret: str = ""  # the file that holds the run's token, if it is not in the folder
     snapshots: str = ""  # where complete checkpoints and the model are copied to: a URL, or a folder
+    weights: str = ""  # checkpoints whose weights it begins with: a folder or a URL, perhaps with @STEP
     is_new: bool = False  # its name was made up when it started: nobody has snapshots of it
     cache: str = ""  # a folder for compiled code that outlives the run; if empty, the run's own has it
     claim: str = ""  # who mounts the volume that outlives pods: leader, shared (everybody), or nobody

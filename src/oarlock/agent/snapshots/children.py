@@ -1,7 +1,7 @@
-"""The leading agent's side of snapshots: the downloader before the first generation, the uploader after that.
+"""The leading agent's side of the uploader, and of the other processes that use object storage.
 
-Both are child processes, the only ones that use object storage: whatever happens to them, the agent and its
-tasks continue. Their notes become notes in the record.
+They are child processes, the only ones that use it: whatever happens to them, the agent and its tasks
+continue. Their notes become notes in the record.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from oarlock.agent.net.deadlines import Action
@@ -24,13 +22,9 @@ from oarlock.agent.record.run_record import Record
 from oarlock.agent.snapshots.snapshot_messages import (
     LINES,
     ORDERS,
-    Download,
-    Downloaded,
-    Failed,
     Finish,
     Left,
     Line,
-    MissingPackage,
     Note,
     Order,
     Part,
@@ -111,52 +105,6 @@ class Child:
         if not data:
             self._loop.forget(self._out)
             self._on_end()
-
-
-@dataclass
-class Fetched:
-    """How the search for snapshots ended, before the first generation."""
-
-    generation: int = 0  # of the snapshot that is now the newest checkpoint; 0 if none was needed
-    failed: str | None = None  # why the run cannot start
-    signal: int | None = None  # that the agent received meanwhile
-
-
-def fetch(loop: Loop, spec: Spec, record: Record) -> Fetched:
-    """Bring the newest snapshot into the checkpoints folder, if that holds nothing newer. Before training."""
-    fetched = Fetched()
-    if not spec.snapshots:
-        return fetched
-    ended: list[bool] = []
-
-    def on_line(line: Line) -> None:
-        if isinstance(line, Note):
-            record.emit("note", text=line.text)
-        elif isinstance(line, Downloaded):
-            fetched.generation = line.generation
-        elif isinstance(line, MissingPackage):
-            fetched.failed = line.reason(spec.brings_crew)
-        elif isinstance(line, Failed):
-            fetched.failed = line.reason
-
-    def on_signal(number: int) -> None:
-        if number in (signal.SIGINT, signal.SIGTERM):
-            fetched.signal = number
-
-    loop.on_signals([signal.SIGINT, signal.SIGTERM], on_signal)
-    child = Child(loop, spec, "downloader", on_line, lambda: ended.append(True))
-    is_new = spec.is_new and not record.state.generation
-    child.send(
-        Download(spec.snapshots, spec.run, spec.folders["checkpoints"], spec.limits.rendezvous, is_new)
-    )
-    while not ended and fetched.signal is None:
-        loop.turn()
-    if ended:
-        code = child.process.wait()
-        if code and fetched.failed is None:
-            fetched.failed = f"the process that fetches snapshots ended with {processes.shell_code(code)}"
-    child.close()
-    return fetched
 
 
 class Uploads:

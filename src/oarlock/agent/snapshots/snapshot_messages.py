@@ -44,8 +44,20 @@ class Download:
     wanted: str = ""  # to score them: newest, all, or the number of a step
 
 
-Order = Union[Upload, Finish, Download]
-ORDERS: MessageKinds[Order] = MessageKinds({"upload": Upload, "finish": Finish, "download": Download})
+@dataclass(frozen=True)
+class Begin:
+    """The only order of the process that fetches the weights that a new run begins with."""
+
+    place: str  # a folder, or a URL, that holds checkpoints; with @STEP that one, else the newest
+    run: str
+    checkpoints: str  # the folder of the new run's
+    patience: float  # seconds without an answer
+
+
+Order = Union[Upload, Finish, Download, Begin]
+ORDERS: MessageKinds[Order] = MessageKinds(
+    {"upload": Upload, "finish": Finish, "download": Download, "begin": Begin}
+)
 
 # Lines of both
 
@@ -110,10 +122,12 @@ class Failed:
 class MissingPackage:
     """obstore is not installed here."""
 
+    needed_by: str = "storage.snapshots"  # the field of the job
+
     def reason(self, is_client_here: bool) -> str:
         """Why there are no snapshots, and what to do."""
         fix = "pip install 'oarlock[storage]'" if is_client_here else "add `pip: [obstore]` to the job"
-        return f"storage.snapshots needs obstore, which is not installed here: {fix}"
+        return f"{self.needed_by} needs obstore, which is not installed here: {fix}"
 
 
 Line = Union[Note, Reachable, Part, Uploaded, Left, Downloaded, Failed, MissingPackage]

@@ -1,4 +1,4 @@
-"""The uploader: a process that copies a run's checkpoints, and at the end its model, to the snapshots.
+"""The uploader: a process that copies a run's checkpoints and the versions of its model to the snapshots.
 
 The leading agent starts it. It polls the checkpoints folder for what writers have committed
 (`training/saving/writer.py`), retries what fails for as long as it lives, and ends when its standard input
@@ -10,17 +10,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-import zlib
-from dataclasses import dataclass
-from itertools import count
-from pathlib import Path
 
 from oarlock.agent.snapshots.snapshot_messages import Finish, Left, Note, Part, Reachable, Upload, Uploaded
 from oarlock.agent.snapshots.snapshot_process import Troubles, next_order, request_timeout, say
+from oarlock.agent.snapshots.upload_items import MODEL, Item, UploadItems
 from oarlock.checkpoints import redact
 from oarlock.checkpoints.bucket import Bucket, ChangedError
-from oarlock.checkpoints.manifest import FILE_NAME, FORMAT, FileEntry, sealed
-from oarlock.checkpoints.store import Checkpoint, Store, checksum, verify
+from oarlock.checkpoints.store import verify
 from oarlock.system import processes
 from oarlock.system.backoff import Backoff
 
@@ -33,31 +29,17 @@ class OvertakenError(Exception):
     """This upload is not worth continuing: the run ends, and there is a newer checkpoint."""
 
 
-@dataclass(frozen=True)
-class Item:
-    """A complete folder to upload: a checkpoint, or the model."""
-
-    name: str
-    folder: Path
-    files: dict[str, FileEntry]
-    manifest: bytes
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """Identifies the content: a later generation may save the same step again under the same name."""
-        return self.name, zlib.crc32(self.manifest)
-
-
 class Uploader:
     """Works in the main thread; `finish` is called by the thread that listens to the agent."""
 
     def __init__(self, order: Upload) -> None:
         self.url, self.run, self.owner = order.url, order.run, order.owner
-        self.checkpoints, self.model = Path(order.checkpoints), order.model
         self.wake = threading.Event()
         self.is_ending = self.has_model = False
         self._settled: set[tuple[str, int]] = set()  # uploaded, or damaged and given up
-        self._model: Item | None = None
+        self._items = UploadItems(order.run, order.checkpoints, order.model)
+        self._others: int | None = None  # the highest version of another machine
+        self._was_version = False  # the last one uploaded: versions and checkpoints take turns
         self._troubles = Troubles()
         self._backoff = Backoff(_FIRST_WAIT, _LONGEST_WAIT)
         self._was_reached = False
@@ -94,34 +76,23 @@ class Uploader:
 
     def _left(self) -> list[Item]:
         """What remains to upload, the most urgent first."""
-        own = [
-            checkpoint
-            for checkpoint in Store(self.checkpoints).checkpoints()
-            if checkpoint.manifest.get("run") == self.run
-        ]
-        items = [item for item in map(_item_of, reversed(own)) if item is not None]
-        if self.is_ending:
-            items = ([model] if self.has_model and (model := self._final_model()) else []) + items[:1]
+        checkpoints, versions = (
+            self._items.checkpoints(),
+            self._items.versions(self.is_ending and self.has_model),
+        )
+        if not self.is_ending:
+            items = [*checkpoints, *versions] if self._was_version else [*versions, *checkpoints]
+        elif self.has_model:
+            rest = self._items.rest_of_model()
+            items = [*versions, *([rest] if rest is not None else []), *checkpoints[:1]]
+        else:
+            items = [*checkpoints[:1], *versions[:1]]
+        while self._items.refused:
+            say(Note(self._items.refused.pop(0)))
         return [item for item in items if item.key not in self._settled]
 
-    def _final_model(self) -> Item | None:
-        folder = Path(self.model)
-        if self._model is None and "://" not in self.model:
-            paths = sorted(path for path in folder.rglob("*") if path.is_file())
-            if folder / FILE_NAME in paths:
-                say(Note(f"the model is not uploaded: it has a {FILE_NAME} of its own"))
-                paths = []
-            files: dict[str, FileEntry] = {}
-            for path in paths:
-                size, crc = checksum(path)
-                files[path.relative_to(folder).as_posix()] = {"size": size, "crc32": crc}
-            # Without a time: the same model is the same snapshot.
-            manifest = sealed({"format": FORMAT, "run": self.run, "files": files})
-            self._model = Item("model", folder, files, manifest)
-        return self._model if self._model and self._model.files else None
-
     def _upload(self, item: Item) -> None:
-        problem = verify(_as_checkpoint(item))
+        problem = verify(item.as_checkpoint())
         if problem is not None:
             self._give_up(item, problem)
             return
@@ -139,19 +110,29 @@ class Uploader:
                 if item.folder.exists():
                     raise  # how the store says that there is no such bucket
                 return  # retention has just deleted it
-            say(Uploaded(name, sum(entry["size"] for entry in item.files.values())))
+            say(Uploaded(name, item.size))
         self._settled.add(item.key)
+        self._was_version = item.version is not None
 
     def _free_name(self, bucket: Bucket, item: Item) -> str | None:
         """The first name in the store that no other run has; None if the item is there already."""
-        for number in count(1):
-            name = item.name if number == 1 else f"{item.name}_{number}"
+        if item.version is not None and bucket.manifest(item.name) == item.manifest:
+            return None
+        for name in item.names(self._versions_of_others(bucket) if item.version is not None else 0):
             there = bucket.manifest(name)
             if there == item.manifest:
                 return None
             if there is None and bucket.claim(name, self.owner):
                 return name
         raise AssertionError("there is always another number")
+
+    def _versions_of_others(self, bucket: Bucket) -> int:
+        """The highest number of a version that another machine has uploaded, or begun to. Asked once."""
+        if self._others is None:
+            numbers = sorted(bucket.numbers(MODEL), reverse=True)
+            foreign = (number for number in numbers if bucket.owner(f"{MODEL}/{number}") != self.owner)
+            self._others = next(foreign, 0)
+        return self._others
 
     def _on_part(self, item: Item) -> None:
         self._parts += 1
@@ -181,18 +162,6 @@ class Uploader:
             time.sleep(min(wait, _LAST_WAIT))
         else:
             self.wake.wait(wait)  # until the run ends
-
-
-def _item_of(checkpoint: Checkpoint) -> Item | None:
-    try:
-        manifest = (checkpoint.path / FILE_NAME).read_bytes()
-    except OSError:
-        return None
-    return Item(checkpoint.name, checkpoint.path, checkpoint.manifest["files"], manifest)
-
-
-def _as_checkpoint(item: Item) -> Checkpoint:
-    return Checkpoint(item.folder, 0, 0, {"files": item.files})
 
 
 def main() -> None:

@@ -64,6 +64,8 @@ def of_run(run: RunFolder, engine: Engine) -> ModelSource:
     place = run.folder("model")
     is_here = traits_of(run).files_are_here
     folder = Path(run.spec().cwd) if is_here else run.sent_from or Path.cwd()
+    if not is_here and "://" not in place and (snapshots := _among_snapshots(run, job, engine)):
+        return ModelSource(snapshots, job, folder, run)
     if not is_here and not engine.traits.sends_program and "://" not in place:
         raise OarlockError(
             f"the model of {run.name} is on its cluster: `oarlock serve {run.name} --on {run.engine}` serves "
@@ -75,6 +77,16 @@ def of_run(run: RunFolder, engine: Engine) -> ModelSource:
             "`oarlock.export(model)` in its program writes one"
         )
     return ModelSource(place, job, folder, run)
+
+
+def _among_snapshots(run: RunFolder, job: Job, engine: Engine) -> str | None:
+    """Where a cluster's run keeps its model in a bucket, if this engine does not reach the model itself. Not
+    for the run of another user, whose job would decide which server sees this user's credentials."""
+    spec = run.spec()
+    is_reached = engine.traits.sends_program and job.kubernetes.claim is not None
+    if is_reached or "://" not in spec.snapshots or not run.is_from_here:
+        return None
+    return f"{spec.snapshots}/{spec.run}/model"
 
 
 def _newest(engine: Engine) -> RunFolder:

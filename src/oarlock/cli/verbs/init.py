@@ -22,6 +22,7 @@ _KUBERNETES = {"image": "python:3.11-slim", "namespace": "default", "claim": "{s
 _SERVE = {"replicas": "1", "version": "newest", "when": "accuracy >= 0.95"}
 _STORAGE = {"data": "./data", "checkpoints": "./checkpoints", "model": "./model", "logs": "./logs"}
 _STORAGE["snapshots"] = "s3://bucket/folder"
+_STORAGE["weights"] = "s3://bucket/folder/other-run"
 
 
 @click.command("init")

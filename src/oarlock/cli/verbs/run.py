@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -41,6 +42,13 @@ from oarlock.screens.output import complain
 @click.option("-f", "--follow", is_flag=True, help="Follow it until it ends (the default).")
 @click.option("--resume", metavar="RUN", shell_complete=run_names, help="Resume a run that did not succeed.")
 @click.option(
+    "--from",
+    "source",
+    metavar="RUN[@STEP]",
+    shell_complete=run_names,
+    help="Begin with the weights of another run: its name, a folder of checkpoints, or s3://bucket/folder.",
+)
+@click.option(
     "--machines",
     type=click.IntRange(min=1),
     metavar="N",
@@ -57,6 +65,7 @@ def verb(
     detach: bool,
     follow: bool,
     resume: str | None,
+    source: str | None,
     stdin: bool,
     serve: bool,
     dry_run: bool,
@@ -79,7 +88,9 @@ def verb(
     if detach and serve:
         raise click.UsageError("--detach and --serve cannot be combined: this client waits for the model")
     if resume is not None:
-        _refuse(job, dry_run)
+        _refuse({"from": source, **job}, dry_run)
+    if source is not None:
+        job = _beginning_with(source, job, engine)
     if dry_run:
         from oarlock.cli.session import dry_run as showing
 
@@ -119,6 +130,15 @@ def _start(job: dict[str, Any], engine: Engine, connect: Callable[[Engine, int],
     jobfile = _load(job, engine)
     stdin = connect(engine, sum(specs.sizes(jobfile.job).values()))
     return starting.send(engine, jobfile, job["name"], job["machines"], stdin)
+
+
+def _beginning_with(source: str, job: dict[str, Any], engine: Engine) -> dict[str, Any]:
+    """The options of the job, with the weights that it is to begin with."""
+    from oarlock.cli.session import weights_source
+
+    described = load(job, is_here=not engine.traits.sends_program).job
+    place = json.dumps(weights_source.find(source, engine, described), ensure_ascii=False)
+    return {**job, "sets": (*job["sets"], f"storage.weights={place}")}
 
 
 def _load(job: dict[str, Any], engine: Engine) -> JobFile:

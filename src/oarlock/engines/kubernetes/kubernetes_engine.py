@@ -22,6 +22,7 @@ from oarlock.engines.kubernetes.claims import (
     pull_claims,
     remove_pods,
 )
+from oarlock.engines.kubernetes.claims.same_claim import is_mounted_by
 from oarlock.engines.kubernetes.deployments import serve_model
 from oarlock.engines.kubernetes.follow import background
 from oarlock.engines.kubernetes.lifecycle import adopt, identity, leading_agent, repair, stop_delete, submit
@@ -37,6 +38,7 @@ from oarlock.engines.shared.standing_board import StandingBoard
 from oarlock.engines.shared.tensorboard_process import Board
 from oarlock.errors import JobError, OarlockError
 from oarlock.job.job_file import JobFile
+from oarlock.job.model import Job
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
 from oarlock.run.events import Event
@@ -66,6 +68,10 @@ class KubernetesEngine(Engine):
         _settle_unsent()
         with explained():
             return submit.start(jobfile, name, api_for(jobfile.job), on_packed)
+
+    def checkpoints_for(self, job: Job, run: RunFolder) -> str | None:
+        """On the claim, if both runs mount the same one."""
+        return run.folder("checkpoints") if is_mounted_by(job, run) else None
 
     def resume(self, run: RunFolder, *, stdin: int | None = None) -> None:
         """Resume the Jobs of a stopped run; create those of an ended one again from its own objects."""

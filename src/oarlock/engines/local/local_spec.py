@@ -28,6 +28,7 @@ def spec_for(job: Job, folder: Path, record: Path, machines: int = 1) -> Spec:
         cwd=str(folder),
         folders={**folders, "data": specs.with_key(folders["data"], spec.ingest)},
         snapshots=_place(job.storage.snapshots, folder) if job.storage.snapshots else "",
+        weights=_place(job.storage.weights, folder) if job.storage.weights else "",
         cache=str(runs.home() / "cache"),
         machines=machines,
         network=job.network,
@@ -40,6 +41,8 @@ def check_packages(job: Job) -> None:
     """Raise OarlockError if the job needs a package that is not installed here."""
     if job.storage.snapshots and not bucket.is_here():
         raise OarlockError("storage.snapshots needs obstore: pip install 'oarlock[storage]'")
+    if "://" in (job.storage.weights or "") and not bucket.is_here():
+        raise OarlockError("weights in a bucket need obstore: pip install 'oarlock[storage]'")
 
 
 def check_network(job: Job) -> None:

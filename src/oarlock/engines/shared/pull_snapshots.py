@@ -79,5 +79,5 @@ def _bring(
 
 
 def _final(to: Path, kind: str, name: str) -> Path:
-    """The final path; a checkpoint without the number that tells snapshots of one name apart."""
-    return to / "model" if kind == "model" else to / "checkpoints" / name.partition("_")[0]
+    """The final path; without the number that tells snapshots of one name apart."""
+    return to / name.partition("_")[0] if kind == "model" else to / "checkpoints" / name.partition("_")[0]

@@ -23,7 +23,7 @@ from oarlock.engines.shared.checkpoint_folder import Entry, entry
 from oarlock.errors import OarlockError
 from oarlock.wording import printable
 
-_NAME = re.compile("(?:step-([0-9]{1,18})-g([0-9]{1,18})|model)(?:_([0-9]{1,18}))?")
+_NAME = re.compile("(?:step-([0-9]{1,18})-g([0-9]{1,18})|model)(?:_([0-9]{1,18}))?|model/([1-9][0-9]{0,17})")
 _PATIENCE = 20.0  # seconds for one request
 _TRIES = 3  # for a part of a file that is read
 _AT_ONCE = 8  # manifests
@@ -103,7 +103,7 @@ class Snapshots:
         return sum(self._files[name].values())
 
     def _names(self) -> list[str]:
-        """Newest first, models last."""
+        """Newest first, models last: versions before a model that has none."""
         return sorted(filter(_NAME.fullmatch, self._files), key=_order, reverse=True)
 
     def _steps(self) -> list[str]:
@@ -181,14 +181,19 @@ class _Bucket(Bucket):
     """A bucket with what agents never do: list everything, and delete."""
 
     def contents(self) -> dict[str, dict[str, int]]:
-        """Return the size of each file, by snapshot."""
+        """Return the size of each file, by snapshot. A version of the model is a snapshot by itself."""
         found: dict[str, dict[str, int]] = {}
         for some in self._api.list(self._store, self._run):
             for one in some:
                 name, _, file = one["path"].removeprefix(f"{self._run}/").partition("/")
                 if file:
                     found.setdefault(name, {})[file] = one["size"]
-        return found
+        model = found.get("model", {})
+        numbers = {file[: -len(CLAIM) - 1] for file in model if file.endswith(f"/{CLAIM}")}
+        for number in filter(str.isdecimal, numbers):
+            inside = [file for file in model if file.startswith(f"{number}/")]
+            found[f"model/{number}"] = {file[len(number) + 1 :]: model.pop(file) for file in inside}
+        return {name: files for name, files in found.items() if files}
 
     def delete(self, name: str, files: Sequence[str]) -> None:
         if files:
@@ -222,5 +227,6 @@ def _is_model(name: str) -> bool:
 
 
 def _order(name: str) -> tuple[int, int, int]:
-    step, generation, again = (int(part or -1) for part in _NAME.fullmatch(name).groups())  # type: ignore[union-attr]
-    return step, generation, again
+    """Newer ones are greater. Of a model: the number of its version, and whether its name was taken."""
+    step, generation, again, version = (int(part or -1) for part in _NAME.fullmatch(name).groups())  # type: ignore[union-attr]
+    return step, max(generation, version), again

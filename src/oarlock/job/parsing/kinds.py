@@ -110,6 +110,19 @@ def bucket(*schemes: str) -> Kind:
     return Kind(read, matching(pattern))
 
 
+def bucket_at_step(*schemes: str) -> Kind:
+    """The same, and perhaps the number of a step behind an @."""
+    place = bucket(*schemes)
+
+    def read(written: Any) -> str:
+        place.read(re.sub("@[0-9]{1,18}$", "", written) if isinstance(written, str) else written)
+        return str(written)
+
+    return Kind(
+        read, matching(rf"(?:{'|'.join(schemes)})://[^/@?#\s]+(?:/[^@?#\s]*)?(?:@[0-9]{{1,18}})?|(?!.*://).+")
+    )
+
+
 def choice(*names: str) -> Kind:
     """One of the names."""
 

@@ -1,7 +1,8 @@
 """Brings versions of a model from a bucket to a folder of this machine, in a process of its own.
 
 obstore has threads, and the supervisor has to fork: so this child alone loads it. A version is taken over
-once two looks at the bucket found the same objects, and it appears in the folder at once and whole.
+once two looks at the bucket found the same objects, or at once if a run uploaded it: its manifest comes last.
+It appears in the folder at once and whole.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from oarlock.checkpoints import bucket, redact
+from oarlock.checkpoints.manifest import FILE_NAME as SEAL
 from oarlock.models import model_manifest
 from oarlock.models.model_versions import SAVED_MODEL
 from oarlock.serving.fleet.replica_process import ReplicaProcess
@@ -81,7 +83,7 @@ def _mirror(settings: Settings, file: Path | None, folder: Path, line: socket.so
         settings = _as_now(settings, file)
         try:
             found = listed(bucket.opened(settings.source, _REQUEST), wanted=settings)
-            is_settled = found == seen
+            is_settled = found == seen or all(SEAL in files for files in found.values())
             seen = found
             if is_settled:
                 _bring(settings, folder, found, known)
@@ -114,10 +116,17 @@ def listed(store: Any, wanted: Settings) -> dict[str, Listing]:
             if number.isdecimal() and rest:
                 found.setdefault(number, {})[rest] = about
             bare[path] = about
-    whole = {number: files for number, files in found.items() if any(name in files for name in _MODELS)}
+    whole = {number: files for number, files in found.items() if _is_whole(files)}
     if not whole and any(name in bare for name in _MODELS):
         return {"1": bare}
     return _chosen(wanted, whole)
+
+
+def _is_whole(files: Listing) -> bool:
+    """Whether it is a model, and not one that a run has begun to upload: its manifest comes last."""
+    if bucket.CLAIM in files and SEAL not in files:
+        return False
+    return any(name in files for name in _MODELS)
 
 
 def _chosen(wanted: Settings, found: Mapping[str, Listing]) -> dict[str, Listing]:

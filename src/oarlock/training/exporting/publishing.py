@@ -31,14 +31,15 @@ def export(
     step: int | None = None,
     scores: Mapping[str, Any] | None = None,
     folder: str | os.PathLike[str] | None = None,
+    keep: int | None = None,
 ) -> Path | None:
     """Write a model as the next version in MODEL_DIR, and return the version's folder.
 
     Every worker calls it; all but the leading one get None and leave nothing. Raises ExportError.
     signatures: further functions of a SavedModel, by the names under which whoever loads it finds them.
+    keep: delete all but the newest `keep` versions afterwards, for a program that exports again and again.
     """
-    if kind not in KINDS:
-        raise ExportError(f"kind={kind!r}: a model's kind is {', '.join(KINDS)}")
+    _check(kind, keep)
     task = current()
     write = model_formats.writer_of(model, example, signatures or {})
     if not task.is_chief:
@@ -67,7 +68,14 @@ def export(
         examples.store(draft, written.example)
         (draft / model_manifest.FILE_NAME).write_bytes(write.finish(draft, manifest).to_json())
 
-    return model_versions.write_version(_folder(folder, task.model), fill).path
+    return model_versions.write_version(_folder(folder, task.model), fill, keep).path
+
+
+def _check(kind: str, keep: int | None) -> None:
+    if kind not in KINDS:
+        raise ExportError(f"kind={kind!r}: a model's kind is {', '.join(KINDS)}")
+    if keep is not None and keep < 1:
+        raise ExportError(f"keep={keep}: at least one version must be kept")
 
 
 def _folder(given: str | os.PathLike[str] | None, usual: Path) -> Path:

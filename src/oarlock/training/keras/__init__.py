@@ -61,6 +61,8 @@ def callbacks(
     keep: int = 3,
     keep_every: int | None = None,
     best: str | None = None,
+    export: Callable[[], Any] | None = None,
+    export_every: int | None = None,
 ) -> Callbacks:
     """Report progress and, with a model, save checkpoints and resume from them.
 
@@ -68,15 +70,19 @@ def callbacks(
     in the middle of an epoch if the run was there.
 
     others: further callbacks of yours; the numbers they hold (EarlyStopping's patience) are saved as well.
-    save, keep, keep_every, best: as in `oarlock.State.steps`.
+    save, keep, keep_every, best, export, export_every: as in `oarlock.State.steps`.
     """
+    if model is None and export is not None:
+        raise ValueError("export= is called when a checkpoint is saved: pass the model, too")
     if model is None:
         return Callbacks([Progress(), *others])
     from oarlock.checkpoints.retention import Retention
     from oarlock.training.keras.fit_checkpoints import Closing, Opening, Training
+    from oarlock.training.steps.exports import Exports
 
     others = list(others)
-    training = Training(model, others, save, Retention(keep, keep_every, best))
+    exports = Exports(export, export_every)
+    training = Training(model, others, save, Retention(keep, keep_every, best), exports)
     parts = [Opening(training), Progress(training.step), *others, Closing(training)]
     return Callbacks(parts, training.step, training.epoch)
 

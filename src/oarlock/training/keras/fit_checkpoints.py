@@ -18,12 +18,15 @@ from oarlock.training.saving import capture, sharded_variables, tensor_bytes
 from oarlock.training.saving.session import CheckpointSession
 from oarlock.training.steps import schedule
 from oarlock.training.steps.boundary import Boundary
+from oarlock.training.steps.exports import Exports
 
 
 class Training:
     """What both callbacks share about one `fit`."""
 
-    def __init__(self, model: Any, others: list[Any], save: int | str | None, retention: Retention) -> None:
+    def __init__(
+        self, model: Any, others: list[Any], save: int | str | None, retention: Retention, exports: Exports
+    ) -> None:
         if not getattr(model, "built", False) or getattr(model, "optimizer", None) is None:
             raise ValueError(
                 "build the model (give it an Input) and compile it before you pass it to callbacks()"
@@ -31,6 +34,7 @@ class Training:
         self.model = model
         self.others = others
         self.save = save
+        self.exports = exports
         self.session = CheckpointSession(retention)
         with _scope(model):
             _build(model.optimizer, model.trainable_variables)
@@ -74,7 +78,7 @@ class Training:
         assert self.length is not None
         when = schedule.read(self.save, self.length)
         self.session.extra["steps_per_epoch"] = self.length
-        self.boundary = Boundary(self.session, when, self.objects, self.step)
+        self.boundary = Boundary(self.session, when, self.objects, self.step, self.exports)
 
     def cross(self) -> None:
         """Save before `step` if it is time. Raises SystemExit if the run is to stop."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from oarlock.checkpoints.initial_weights import NAME as BORROWED
 from oarlock.checkpoints.store import Checkpoint, Store, verify
 from oarlock.system.polling import wait_for
 from oarlock.training.task import channel
@@ -61,6 +62,7 @@ class NewCheckpoints:
         # the folder.
         is_over = not self._is_fed or channel.requested("stop")
         for name in reversed(self._store.names()):
-            if name not in self._done and (self._only is None or name in self._only):
+            is_wanted = name != BORROWED if self._only is None else name in self._only
+            if is_wanted and name not in self._done:
                 return name
         return _END if is_over else None

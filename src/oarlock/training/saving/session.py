@@ -11,16 +11,17 @@ import os
 import sys
 import textwrap
 import time
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from oarlock.checkpoints import initial_weights
+from oarlock.checkpoints.initial_weights import BEGINS
 from oarlock.checkpoints.manifest import FORMAT
 from oarlock.checkpoints.retention import Retention
 from oarlock.checkpoints.safetensors import TensorFile
 from oarlock.checkpoints.store import Checkpoint, FencedError, Store
-from oarlock.training.saving import capture, writer_handle
+from oarlock.training.saving import capture, program_code, taken_weights, writer_handle
 from oarlock.training.saving.new_checkpoints import ONLY
 from oarlock.training.saving.save_messages import NotSaved, Save
 from oarlock.training.saving.tensor_bytes import Leaf, Piece
@@ -69,19 +70,24 @@ class CheckpointSession:
                 self.say("no checkpoint yet: this State is untrained until state.follow() yields one")
             return
         self.restore_from(checkpoint, objects)
+        if self.checkpoint is None:
+            return
         self._compare_code(checkpoint)
         verb = "restored" if self.task.is_evaluator else "resuming from"
         self.say(f"{verb} step {checkpoint.step} ({checkpoint.name})")
 
     def restore_from(self, checkpoint: Checkpoint, objects: dict[str, Any]) -> None:
-        """Restore all objects from this checkpoint. Raises ValueError if they do not fit, and OSError if it
-        is deleted meanwhile."""
+        """Restore all objects from this checkpoint; of another run's, the weights alone. Raises ValueError if
+        they do not fit, and OSError if it is deleted meanwhile."""
         files = [TensorFile(checkpoint.path / name) for name in checkpoint.manifest["files"]]
         saved: dict[str, list[Piece]] = {}
         for file in files:
             for name, shape in file.shapes.items():
                 saved.setdefault(name, []).append((shape, file.bytes_of(name)))
-        tree = files[0].tree
+        tree, origin = files[0].tree, initial_weights.origin(checkpoint.manifest)
+        if origin is not None:
+            self._begin_with(origin, tree, saved, objects)
+            return
         self._saved = tree, saved
         missing = sorted(objects.keys() - tree.keys())
         try:
@@ -90,12 +96,25 @@ class CheckpointSession:
             for name in objects:
                 objects[name] = capture.restore(name, objects[name], tree[name], saved)
         except (ValueError, RuntimeError) as error:
-            why = textwrap.shorten(str(error), 500, placeholder=" ...").rstrip(".")
             raise ValueError(
-                f"{checkpoint.name} in {self._store.folder} does not fit this program:\n  {why}.\n"
+                f"{checkpoint.name} in {self._store.folder} does not fit this program:\n"
+                f"  {_shortly(error)}.\n"
                 "  Use another folder (storage.checkpoints), or delete it (`oarlock checkpoints`)"
             ) from error
         self.checkpoint, self.step = checkpoint, checkpoint.step
+
+    def _begin_with(
+        self, origin: str, tree: dict[str, Any], saved: dict[str, list[Piece]], objects: dict[str, Any]
+    ) -> None:
+        """Take the weights of another run: this one is new otherwise, and begins with step 0."""
+        try:
+            taken = taken_weights.take(objects, tree, saved)
+        except (ValueError, RuntimeError) as error:
+            raise ValueError(
+                f"the weights of {origin}, do not fit this program:\n  {_shortly(error)}.\n"
+                "  Begin without them (--from, storage.weights), or with a model of the same shapes"
+            ) from error
+        self.say(f"{BEGINS} {origin}: {', '.join(taken)}")
 
     def say_done(self, total: int) -> None:
         """Say that nothing is left to do: the user of a second `python train.py` would wonder."""
@@ -229,8 +248,12 @@ class CheckpointSession:
 
     def _code_now(self) -> dict[str, str]:
         if self._code is None:
-            self._code = _code()
+            self._code = program_code.checksums()
         return self._code
+
+
+def _shortly(error: Exception) -> str:
+    return textwrap.shorten(str(error), 500, placeholder=" ...").rstrip(".")
 
 
 def _folder(task: Context) -> Path:
@@ -263,22 +286,3 @@ def _number(value: Any) -> Any:
     except (TypeError, ValueError):
         return str(value)
     return number if math.isfinite(number) else str(number)
-
-
-def _code() -> dict[str, str]:
-    """The checksum of every file of the program that is loaded."""
-    main = getattr(sys.modules.get("__main__"), "__file__", None)
-    if main is None:
-        return {}
-    folder = Path(main).absolute().parent
-    checksums = {}
-    for module in list(sys.modules.values()):
-        path = getattr(module, "__file__", None)
-        if not isinstance(path, str) or "site-packages" in path:
-            continue
-        try:
-            name = str(Path(path).absolute().relative_to(folder))
-            checksums[name] = f"{zlib.crc32(Path(path).read_bytes()):08x}"
-        except (ValueError, OSError):
-            continue
-    return checksums

@@ -9,6 +9,7 @@ from typing import Any, Callable
 from oarlock.run.contract import PREEMPTED
 from oarlock.training.frameworks import coordinators
 from oarlock.training.saving.session import CheckpointSession
+from oarlock.training.steps.exports import Exports
 from oarlock.training.steps.gate import Gate
 from oarlock.training.steps.schedule import Schedule
 from oarlock.training.task import busyness
@@ -19,8 +20,16 @@ Objects = Callable[[], Mapping[str, Any]]  # what to save, by name
 class Boundary:
     """`first` is the step that the loop starts or resumes with."""
 
-    def __init__(self, session: CheckpointSession, schedule: Schedule, objects: Objects, first: int) -> None:
+    def __init__(
+        self,
+        session: CheckpointSession,
+        schedule: Schedule,
+        objects: Objects,
+        first: int,
+        exports: Exports | None = None,
+    ) -> None:
         self._session = session
+        self._exports = exports or Exports()
         self._schedule = schedule
         self._objects = objects
         self._first = first
@@ -38,19 +47,23 @@ class Boundary:
             return self._exit_if("halt" in due, step)
         if step == self._first + 1:  # optimizers have their state by now
             self._session.prepare(self._objects())
-        if due or self._schedule.is_due(step):
+        if due or self._schedule.is_due(step) or self._exports.is_due(step):
             self._save(step, metrics, epoch, is_last="halt" in due)
+            if "halt" not in due and (trouble := self._exports.after_save(step)):
+                self._session.say(trouble)
         elif self._is_time():
             self._gate.ask("save")
         return self._exit_if("halt" in due, step)
 
     def end(self, step: int, metrics: Mapping[str, Any], epoch: int | None = None) -> None:
-        """Call after the last step: what follows (an export, a test) may fail without losing it. The gate is
-        left only then: an agent that wants the run to stop waits until the last step is on the disk."""
+        """Call after the last step: what follows (the last export, a test) may fail without losing it. The
+        gate is left only then: an agent that wants the run to stop waits until the last step is on the disk.
+        Raises what the export raises."""
         if step > self._first:
             self._save(step, metrics, epoch, is_last=True)
         self._gate.leave()
         self._session.close()
+        self._exports.at_end(step)
 
     def abandon(self) -> None:
         """The program left the loop early: let the save in flight finish, and save nothing more."""

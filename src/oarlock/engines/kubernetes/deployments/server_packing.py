@@ -94,7 +94,8 @@ class _Sent:
 def _from_elsewhere(order: ServeOrder) -> _Sent | None:
     """A model in a bucket, or on the claim of a run on a cluster."""
     if order.settings.is_in_bucket:
-        return _Sent(order.settings.source)
+        run = order.run
+        return _Sent(order.settings.source, _framework_of(run) if run is not None and run.is_remote else "")
     if order.run is None or not order.run.is_remote:
         return None
     folder, framework = order.run.folder("model"), _framework_of(order.run)

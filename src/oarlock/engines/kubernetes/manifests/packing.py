@@ -10,6 +10,8 @@ import yaml
 
 from oarlock.agent.protocol.pod_paths import PORT, SECRET, STORE, program_folder, record_folder
 from oarlock.agent.protocol.spec import Spec
+from oarlock.checkpoints import initial_weights
+from oarlock.checkpoints.manifest import FILE_NAME
 from oarlock.engines.kubernetes.manifests import default_images, groups, pod_gpus, pod_warnings
 from oarlock.engines.kubernetes.manifests.payload import PART, Parcel
 from oarlock.engines.shared import specs
@@ -18,6 +20,7 @@ from oarlock.job.job_file import JobFile
 from oarlock.job.model import Job, Limits, to_data
 from oarlock.program import agent_zip, bundle, frameworks
 
+_WEIGHTS = ".oarlock-weights"  # in the program's folder
 _RENDEZVOUS = 1800.0  # seconds, unless the job says otherwise
 
 
@@ -29,7 +32,8 @@ def pack(
     `is_new` says that the run's name was generated, so that no earlier run can have left anything under it.
     """
     job = jobfile.job
-    packed = bundle.pack(jobfile.folder)
+    weights = _handed_over(job.storage.weights)
+    packed = bundle.pack(jobfile.folder, weights)
     if job.program is not None and job.program not in packed.files:
         raise JobError(
             f"{job.program} is ignored and would stay behind; `!{job.program}` in .oarlockignore includes it"
@@ -41,6 +45,8 @@ def pack(
     spec = spec_for(job, jobfile.folder, run, (*lacking, *job.pip), id)
     # Without a claim every leading pod looks like the first.
     spec = replace(spec, is_new=is_new and job.kubernetes.claim is not None)
+    if weights:
+        spec = replace(spec, weights=f"{program_folder(run)}/{_WEIGHTS}")
     return Parcel(
         run=run,
         job=job,
@@ -79,6 +85,7 @@ def spec_for(job: Job, folder: Path, run: str, pip: tuple[str, ...] = (), id: st
         cwd=program_folder(run),
         folders={**folders, "data": specs.with_key(folders["data"], spec.ingest)},
         snapshots=_place(job.storage.snapshots) or "",
+        weights=_place(job.storage.weights) or "",
         machines=sum(group.count for group in groups.of(job)),
         brings_crew=False,
         port=PORT,
@@ -89,6 +96,19 @@ def spec_for(job: Job, folder: Path, run: str, pip: tuple[str, ...] = (), id: st
         claim="" if job.kubernetes.claim is None else "shared" if job.kubernetes.claim.shared else "leader",
         is_replaced=True,
     )
+
+
+def _handed_over(place: str | None) -> dict[str, Path]:
+    """The checkpoint that travels with the program: one in a folder of this machine. A relative folder, and
+    one that is not here, is the pods'. Raises JobError."""
+    folder, step = initial_weights.split(place or "")
+    if not folder.startswith("/") or not Path(folder).is_dir():
+        return {}
+    found = initial_weights.choose(Path(folder), step)
+    if isinstance(found, str):
+        raise JobError(f"the weights to begin with cannot be had: {found}")
+    names = [*found.manifest["files"], FILE_NAME]
+    return {f"{_WEIGHTS}/{found.name}/{name}": found.path / name for name in names}
 
 
 def _folders(job: Job, record: str) -> dict[str, str]:

@@ -1,0 +1,80 @@
+"""A process that brings the weights that a new run begins with, before its first generation forms.
+
+It exits with 0 when they are the run's checkpoint of step 0, or the run has checkpoints of its own; with 1
+when they cannot be had: to train from random weights would then be silently wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import threading
+from pathlib import Path
+
+from oarlock.agent.snapshots.downloader import Downloader
+from oarlock.agent.snapshots.snapshot_messages import Begin, Download, Failed, MissingPackage, Note
+from oarlock.agent.snapshots.snapshot_process import next_order, say
+from oarlock.checkpoints import initial_weights
+from oarlock.checkpoints.bucket import is_here
+from oarlock.checkpoints.manifest import position
+from oarlock.checkpoints.store import Checkpoint, Store
+from oarlock.system import processes
+
+_DRAFTS = ".saving-initial"  # removed with other drafts, if this process dies
+
+
+def bring(order: Begin) -> int:
+    """Do it. The exit code of the process."""
+    store = Store(order.checkpoints)
+    if held := store.names():
+        if held[0] != initial_weights.NAME:
+            say(Note(f"{order.place} is not used: the run has checkpoints of its own ({held[0]})"))
+        return 0
+    place, step = initial_weights.split(order.place)
+    drafts = store.folder / _DRAFTS
+    try:
+        is_url = "://" in place
+        found = (
+            _downloaded(order, place, step, drafts) if is_url else initial_weights.choose(Path(place), step)
+        )
+        if isinstance(found, Checkpoint):
+            initial_weights.take_over(found, store, order.run)
+            return 0
+        if found is not None:
+            say(Failed(f"the weights to begin with cannot be had: {found}"))
+    except OSError as error:
+        say(Failed(f"the weights cannot be written to {store.folder}: {error.strerror or error}"))
+    finally:
+        shutil.rmtree(drafts, ignore_errors=True)
+    return 1
+
+
+def _downloaded(order: Begin, url: str, step: int | None, into: Path) -> Checkpoint | str | None:
+    """The checkpoint, or why there is none; None if the downloader has said that."""
+    if not is_here():
+        say(MissingPackage("storage.weights"))
+        return None
+    top, _, name = url.rstrip("/").rpartition("/")
+    if (where := position(name)) is not None:  # of one checkpoint
+        step, (top, _, name) = where[0], top.rpartition("/")
+    wanted = "newest" if step is None else str(step)
+    if Downloader(Download(top, name, str(into), order.patience, wanted=wanted)).work():
+        return None
+    found = initial_weights.choose(into, None)
+    which = "" if step is None else f" of step {step}"
+    return found if isinstance(found, Checkpoint) else f"{url} has no complete checkpoint{which}"
+
+
+def main() -> None:
+    """Take one order from standard input, work, exit. Ends with the agent that holds the other end."""
+    processes.die_with_parent()
+    order = next_order()
+    assert isinstance(order, Begin)
+
+    def end_with_agent() -> None:
+        sys.stdin.read()
+        os._exit(1)
+
+    threading.Thread(target=end_with_agent, daemon=True).start()
+    os._exit(bring(order))  # a thread that waits for input keeps an ordinary exit from being quiet

@@ -1,0 +1,103 @@
+"""The weights that a new run begins with: the checkpoint of another one, taken over as its own of step 0.
+
+So they reach every machine as any checkpoint does, and the run's own checkpoints, which are newer, win after
+a restart. The manifest says where it comes from: a program takes the weights out of it and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from oarlock.checkpoints.manifest import FILE_NAME, FORMAT, Manifest, name_of, position, sealed
+from oarlock.checkpoints.store import Checkpoint, Store, verify
+from oarlock.system.atomic_file import sync_folder, write_durably
+
+NAME = name_of(0, 0)
+BEGINS = "begins with the weights of"  # a program says so
+_ORIGIN = "from"  # in the manifest
+_AT_STEP = re.compile("(.+)@([0-9]{1,18})")
+_SHOWN = 8  # steps in a message
+
+
+def split(place: str) -> tuple[str, int | None]:
+    """The folder or URL, and the step behind its last @; None: the newest."""
+    matched = _AT_STEP.fullmatch(place)
+    return (matched[1], int(matched[2])) if matched else (place, None)
+
+
+def origin(manifest: Manifest) -> str | None:
+    """Where the weights come from, in words; None for a checkpoint of the run's own."""
+    told = manifest.get(_ORIGIN)
+    if not isinstance(told, dict):
+        return None
+    return f"{told.get('run')}, step {told.get('step')}"
+
+
+def choose(folder: Path, step: int | None) -> Checkpoint | str:
+    """The newest whole checkpoint in a folder, or that of a step; or why there is none. The folder of a
+    single checkpoint, and one that has them in `checkpoints`, will do."""
+    if (folder / FILE_NAME).exists() and position(folder.name):
+        single = Store.read(folder)
+        trouble = single if isinstance(single, str) else verify(single)
+        return single if trouble is None else f"{folder} is not whole: {trouble}"
+    store = Store(folder)
+    if not store.names() and (folder / "checkpoints").is_dir():
+        store = Store(folder / "checkpoints")
+    names = store.names()
+    steps = {name: where[0] for name in names if (where := position(name))}
+    wanted = [name for name in names if step is None or steps[name] == step]
+    found, complaints = store.newest(wanted)
+    if found is not None:
+        return found
+    if complaints:
+        return f"{store.folder}: {'; '.join(complaints)}"
+    if step is None or not names:
+        return f"{store.folder} has no checkpoints" if store.folder.is_dir() else f"there is no {folder}"
+    there = sorted(set(steps.values()), reverse=True)
+    more = ", ..." if len(there) > _SHOWN else ""
+    return (
+        f"{store.folder} has no checkpoint of step {step}; it has {', '.join(map(str, there[:_SHOWN]))}{more}"
+    )
+
+
+def take_over(source: Checkpoint, store: Store, run: str) -> None:
+    """Make it the run's checkpoint of step 0. Raises OSError."""
+    store.folder.mkdir(parents=True, exist_ok=True)
+    draft = store.draft(0, 0)
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir()
+    for name in source.manifest["files"]:
+        (draft / name).parent.mkdir(parents=True, exist_ok=True)
+        _link(source.path / name, draft / name)
+    write_durably(draft / FILE_NAME, sealed(_manifest(source, run)), mode=0o644)
+    store.adopt(draft, NAME)
+    sync_folder(store.folder)
+
+
+def _manifest(source: Checkpoint, run: str) -> Manifest:
+    """Without a time of its own: the same weights are the same snapshot."""
+    before = source.manifest
+    return {
+        "format": FORMAT,
+        "run": run,
+        "generation": 0,
+        "step": 0,
+        "epoch": 0,
+        "saved": before.get("saved"),
+        "world": before.get("world"),
+        "metrics": {},
+        "code": {},
+        "files": before["files"],
+        _ORIGIN: {"run": before.get("run"), "step": source.step},
+    }
+
+
+def _link(source: Path, target: Path) -> None:
+    """Nothing changes the files of a checkpoint, so two may share them; on another disk it is a copy."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

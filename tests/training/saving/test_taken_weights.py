@@ -1,0 +1,94 @@
+"""Which of a State's objects are weights, and what is said of those that do not fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from oarlock.training.saving import capture, taken_weights
+from oarlock.training.saving.capture import MismatchError
+from oarlock.training.saving.tensor_bytes import Leaf
+
+
+def saved(**objects: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The objects as a checkpoint has them."""
+    leaves: dict[str, Leaf] = {}
+    trees = {name: capture.capture(name, value, leaves) for name, value in objects.items()}
+    pieces = {}
+    for name, leaf in leaves.items():
+        memory = memoryview(bytearray(leaf.shape.bytes))
+        leaf.write(memory)
+        pieces[name] = [(leaf.shape, memory)]
+    return trees, pieces
+
+
+def test_arrays_of_floats_are_taken_where_they_are() -> None:
+    before = {"layers": [np.ones(3), np.full((2, 2), 2.0)], "seen": np.arange(3), "rate": 0.5}
+    trees, pieces = saved(params=before, best=0.25, momentum=np.ones(3))
+    arrays = [np.zeros(3), np.zeros((2, 2))]
+    params: dict[str, Any] = {"layers": arrays, "seen": np.zeros(3, int), "rate": 0.1}
+    objects: dict[str, Any] = {"params": params, "best": None, "momentum": np.zeros(3), "extra": 7}
+    assert taken_weights.take(objects, trees, pieces) == ["params"]
+    assert objects["params"] is params, "the program may hold other references to it"
+    assert params["layers"] is arrays
+    assert [float(one.sum()) for one in arrays] == [3.0, 8.0]
+    assert (params["seen"].tolist(), params["rate"]) == ([0, 0, 0], 0.1)
+    assert (objects["best"], objects["momentum"].tolist(), objects["extra"]) == (None, [0, 0, 0], 7)
+
+
+def test_what_optax_made_is_not_taken_wherever_it_is() -> None:
+    jax, optax = pytest.importorskip("jax"), pytest.importorskip("optax")
+    tool = optax.chain(optax.clip(1.0), optax.adam(0.1))
+
+    def everything(value: float) -> dict[str, Any]:
+        params = {"w": jax.numpy.full((2, 3), value)}
+        inner = jax.tree_util.tree_map(lambda one: one + value, tool.init(params))
+        return {"params": params, "inner": inner, "key": jax.random.key(int(value)), "step": int(value)}
+
+    trees, pieces = saved(train=everything(5.0))
+    objects: dict[str, Any] = {"train": everything(1.0)}
+    assert taken_weights.take(objects, trees, pieces) == ["train"]
+    found = objects["train"]
+    assert float(found["params"]["w"].sum()) == 30.0
+    for mine, other in zip(
+        jax.tree_util.tree_leaves(found["inner"]), jax.tree_util.tree_leaves(everything(1.0)["inner"])
+    ):
+        assert (mine == other).all()
+    assert (found["step"], found["key"] == jax.random.key(1)) == (1, True)
+
+
+def test_what_does_not_fit_is_told_together() -> None:
+    trees, pieces = saved(params={"a": np.zeros(3), "b": np.zeros(3), "c": np.zeros(3), "d": np.zeros(3)})
+    objects = {"params": {"a": np.zeros(4), "b": np.zeros(4), "new": np.zeros(1), "d": np.zeros(4)}}
+    with pytest.raises(MismatchError) as told:
+        taken_weights.take(objects, trees, pieces)
+    assert str(told.value) == (
+        "params: params.a had shape (3,) and has (4,) now; params.b had shape (3,) and has (4,) now; "
+        "params.new is new, and 1 more"
+    )
+
+
+def test_weights_without_their_like_and_no_weights_at_all_are_told() -> None:
+    trees, pieces = saved(model={"w": np.zeros(3)}, seen=3)
+    with pytest.raises(MismatchError, match=r"^it has no network; it has model, seen$"):
+        taken_weights.take({"network": {"w": np.zeros(3)}}, trees, pieces)
+    with pytest.raises(MismatchError, match=r"^none of the objects of this program \(seen\) has weights$"):
+        taken_weights.take({"seen": 0}, trees, pieces)
+
+
+def test_torch_modules_are_and_optimizers_are_not() -> None:
+    torch = pytest.importorskip("torch")
+
+    def everything(value: float) -> dict[str, Any]:
+        model = torch.nn.Linear(2, 1)
+        torch.nn.init.constant_(model.weight, value)
+        optimizer = torch.optim.SGD(model.parameters(), lr=value)
+        return {"model": model, "tool": optimizer, "plan": torch.optim.lr_scheduler.StepLR(optimizer, 1)}
+
+    trees, pieces = saved(**everything(3.0))
+    objects = everything(1.0)
+    assert taken_weights.take(objects, trees, pieces) == ["model"]
+    assert objects["model"].weight.tolist() == [[3.0, 3.0]]
+    assert objects["tool"].param_groups[0]["lr"] == 1.0
