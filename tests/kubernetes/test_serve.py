@@ -19,6 +19,7 @@ from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import selecting
 from oarlock.engines.kubernetes.deployments import rollout
 from oarlock.engines.kubernetes.lifecycle import stop_delete
+from tests.support.clusters import Cluster, everything
 from tests.support.commands import SCRIPT, started
 from tests.support.kubernetes.causes import evict
 from tests.support.kubernetes.driving import Named, unused
@@ -249,6 +250,34 @@ def test_a_model_in_a_bucket_is_fetched_and_a_newer_one_taken_over(tmp_path: Pat
         rollout.delete(api, Named(name), now=True, patience=60)
         api.delete("Secret", secret)
         store.kill()
+
+
+def test_an_autoscaler_and_an_ingress_come_and_go_with_it(place: Path, api: Api, cluster: Cluster) -> None:
+    """No controller acts on them here, and none has to: the server answers without."""
+    name = unused()
+    words = ("serve", place / "three", "--name", name, *WORDS)
+    try:
+        _oarlock(*words, "--set", "serve.replicas=1..3", "--ingress", "adder.example")
+        [pod] = answering(api, name)
+        with port_of(api, pod) as port:
+            assert ask(port, [1, 2]) == 9
+        [scaler] = api.all("HorizontalPodAutoscaler", selecting(name))
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+        bounds = {"minReplicas": 1, "maxReplicas": 3, "scaleTargetRef": target}
+        assert {key: scaler["spec"][key] for key in bounds} == bounds
+        [ingress] = api.all("Ingress", selecting(name))
+        [rule] = ingress["spec"]["rules"]
+        [path] = rule["http"]["paths"]
+        assert (rule["host"], path["backend"]["service"]["name"]) == ("adder.example", name)
+        _oarlock(*words)  # an update that asks for neither
+        kinds = ("HorizontalPodAutoscaler", "Ingress")
+        assert [api.all(kind, selecting(name)) for kind in kinds] == [[], []]
+        _oarlock(*words, "--set", "serve.replicas=1..3", "--ingress", "adder.example")
+        assert [len(api.all(kind, selecting(name))) for kind in kinds] == [1, 1]
+        _oarlock("delete", "--force", name)
+        assert everything(cluster, f"oarlock.dev/run={name}") == []
+    finally:
+        rollout.delete(api, Named(name), now=True, patience=60)
 
 
 def test_what_render_prints_is_accepted(place: Path, api: Api) -> None:
