@@ -22,7 +22,7 @@ from tests.support.clusters import Cluster
 from tests.support.commands import Command
 from tests.support.kubernetes.causes import drained
 from tests.support.kubernetes.driving import Named, unused
-from tests.support.kubernetes.serving import IMAGE, SMALL_SERVER, answer_of, answering, asked, write_model
+from tests.support.kubernetes.serving import IMAGE, answer_of, answering, asked, write_model
 from tests.support.model_servers import clients, model_server, publish
 from tests.support.server_faults import Faults, half_open, memory
 from tests.support.waiting import eventually
@@ -30,6 +30,7 @@ from tests.support.waiting import eventually
 pytest_plugins = ["tests.kubernetes.conftest"]
 SECONDS = float(os.environ.get("SECONDS", "600"))
 KILL, PUBLISH = 5.0, 20.0  # seconds
+SIZE = ("--set", "serve.cpu=0.3", "--set", "serve.memory=300Mi")  # of a pod
 GROWTH = 64 << 20  # bytes: the pages of a heap that is in use settle within this
 
 
@@ -77,7 +78,7 @@ def test_updates_and_drained_nodes_on_a_cluster(
 
     def serve() -> None:
         folder = write_model(tmp_path / f"times-{factor}", factor)
-        done = oarlock("serve", str(folder), *words, *SMALL_SERVER, *IMAGE, timeout=900)
+        done = oarlock("serve", str(folder), *words, *SIZE, *IMAGE, timeout=900)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def node() -> str:

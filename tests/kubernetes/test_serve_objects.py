@@ -95,6 +95,8 @@ def test_loading_is_not_broken() -> None:
     assert container["startupProbe"]["httpGet"]["path"] == "/readyz"
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
     assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    for probe in (container["readinessProbe"], container["livenessProbe"]):  # a busy server answers late
+        assert probe["failureThreshold"] * probe["timeoutSeconds"] >= 60
     patience = container["startupProbe"]["failureThreshold"] * container["startupProbe"]["periodSeconds"]
     assert patience >= 1800
 
