@@ -212,9 +212,10 @@ def test_on_a_cluster_pods_and_nodes_are_lost(
 
 
 def parts_done(name: str) -> int:
-    """How many parts the leader's ingest has made, as far as is known here."""
+    """How many parts the leader's ingest has made, as far as is known here. While its source comes, it counts
+    bytes."""
     task = refreshed(runs.find(name)).state().tasks.get("ingest-worker-0")
-    return (task.step or 0) if task is not None else 0
+    return (task.step or 0) if task is not None and task.total == PARTS else -1
 
 
 @contextmanager
