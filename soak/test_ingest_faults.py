@@ -14,7 +14,7 @@ import random
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,14 @@ import yaml
 
 from oarlock.agent.ingest.data_folder import MARK
 from oarlock.engines.kubernetes.api.client import Api
-from oarlock.engines.kubernetes.api.names import LEAD, selecting
+from oarlock.engines.kubernetes.api.names import LEAD, Object, selecting
 from oarlock.engines.local import local_engine
 from oarlock.records import runs
 from oarlock.system import processes
 from tests.support.clusters import Cluster
 from tests.support.commands import Command
 from tests.support.gangs import Gang
-from tests.support.kubernetes.driving import refreshed, unused
+from tests.support.kubernetes.driving import MEET, refreshed, unused
 from tests.support.kubernetes.small import SMALL
 from tests.support.soaking import moments
 from tests.support.unreliable_server import Unreliable, unreliable
@@ -180,43 +180,55 @@ FAULTS = ("pod deleted", "node killed", "node cut off")
 def test_on_a_cluster_pods_and_nodes_are_lost(
     oarlock: Command, cluster: Cluster, api: Api, tmp_path: Path, ended: list[str]
 ) -> None:
-    """The leader's, in the middle of its ingest: the pod that replaces it does it all again, on the claim."""
+    """The leader's, in the middle of its ingest: the pod that replaces it does it all again, on the claim.
+    The other worker's pod, which waits or may be lost too, copies it from there."""
     chance = random.Random(os.environ.get("OARLOCK_CHANCE", "pods"))
     faults = [chance.choice(FAULTS) for _ in range(moments(1) - len(FAULTS))] + list(FAULTS)
     job = tmp_path / unused()
     job.mkdir()
     (job / "raw").write_bytes(CONTENT)
     (job / "ingest.py").write_text(INGEST)
-    (job / "train.py").write_text(TRAIN)
+    (job / "train.py").write_text(TRAIN + MEET)
+    roles = {"worker": {"replicas": 2, **SMALL}}
     for number, fault in enumerate(faults):
-        ingest = {"program": "ingest.py", "args": [str(number), "0.1"], "sources": {"raw": "raw"}, **SMALL}
-        told = {"name": job.name, "program": "train.py", "ingest": ingest, "roles": {"worker": SMALL}}
+        ingest = {"program": "ingest.py", "args": [str(number), "0.3"], "sources": {"raw": "raw"}, **SMALL}
+        told = {"name": job.name, "program": "train.py", "ingest": ingest, "roles": roles}
         (job / "job.yaml").write_text(yaml.safe_dump(told))
         name = f"{job.name}-{number}"
         ended.append(name)
         done = oarlock("run", "--on", "kubernetes", "-d", "--name", name, str(job))
         assert done.returncode == 0, done.stderr
-        record, part = runs.find(name), chance.randrange(PARTS - 15)
-
-        def is_at(part: int = part) -> bool:
-            task = refreshed(record).state().tasks.get("ingest-worker-0")  # noqa: B023
-            return task is not None and (task.step or 0) >= part
-
-        eventually(is_at, f"part {part} of {name}", 120)
+        part = chance.randrange(PARTS - 15)
+        eventually(lambda: parts_done(name) >= part, f"part {part} of {name}", 300)  # noqa: B023
         [pod] = api.all("Pod", f"{selecting(name)},{LEAD}=true")
-        node = str(pod["spec"]["nodeName"]).rpartition("-")[2]
-        if fault == "pod deleted":
-            api.delete("Pod", pod["metadata"]["name"], grace=0)
-            done = oarlock("attach", name, timeout=300)
-        else:
-            verb, mended = (
-                ("kill-node", "start-node") if fault == "node killed" else ("cut-node", "join-node")
-            )
-            cluster.do(verb, node)
-            try:
-                done = oarlock("attach", name, timeout=300)
-            finally:
-                cluster.do(mended, node)
+        with lost(api, cluster, fault, pod):
+            at = parts_done(name)
+            done = oarlock("attach", name, timeout=900)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert f"trained on {SHA256}" in done.stdout, done.stdout
-        print(f"\n{fault} at part {part}: done in the end", end="", flush=True)
+        lines = oarlock("logs", name).stdout.splitlines()
+        for task in ("worker-0", "worker-1"):
+            assert f"{task} | trained on {SHA256}" in [" ".join(line.split()) for line in lines], lines
+        print(f"\n{fault} at part {at}: done in the end", end="", flush=True)
+
+
+def parts_done(name: str) -> int:
+    """How many parts the leader's ingest has made, as far as is known here. While its source comes, it counts
+    bytes."""
+    task = refreshed(runs.find(name)).state().tasks.get("ingest-worker-0")
+    return (task.step or 0) if task is not None and task.total == PARTS else -1
+
+
+@contextmanager
+def lost(api: Api, cluster: Cluster, fault: str, pod: Object) -> Iterator[None]:
+    """A pod is gone, or its node is for as long as this lasts."""
+    if fault == "pod deleted":
+        api.delete("Pod", pod["metadata"]["name"], grace=0)
+        yield
+        return
+    node = str(pod["spec"]["nodeName"]).rpartition("-")[2]
+    verb, mended = ("kill-node", "start-node") if fault == "node killed" else ("cut-node", "join-node")
+    cluster.do(verb, node)
+    try:
+        yield
+    finally:
+        cluster.do(mended, node)

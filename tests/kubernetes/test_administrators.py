@@ -15,7 +15,7 @@ from oarlock.engines.kubernetes.api.names import LEAD, ROLE, Object, selecting
 from tests.support.clusters import Cluster
 from tests.support.commands import Command
 from tests.support.kubernetes.bookkeeping import SUMS, Books
-from tests.support.kubernetes.causes import plain_pod, thing
+from tests.support.kubernetes.causes import evict, plain_pod, thing
 from tests.support.kubernetes.driving import all_gpus, state_of, written
 from tests.support.kubernetes.small import SMALL_WORDS, start_detached
 from tests.support.kubernetes.spaces import RESTRICTED, own
@@ -36,12 +36,6 @@ def start_sums(oarlock: Command, tmp_path: Path, name: str, *settings: str, last
 def pod(api: Api, name: str, which: str) -> Object:
     found = api.all("Pod", f"{selecting(name)},{ROLE},{which}")
     return next(one for one in found if "deletionTimestamp" not in one["metadata"])
-
-
-def evict(api: Api, name: str) -> int:
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
-    path = f"api/v1/namespaces/{api.namespace}/pods/{name}/eviction"
-    return int(api.http.post(path, json=eviction).status_code)
 
 
 @only_in_soak  # test_chaos.py evicts a pod, and is refused another by its budget

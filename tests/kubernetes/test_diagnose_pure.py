@@ -167,6 +167,31 @@ def test_the_most_important_first_and_equal_ones_as_one() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("why", "fix"),
+    [
+        (
+            "1 Insufficient cpu, 1 node(s) were unschedulable",
+            "wait until other work ends, or ask for less with --set roles.worker.cpu=..., "
+            "or wait until nodes take pods again",
+        ),
+        (
+            "1 Insufficient cpu, 1 Too many pods",
+            "ask for less with --set roles.worker.cpu=..., or wait until other work ends",
+        ),
+        ("2 node(s) were unschedulable", "wait until nodes take pods again"),
+    ],
+)
+def test_no_advice_is_given_twice(why: str, fix: str) -> None:
+    waiting = pod(0, phase="Pending")
+    message = (
+        f"0/2 nodes are available: {why}. preemption: 0/2 nodes are available: 2 No preemption victims found"
+    )
+    waiting["status"]["conditions"] = [unplaced(message)]
+    (problem,) = problems_in([job(1)], [waiting], [], [], now=NOW)
+    assert problem.fix == fix
+
+
 def test_no_line_is_longer_than_a_screen() -> None:
     text = "0/9 nodes are available: " + ", ".join(
         f"1 node(s) had untolerated taint {{team: t{n}}}" for n in range(9)

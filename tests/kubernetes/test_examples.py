@@ -14,17 +14,11 @@ import pytest
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import LEAD, selecting
 from tests.support import soaking, wheels
-from tests.support.clusters import Cluster
+from tests.support.clusters import Cluster, everything
 from tests.support.commands import Command
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 STEPS = ("--steps", "100")
-# Every kind of object that a user with the role `edit` can make.
-KINDS = (
-    "all,configmaps,secrets,persistentvolumeclaims,networkpolicies,"
-    "ingresses,serviceaccounts,poddisruptionbudgets"
-)
-
 pytestmark = pytest.mark.slow
 
 
@@ -41,16 +35,6 @@ def accuracy(said: str) -> float:
     found = re.search(r"test accuracy (0\.\d+) of the model", said)
     assert found, said
     return float(found[1])
-
-
-def objects(cluster: Cluster, label: str) -> list[str]:
-    """All that carries the label, asked of kubectl."""
-    folder = cluster.folder
-    words = [folder / "bin" / "kubectl", "--kubeconfig", folder / "edit.kubeconfig", "get", KINDS]
-    done = subprocess.run(
-        [*map(str, words), "-l", label, "-o", "name"], capture_output=True, text=True, check=True
-    )
-    return done.stdout.split()
 
 
 @pytest.mark.parametrize("example", soaking.cases(["mnist_keras"], ["mnist_custom_loop"]))
@@ -89,8 +73,8 @@ def test_an_example_trains_on_two_nodes_and_leaves_what_it_says(
     deleted = oarlock("delete", name)
     assert deleted.returncode == 0, deleted.stderr
     job = example.replace("_", "-")
-    assert objects(cluster, f"oarlock.dev/run={name}") == []
-    assert objects(cluster, f"app.kubernetes.io/name={job}") == [f"persistentvolumeclaim/{job}"]
+    assert everything(cluster, f"oarlock.dev/run={name}") == []
+    assert everything(cluster, f"app.kubernetes.io/name={job}") == [f"persistentvolumeclaim/{job}"]
 
 
 def test_delete_with_volumes_leaves_nothing(oarlock: Command, cluster: Cluster, tmp_path: Path) -> None:
@@ -101,7 +85,7 @@ def test_delete_with_volumes_leaves_nothing(oarlock: Command, cluster: Cluster, 
     volumes = ("--set", "kubernetes.volumes.extra.path=/extra", "--set", "kubernetes.volumes.extra.size=1Gi")
     done = oarlock(*words, "--set", "roles.worker.cpu=100m", *volumes, str(program))
     assert done.returncode == 0, done.stdout + done.stderr
-    before = objects(cluster, "app.kubernetes.io/name=live-gone")
+    before = everything(cluster, "app.kubernetes.io/name=live-gone")
     assert {name.partition("/")[0] for name in before} == {
         "pod",
         "service",
@@ -112,8 +96,8 @@ def test_delete_with_volumes_leaves_nothing(oarlock: Command, cluster: Cluster, 
         "networkpolicy.networking.k8s.io",
     }
     assert oarlock("delete", "--volumes", "live-gone").returncode == 0
-    assert objects(cluster, "app.kubernetes.io/name=live-gone") == []
-    assert objects(cluster, "oarlock.dev/run=live-gone") == []
+    assert everything(cluster, "app.kubernetes.io/name=live-gone") == []
+    assert everything(cluster, "oarlock.dev/run=live-gone") == []
 
 
 def _accuracy_of(model: Path, digits: Path) -> float:

@@ -1,4 +1,4 @@
-"""An ingest on a cluster: in every pod, or once where all see the data; no client is needed meanwhile."""
+"""An ingest on a cluster: in the leader's pod; others see its data or copy it. It needs no client."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def folder(path: Path, **fields: object) -> Path:
     return path
 
 
-def test_every_pod_prepares_its_own_data_and_a_later_run_finds_the_leaders(
+def test_the_leaders_pod_prepares_data_that_others_copy_and_a_later_run_finds(
     oarlock: Command, api: Api, tmp_path: Path, ended: list[str]
 ) -> None:
     ended += ["ingest-once", "ingest-again"]
@@ -71,10 +71,10 @@ def test_every_pod_prepares_its_own_data_and_a_later_run_finds_the_leaders(
     api.delete("Pod", leader["metadata"]["name"])
     done = oarlock("attach", "ingest-once", timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
-    for task in ("ingest-worker-0", "ingest-worker-1"):
-        shown = oarlock("logs", "--task", task, "ingest-once")
-        said = shown.stdout + shown.stderr
-        assert "ingested by ingest-worker" in said
+    said = {task: _lines(oarlock, "ingest-once", task) for task in ("ingest-worker-0", "ingest-worker-1")}
+    assert "ingested by ingest-worker" in said["ingest-worker-0"]
+    assert "2 files, 5 bytes, copied from the leader" in said["ingest-worker-1"]
+    assert "ingested by" not in said["ingest-worker-1"]
     for task in ("worker-0", "worker-1"):
         assert "read ['half', 'numbers']" in oarlock("logs", "--task", task, "ingest-once").stdout
     assert run.state().tasks["ingest-worker-1"].state == "finished"
@@ -83,7 +83,34 @@ def test_every_pod_prepares_its_own_data_and_a_later_run_finds_the_leaders(
     done = oarlock(*again, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "ingest: done by ingest-once" in done.stdout
-    assert "ingest-worker-1 | ingested by" in done.stdout, "its pod is new, and has no claim"
+    assert "copied from the leader" in done.stdout, "its pod is new, and has no claim"
+    assert "ingested by" not in done.stdout
+
+
+def test_every_pod_prepares_its_own_data_where_it_cannot_be_copied(
+    oarlock: Command, tmp_path: Path, ended: list[str]
+) -> None:
+    ended.append("ingest-links")
+    job = folder(tmp_path / "ingest-links")
+    text = """
+import os, pathlib
+data = pathlib.Path(os.environ["DATA_DIR"])
+(data / "numbers").write_text("1")
+(data / "newest").symlink_to("numbers")
+print("ingested by", os.environ["OARLOCK_ROLE"])
+"""
+    (job / "ingest.py").write_text(text)
+    done = oarlock("run", "--on", "kubernetes", "--name", "ingest-links", str(job), timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ingest-worker-1 | ingested by ingest-worker" in done.stdout
+    assert "is not copied: it has links in it" in done.stdout
+    for task in ("worker-0", "worker-1"):
+        assert "read ['newest', 'numbers']" in _lines(oarlock, "ingest-links", task)
+
+
+def _lines(oarlock: Command, run: str, task: str) -> str:
+    shown = oarlock("logs", "--task", task, run)
+    return shown.stdout + shown.stderr
 
 
 def test_its_failure_ends_the_run_with_its_own_words(

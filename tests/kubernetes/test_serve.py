@@ -15,18 +15,21 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from oarlock.engines.kubernetes.api import pod_exec
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import selecting
 from oarlock.engines.kubernetes.deployments import rollout
 from oarlock.engines.kubernetes.lifecycle import stop_delete
+from tests.support.clusters import Cluster, everything
 from tests.support.commands import SCRIPT, started
+from tests.support.kubernetes.causes import evict
 from tests.support.kubernetes.driving import Named, unused
 from tests.support.kubernetes.serving import (
     IMAGE,
     SMALL_SERVER,
+    answer_of,
     answering,
     ask,
+    asked,
     client_pod,
     pods_of,
     port_of,
@@ -109,21 +112,24 @@ def test_it_is_scaled_and_a_pod_that_is_killed_is_replaced(name: str, api: Api) 
     assert {f"{name}-{task['name']}" for task in rows[0]["tasks"]} == names
 
 
+def test_an_eviction_fails_no_request(name: str, api: Api) -> None:
+    """As the drain of a node does it: pod after pod, each once the one before it is replaced."""
+    before = {pod["metadata"]["name"] for pod in answering(api, name)}
+    with asked(api, name) as asking:
+        for pod in before:
+            eventually(lambda: evict(api, pod) == 201, f"leave to evict {pod}", 120)  # noqa: B023
+        eventually(lambda: not before & _all(api, name), "end of the evicted pods", 120)
+        eventually(lambda: len(answering(api, name)) == 2, "pods in their place", 120)
+        assert asking.end().keys() == {answer_of(3)}
+
+
 def test_an_update_fails_no_request(place: Path, name: str, api: Api) -> None:
     before = {pod["metadata"]["name"] for pod in pods_of(api, name)}
-    client = f"{name}-client"
-    api.create(client_pod(client, name))
-    try:
-        eventually(lambda: "seen" in _log(api, client), "the first answer", 120)
+    with asked(api, name) as asking:
         _oarlock("serve", write_model(place / "five", 5), "--name", name, "--replicas", "2", *WORDS)
-        eventually(lambda: "15.0" in _log(api, client), "an answer of the new version", 60)
+        asking.until_seen(answer_of(5))
         eventually(lambda: not before & _all(api, name), "end of the old pods", 120)
-        pod_exec.run(api, client, ["python3", "-c", "open('/tmp/enough', 'w')"])
-        eventually(lambda: "counts" in _log(api, client), "what it has counted", 60)
-        counts = json.loads(_log(api, client).rpartition("counts ")[2])
-    finally:
-        api.delete("Pod", client, grace=0)
-    assert counts.keys() == {'{"outputs": [9.0]}', '{"outputs": [15.0]}'}
+        assert asking.end().keys() == {answer_of(3), answer_of(5)}
     assert json.loads(_oarlock("status", name, "--json"))["generation"] == 2
     assert len(api.all("ConfigMap", selecting(name))) == 1, "those of the first are gone"
 
@@ -246,6 +252,29 @@ def test_a_model_in_a_bucket_is_fetched_and_a_newer_one_taken_over(tmp_path: Pat
         store.kill()
 
 
+def test_an_autoscaler_and_an_ingress_come_and_go_with_it(place: Path, api: Api, cluster: Cluster) -> None:
+    """No controller acts on them here, and none has to: the server answers without."""
+    name = unused()
+    asked_for = ("--set", "serve.replicas=1..3", "--ingress", "adder.example")
+    try:
+        _oarlock("serve", place / "three", "--name", name, *WORDS, *asked_for)
+        [pod] = answering(api, name)
+        with port_of(api, pod) as port:
+            assert ask(port, [1, 2]) == 9
+        [scaler] = api.all("HorizontalPodAutoscaler", selecting(name))
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+        bounds = {"minReplicas": 1, "maxReplicas": 3, "scaleTargetRef": target}
+        assert {key: scaler["spec"][key] for key in bounds} == bounds
+        [ingress] = api.all("Ingress", selecting(name))
+        [rule] = ingress["spec"]["rules"]
+        [path] = rule["http"]["paths"]
+        assert (rule["host"], path["backend"]["service"]["name"]) == ("adder.example", name)
+        _oarlock("delete", "--force", name)
+        assert everything(cluster, f"oarlock.dev/run={name}") == []
+    finally:
+        rollout.delete(api, Named(name), now=True, patience=60)
+
+
 def test_what_render_prints_is_accepted(place: Path, api: Api) -> None:
     sets = ("--set", "serve.replicas=1..3", "--set", "serve.ingress=adder.example")
     said = _oarlock("render", "--as", "deployment", "--json", *sets, place / "three")
@@ -253,13 +282,6 @@ def test_what_render_prints_is_accepted(place: Path, api: Api) -> None:
     assert {one["kind"] for one in rendered} >= {"Deployment", "HorizontalPodAutoscaler", "Ingress"}
     for one in rendered:
         api.create(one, dry_run=True)
-
-
-def _log(api: Api, pod: str) -> str:
-    found = api.get("Pod", pod)
-    if found["status"].get("phase") == "Pending":
-        return ""
-    return b"\n".join(api.log(pod, 10)).decode()
 
 
 def _all(api: Api, name: str) -> set[str]:

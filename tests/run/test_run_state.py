@@ -185,3 +185,13 @@ def test_what_gpus_said_lasts_until_the_next_generation() -> None:
     assert RunState.from_data(state.to_data()).tasks["worker-0"].gpu == state.tasks["worker-0"].gpu
     state.apply({"t": 9.0, "kind": "generation", "generation": 2, "tasks": ["worker-0"]})
     assert state.tasks["worker-0"].gpu == {}
+
+
+def test_the_progress_of_an_ingest_is_that_of_the_task_which_makes_any() -> None:
+    """The others wait for its data."""
+    state = fold("r", [{"t": 0.0, "kind": "run", "tasks": ["worker-0"]}])
+    for task in ("ingest-worker-1", "ingest-worker-0"):
+        state.apply({"t": 1.0, "kind": "task", "task": task, "state": "started", "pid": 1})
+    assert state.foremost is state.tasks["ingest-worker-1"]
+    state.apply({"t": 2.0, "kind": "report", "task": "ingest-worker-0", "step": 5, "total": 9})
+    assert state.foremost is state.tasks["ingest-worker-0"]

@@ -18,7 +18,7 @@ from typing import Any
 
 from oarlock.agent.net.connection import keep_alive
 from oarlock.agent.protocol import wire
-from oarlock.agent.protocol.spec import Limits, Program, Spec
+from oarlock.agent.protocol.spec import Ingest, Limits, Program, Spec
 from oarlock.agent.protocol.wire import Message, Seal, Unpacker, pack, sealed
 from oarlock.run.events import Event, decode
 from oarlock.run.run_state import RunState, fold
@@ -29,7 +29,12 @@ class Leader:
     """A real leading agent that waits for `machines - 1` others."""
 
     def __init__(
-        self, folder: Path, machines: int, program: str = "import time; time.sleep(600)", **limits: Any
+        self,
+        folder: Path,
+        machines: int,
+        program: str = "import time; time.sleep(600)",
+        ingest: Ingest | None = None,
+        **limits: Any,
     ):
         self.members: list[Member] = []
         self.is_over = threading.Event()
@@ -48,7 +53,8 @@ class Leader:
             cwd=str(place),
             program=Program("program", "program.py"),
             sizes={"worker": machines},
-            folders={name: str(self.folder / name) for name in ("model", "checkpoints")},
+            folders={name: str(self.folder / name) for name in ("model", "checkpoints", "data")},
+            ingest=ingest,
             limits=Limits(**{"rendezvous": 600.0, **limits}),  # a slow test is nobody's failure
             machines=machines,
             brings_crew=False,

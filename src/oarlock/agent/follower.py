@@ -73,7 +73,7 @@ class Follower:
                 supply.has_unscored = self.feed.is_complete
         machine_here, zygote = RealMachine(loop, spec, record), ZygoteLink(loop, spec)
         self.host = Host(loop, spec, seat, machine_here, zygote, self, supply)
-        self.ingest = IngestStage(loop, spec, record, seat, False, self, self._on_ingested)
+        self.ingest = IngestStage(loop, spec, record, seat, False, self, self._on_ingested, leader)
         self.host.is_preparing = self.ingest.is_due
         uid = secrets.token_hex(8)
         self.link = Link(

@@ -79,7 +79,8 @@ class RunState:
         """The task whose progress is the run's: the leader or, before the training, an ingest."""
         ingests = [task for name, task in self.tasks.items() if is_ingest(name)]
         working = [task for task in ingests if task.state == "running"]
-        return next(iter(working or ingests), None) if self.state == "ingesting" else self.leader
+        reporting = [task for task in working if task.step is not None]  # others wait for its data
+        return next(iter(reporting or working or ingests), None) if self.state == "ingesting" else self.leader
 
     @property
     def straggler(self) -> TaskState | None:

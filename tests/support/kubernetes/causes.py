@@ -4,6 +4,7 @@ line that tells."""
 from __future__ import annotations
 
 import secrets
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -175,3 +176,22 @@ def plain_job(run: str, pod: Object, **spec: Any) -> Object:
     whole = {"completionMode": "Indexed", "completions": 2, "parallelism": 2, "template": template, **spec}
     metadata = {"name": f"{run}-lead", "labels": {**names.Identity(run).labels, names.LEAD: "true"}}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": whole}
+
+
+def evict(api: Api, name: str) -> int:
+    """Ask a pod to leave, as a drain does. The status: 429 if a budget for disruptions forbids it."""
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+    path = f"api/v1/namespaces/{api.namespace}/pods/{name}/eviction"
+    return int(api.http.post(path, json=eviction).status_code)
+
+
+@contextmanager
+def drained(cluster: Cluster, node: str, selector: str) -> Iterator[None]:
+    """A node without these pods of it, which have ended, and closed to others."""
+    kubectl = [str(cluster.folder / "bin" / "kubectl"), "--kubeconfig", str(cluster.admin)]
+    flags = ["--delete-emptydir-data", "--force", "--timeout=300s", "--pod-selector", selector]
+    try:
+        subprocess.run([*kubectl, "drain", node, *flags], check=True, capture_output=True, timeout=400)
+        yield
+    finally:
+        subprocess.run([*kubectl, "uncordon", node], check=True, capture_output=True, timeout=60)

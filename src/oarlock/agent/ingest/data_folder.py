@@ -52,6 +52,11 @@ class DataFolder:
             return None
         return mark if isinstance(mark, dict) else None
 
+    def is_done(self, run: str, when: str) -> bool:
+        """Whether the data is what this run asks for: by any run, or `always` by itself."""
+        made = self.made_by()
+        return made is not None and (when != "always" or made.get("run") == run)
+
     def try_lock(self, name: str) -> int | None:
         """Take the lock, which the kernel frees when this process ends; None if another holds it."""
         self.work.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@
 An inner host runs it as a task of its own, so that it has logs, events and an exit code like any other. A
 machine is not ready (`Host.is_preparing`) until its data is. If another run prepares the same data, this one
 waits for it; if the task is killed, it runs again; if it fails, so does the run, in the task's own words.
+A machine that does not see the leader's folder copies the data from there.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from oarlock.agent.host.host import Host
 from oarlock.agent.host.host_effects import Upstream
 from oarlock.agent.host.real_machine import RealMachine
 from oarlock.agent.host.zygote_link import ZygoteLink
+from oarlock.agent.ingest import data_copy
 from oarlock.agent.ingest.data_folder import DataFolder
 from oarlock.agent.ingest.steps import programs
 from oarlock.agent.lead.phases import culprit
@@ -46,6 +48,7 @@ class IngestStage:
         leads: bool,
         upstream: Upstream,
         on_done: Action,
+        leader: tuple[str, int] | None = None,
     ) -> None:
         self._loop = LoopPart(loop, "ingest: ")
         self._spec = spec
@@ -65,6 +68,7 @@ class IngestStage:
         self._lock: int | None = None
         self._host: Host | None = None
         self._steps: list[Program] = []
+        self._leader = leader  # its data is copied, if it can be
         self.is_due = self._ingest is not None and not self._is_done(self._ingest)
 
     def start(self) -> None:
@@ -97,8 +101,7 @@ class IngestStage:
             self._lock = None
 
     def _is_done(self, ingest: Ingest) -> bool:
-        made = self._folder.made_by()
-        return made is not None and (ingest.when != "always" or made.get("run") == self._spec.run)
+        return self._folder.is_done(self._spec.run, ingest.when)
 
     def _say_done(self) -> None:
         made = self._folder.made_by() or {}
@@ -123,7 +126,10 @@ class IngestStage:
             self._begin(ingest)
 
     def _begin(self, ingest: Ingest) -> None:
-        self._steps = programs(self._spec, ingest, self._folder)
+        if self._leader is not None:
+            self._steps = [data_copy.program(self._spec, ingest, self._folder, self._leader)]
+        else:
+            self._steps = programs(self._spec, ingest, self._folder)
         self._run(ingest, self._steps.pop(0))
 
     def _run(self, ingest: Ingest, program: Program) -> None:
@@ -171,6 +177,9 @@ class IngestStage:
         self._host = None
         if ended.code == 0 and self._steps:
             self._run(self._ingest, self._steps.pop(0))
+        elif ended.code == data_copy.EACH and self._leader is not None:
+            self._leader = None
+            self._begin(self._ingest)
         elif ended.code == 0:
             self._finish()
         elif ended.signal is not None and self._left > 0:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
+from oarlock.agent.ingest.data_copy import Offer
 from oarlock.agent.lead.agents.placement import Agent
 from oarlock.agent.lead.conductor import Conductor
 from oarlock.agent.net.connection import HEARTBEAT, SILENCE, Connection
@@ -18,8 +19,8 @@ from oarlock.agent.protocol import messages, wire
 from oarlock.agent.protocol.messages import Hello, Question
 from oarlock.agent.protocol.wire import VERSION, Message
 from oarlock.agent.protocol.wishes import Order, Wish
+from oarlock.agent.snapshots.giving import KINDS, Giving
 from oarlock.agent.snapshots.program_files import ProgramFolder
-from oarlock.agent.snapshots.transfer import CHECKPOINT, FILE, LIST, UNSCORED, Giving
 
 HANDSHAKE = 5.0
 STRANGERS = 1024
@@ -42,7 +43,8 @@ class Coordinator:
         self.strangers: dict[Connection, str] = {}  # and the challenge that each was sent
         self.members: set[Connection] = set()
         spec = conductor.spec
-        self.giving = Giving(loop, spec.folders.get("checkpoints", ""), ProgramFolder.of(spec))
+        folder = spec.folders.get("checkpoints", "")
+        self.giving = Giving(loop, folder, ProgramFolder.of(spec), Offer.of(spec))
         self.listener = socket.create_server((bind, port), backlog=4096)
         self.listener.setblocking(False)
         self.port: int = self.listener.getsockname()[1]
@@ -122,7 +124,7 @@ class Coordinator:
         connection.on_message = lambda message: self._answer(connection, messages.question(message))
 
     def _answer(self, connection: Connection, question: Question) -> None:
-        if question.ask in (CHECKPOINT, LIST, FILE, UNSCORED):
+        if question.ask in KINDS:
             self.giving.give(connection.detach(), question)
         else:
             connection.send(self.answer(question))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from oarlock.agent.protocol import checked_events, wire
 from oarlock.agent.protocol import checked_fields as checked
@@ -87,6 +88,24 @@ class Question:
     pod: str | None = None
     seconds: float | None = None
     generation: int | None = None
+
+
+class OfferedFile(NamedTuple):
+    """A file of the leader's data. A folder without files ends in `/`."""
+
+    name: str
+    size: int
+    modified: int  # nanoseconds
+    mode: int
+
+
+@dataclass(frozen=True)
+class OfferedData:
+    """What the leader says of its data."""
+
+    state: str  # preparing, ready, or each: every machine has to prepare its own
+    why: str
+    files: tuple[OfferedFile, ...]
 
 
 # Greetings
@@ -171,6 +190,20 @@ def program_files(data: Message) -> list[tuple[str, int, int]]:
             raise WireError("a file without a proper time")
         found.append((name, size, modified))
     return found
+
+
+def offered_data(data: Message) -> OfferedData:
+    """Read which files the leader's data consists of."""
+    found = []
+    for one in checked.json_list(data.get("files"), "files", _MOST_FILES):
+        name, *numbers = checked.json_list(one, "a file") or [None]
+        if not isinstance(name, str) or not stays_inside(name.removesuffix("/")):
+            raise WireError("a file that is none")
+        if len(numbers) != 3 or not all(type(each) is int and 0 <= each < 2**63 for each in numbers):
+            raise WireError("a file without a proper size, time and mode")
+        size, modified, mode = numbers
+        found.append(OfferedFile(name, size, modified, mode & 0o777))
+    return OfferedData(checked.text(data, "state"), checked.free_text(data.get("why")) or "", tuple(found))
 
 
 # Tasks

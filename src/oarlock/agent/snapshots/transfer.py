@@ -1,40 +1,32 @@
 """Files between machines: the fence of a generation, and copies for machines without the volume.
 
 On Kubernetes only the leader mounts the volume. A machine that is to run tasks first fetches the newest
-checkpoint, and what the program wrote beside itself, from the leading agent, which checks the run's token.
+checkpoint, and what the program wrote beside itself, from the leading agent (`giving`), which checks the
+run's token.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import socket
-import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from oarlock.agent.net import control
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.protocol import messages, wire
-from oarlock.agent.protocol.messages import Question
-from oarlock.agent.protocol.wire import Seal
+from oarlock.agent.snapshots.giving import CHECKPOINT, FILE, LIST, UNSCORED
 from oarlock.agent.snapshots.program_files import ProgramFolder, WrittenFile
-from oarlock.agent.snapshots.sealed_files import Incoming, send_file
-from oarlock.checkpoints import score_file
-from oarlock.checkpoints.manifest import FILE_NAME, position
+from oarlock.agent.snapshots.sealed_files import Incoming
+from oarlock.checkpoints.manifest import position
 from oarlock.checkpoints.store import Store, verify
 from oarlock.run.contract import Gang
 
-CHECKPOINT, LIST, FILE, UNSCORED = "checkpoint", "files", "file", "unscored"  # what a machine asks for
 MOST = 20  # checkpoints that a generation may try to resume from
 _PATIENCE = 30.0  # seconds without a byte
-_AT_ONCE = 8  # machines that are served together: more would only share the bandwidth
-_NICE = 10  # of a thread that feeds an evaluator: training goes first, where threads have priorities
-_AGAIN = 1.0  # seconds until the next attempt to start a thread
 
 
 def take_over(folder: str, run: str, generation: int) -> tuple[list[str], str | None]:
@@ -48,105 +40,6 @@ def take_over(folder: str, run: str, generation: int) -> tuple[list[str], str | 
     except OSError as error:
         return store.names()[:MOST], f"{folder}: {error.strerror or error}"
     return store.names()[:MOST], None
-
-
-# The leading agent
-
-Peer = tuple[socket.socket, Seal, bytes]  # the bytes are still to be sent, before anything else
-
-
-class Giving:
-    """Serves machines in the order in which they asked, `_AT_ONCE` at a time, each by a thread: the loop must
-    not wait for gigabytes, and a thousand machines that resume must not be a thousand threads."""
-
-    def __init__(self, loop: Loop, folder: str, program: ProgramFolder) -> None:
-        self._loop = loop
-        self._store = Store(folder)
-        self._program = program
-        self._waiting: deque[tuple[Peer, Question]] = deque()
-        self._busy = 0
-        self._lock = threading.Lock()
-
-    def give(self, peer: Peer, question: Question) -> None:
-        """Send what this machine asks for as soon as it is its turn."""
-        with self._lock:
-            self._waiting.append((peer, question))
-            if self._busy >= _AT_ONCE:
-                return
-            self._busy += 1
-        self._start()
-
-    def _start(self) -> None:
-        try:
-            threading.Thread(target=self._work, name="oarlock-give", daemon=True).start()
-        except RuntimeError:  # no more threads or processes are allowed at the moment
-            with self._lock:
-                self._busy -= 1
-            self._loop.after("giving", _AGAIN, self._start_again)
-
-    def _start_again(self) -> None:
-        with self._lock:
-            if not self._waiting or self._busy:
-                return  # a thread that works takes the rest as well
-            self._busy += 1
-        self._start()
-
-    def _work(self) -> None:
-        while True:
-            with self._lock:
-                if not self._waiting:
-                    self._busy -= 1
-                    return
-                peer, question = self._waiting.popleft()
-            self._answer(peer, question)
-
-    def _answer(self, peer: Peer, question: Question) -> None:
-        sock, seal, before = peer
-        with sock:
-            try:
-                if _has_left(sock):
-                    return
-                sock.settimeout(_PATIENCE)
-                if question.ask == UNSCORED:
-                    sock.sendall(before + wire.sealed(wire.pack({"names": self._unscored()}), seal))
-                    return
-                if question.ask == LIST:
-                    listed = [[file.name, file.size, file.modified] for file in self._program.written()]
-                    sock.sendall(before + wire.sealed(wire.pack({"files": listed}), seal))
-                    return
-                if question.do == UNSCORED and sys.platform == "linux":
-                    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
-                files = self._files(question)
-                sizes = [path.stat().st_size for _, path in files]
-                told = [[name, size] for (name, _), size in zip(files, sizes)]
-                sock.sendall(before + wire.sealed(wire.pack({"files": told}), seal))
-                for (_, path), size in zip(files, sizes):
-                    send_file(sock, seal, path, size)
-            except (OSError, KeyError, TypeError):
-                pass  # the peer is gone, or the file deleted or changed: the peer notices and asks again
-
-    def _unscored(self) -> list[str]:
-        """The names of complete checkpoints that no evaluator has scored, oldest first."""
-        held = self._store.checkpoints()
-        scored = score_file.read(self._store.folder).names(held)
-        return [checkpoint.name for checkpoint in held if checkpoint.name not in scored]
-
-    def _files(self, question: Question) -> list[tuple[str, Path]]:
-        asked = question.name or ""
-        if question.ask == FILE:
-            return [("file", path) for path in self._program.paths(asked)]
-        found = [checkpoint for checkpoint in self._store.checkpoints() if checkpoint.name == asked]
-        names = [*found[0].manifest["files"], FILE_NAME] if found else []
-        return [(name, found[0].path / name) for name in names]
-
-
-def _has_left(sock: socket.socket) -> bool:
-    """Whether the peer has closed the connection: one that waited too long asks again on another."""
-    sock.setblocking(False)
-    try:
-        return not sock.recv(1, socket.MSG_PEEK)
-    except BlockingIOError:
-        return False
 
 
 # A machine without the volume

@@ -29,7 +29,8 @@ pods of {} listen on their nodes' own addresses: port {} and the framework's por
 can be reached from the nodes' network, and the run's NetworkPolicy does not apply to them"""
 _INGEST = {
     "leader": "in the leader's pod, before the training, into {data}; the other pods see it there",
-    "each": "in every pod but those of ps, before the training, into {data}: the pods share no volume",
+    "each": "in the leader's pod, before the training, into {data}; pods of other roles than ps copy it "
+    "from there: they share no volume",
 }
 _QUOTAS = ("QUOTA", "RESOURCE", "USED", "HARD", "AFTER", "")
 

@@ -6,7 +6,7 @@ Service <name>                      its address inside the cluster
 NetworkPolicy <name>                pods of this namespace reach its port; others only if it has a host
 Deployment <name>                   the pods; it owns all the rest
 HorizontalPodAutoscaler <name>      for replicas: min..max
-PodDisruptionBudget <name>          for more than one pod: a drained node takes one at a time
+PodDisruptionBudget <name>          a drained node takes one pod at a time
 Ingress or HTTPRoute <name>         for a host
 
 An update creates the ConfigMaps and the Secret of its own revision: pods of both run for a while, and the old
@@ -70,11 +70,9 @@ def deployment(parcel: ServerParcel, replicas: int | None) -> Object:
 
 def standing(parcel: ServerParcel) -> list[Object]:
     """Everything beside the pods that stays with an update."""
-    found = [service(parcel), network_policy(parcel)]
+    found = [service(parcel), network_policy(parcel), budget(parcel)]
     if parcel.replicas.elastic:
         found.append(autoscaler(parcel))
-    if parcel.replicas.max > 1:
-        found.append(budget(parcel))
     if parcel.reach.gateway:
         found.append(route(parcel))
     elif parcel.reach.host:
@@ -124,8 +122,8 @@ def autoscaler(parcel: ServerParcel) -> Object:
 
 
 def budget(parcel: ServerParcel) -> Object:
-    """A drained node waits until the pod before it answers elsewhere. A pod that is not ready may always
-    go: it could keep a node from being drained for ever."""
+    """A drained node waits until the pod before it answers elsewhere. The only pod may go, and others may be
+    added later. One that is not ready may always go: it could keep a node from being drained for ever."""
     return {
         **_head(parcel, "policy/v1", "PodDisruptionBudget"),
         "spec": {

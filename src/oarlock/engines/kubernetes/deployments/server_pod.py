@@ -120,7 +120,8 @@ def _container(parcel: ServerParcel) -> Object:
 def _probes(parcel: ServerParcel) -> Object:
     """Loading is not ready and not broken: until the first version answers, only the startup probe asks.
 
-    A server that is busy answers its health address late; it is restarted only if it does not for a minute.
+    A server that is busy answers these addresses late. Only if it does not for a minute does it get no more
+    requests, and is restarted: where all pods are busy, the others could not take them.
     """
     ready, alive = (
         {"httpGet": {"path": path, "port": "http", "scheme": parcel.settings.scheme.upper()}}
@@ -128,7 +129,7 @@ def _probes(parcel: ServerParcel) -> Object:
     )
     return {
         "startupProbe": {**ready, "periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": _LOADING},
-        "readinessProbe": {**ready, "periodSeconds": 2, "timeoutSeconds": 5, "failureThreshold": 3},
+        "readinessProbe": {**ready, "periodSeconds": 2, "timeoutSeconds": 10, "failureThreshold": 6},
         "livenessProbe": {**alive, "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": 6},
     }
 

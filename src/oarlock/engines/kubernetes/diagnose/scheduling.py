@@ -22,6 +22,7 @@ _GPU = "nvidia.com/gpu"
 _FIELDS = {"cpu": "cpu", "memory": "memory", _GPU: "gpu"}
 _UNITS = {"cpu": "cpu", "memory": "of memory", _GPU: "GPUs"}
 _OWN = "node-role.kubernetes.io/"  # taints of the control plane's nodes
+_WAIT = "wait until other work ends"
 _UNHEARD = 30.0  # seconds; a scheduler that exists answers within one
 
 
@@ -66,13 +67,16 @@ def _misfit(pod: Object, message: str, evidence: Evidence) -> Finding:
     said = f"no node fits: {'; '.join(parts)}"
     if evidence.about(pod, "TriggeredScaleUp"):
         return _finding(pod, said, "wait: the cluster is adding a node")
-    is_busy = "No preemption victims" in message
     fixes = dict.fromkeys(
         fix
         for reason in sorted(reasons, key=_by_use)
-        if (fix := _fix(pod, reason.text, is_busy, evidence)) is not None
+        if (fix := _fix(pod, reason.text, evidence)) is not None
     )
-    return _finding(pod, said, ", or ".join(list(fixes)[:2]) or "ask the cluster's administrator")
+    chosen = list(fixes)[:2]
+    is_busy = "No preemption victims" in message and any(_lacking(reason.text) for reason in reasons)
+    if is_busy and _WAIT not in chosen:
+        chosen.insert(0, _WAIT)
+    return _finding(pod, said, ", or ".join(chosen) or "ask the cluster's administrator")
 
 
 def _reasons(message: str) -> tuple[str, list[_Reason]]:
@@ -102,14 +106,13 @@ def _worded(pod: Object, text: str) -> str:
     return cut(text.removeprefix("node(s) "), 80)
 
 
-def _fix(pod: Object, text: str, is_busy: bool, evidence: Evidence) -> str | None:
+def _fix(pod: Object, text: str, evidence: Evidence) -> str | None:
     if resource := _lacking(text):
         field = _FIELDS.get(resource)
         setting = evidence.setting(role_of(pod), field) if field else "kubernetes.pod"
         if field in annotations_of(pod).get(BY_INGEST, "").split():  # it runs the ingest first
             setting = f"{setting} and --set ingest.{field}=..."
-        less = f"ask for less with {setting}"
-        return f"wait until other work ends, or {less}" if is_busy else less
+        return f"ask for less with {setting}"
     if (taint := _taint(text)) is not None:
         if taint.startswith(_OWN):
             return None
@@ -121,8 +124,10 @@ def _fix(pod: Object, text: str, is_busy: bool, evidence: Evidence) -> str | Non
         return "choose labels that nodes have, with kubernetes.node_selector or roles.*.node_selector"
     if _is_volume(text):
         return "let it run where the volume is, or use another claim: --set kubernetes.claim=..."
-    if "were unschedulable" in text or "Too many pods" in text:
-        return "wait until other work ends"
+    if "were unschedulable" in text:
+        return "wait until nodes take pods again"
+    if "Too many pods" in text:
+        return _WAIT
     return None
 
 

@@ -38,7 +38,7 @@ def of(job: Job) -> tuple[Group, ...]:
 
 
 def ingests_once(job: Job) -> bool:
-    """Whether all pods see the data that one of them prepares; else each prepares its own."""
+    """Whether all pods see the data that one of them prepares; else they need copies of it."""
     asked = job.storage.data or "data"
     claim = job.kubernetes.claim
     is_on_claim = not asked.startswith("/") or asked.startswith(f"{STORE}/")
