@@ -36,11 +36,11 @@ def main():
     out.mkdir(parents=True, exist_ok=True)
     for step in state.follow():
         began = time.monotonic()
-        found = validated(network, data, args.tokens)
         beam, greedy = (
             in_batches(search, held.sources, args.batch) for search in (exported.serve, exported.greedy)
         )
-        found.update(held.scores(beam), bleu_greedy=held.bleu(greedy), bleu_untranslated=held.untranslated)
+        found = {"bleu": held.bleu(beam), "bleu_greedy": held.bleu(greedy), "chrf": held.chrf(beam)}
+        found.update(bleu_untranslated=held.untranslated, **validated(network, data, args.tokens))
         held.write(out / "translations.txt", beam, greedy)
         draw(out / "attention.png", exported, args.picture or held.typical())
         said = ", ".join(f"{name} {value:.2f}" for name, value in found.items())
@@ -81,11 +81,8 @@ class HeldOut:
     def bleu(self, translations):
         return sacrebleu.corpus_bleu(translations, [self.targets]).score
 
-    def scores(self, translations):
-        return {
-            "bleu": self.bleu(translations),
-            "chrf": sacrebleu.corpus_chrf(translations, [self.targets]).score,
-        }
+    def chrf(self, translations):
+        return sacrebleu.corpus_chrf(translations, [self.targets]).score
 
     def typical(self):
         """A sentence of middling length."""

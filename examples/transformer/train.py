@@ -71,7 +71,7 @@ def arguments():
     parser.add_argument(
         "--tokens", type=int, default=3072, help="of a step and language, of all workers together"
     )
-    parser.add_argument("--lr", type=float, default=1.0, help="to multiply the learning rate with")
+    parser.add_argument("--lr", type=float, default=0.5, help="to multiply the learning rate with")
     parser.add_argument("--warmup", type=int, default=400, help="steps for which the learning rate rises")
     parser.add_argument("--smoothing", type=float, default=0.1, help="of the labels")
     parser.add_argument("--save", type=how_often, default="epoch", help='steps, "30s", "5m" or "epoch"')
