@@ -65,7 +65,9 @@ class Numbers:
     """Sentences as numbers, one after the other, and where each ends."""
 
     def __init__(self, sources, source_ends, targets, target_ends):
-        self.sources, self.targets = (np.split(*both) for both in zip((sources, targets), (source_ends, target_ends)))
+        self.sources, self.targets = (
+            np.split(*both) for both in zip((sources, targets), (source_ends, target_ends))
+        )
         self.sources, self.targets = self.sources[:-1], self.targets[:-1]
 
     def lengths(self):
@@ -111,7 +113,9 @@ class Buckets:
                 self.buckets.append((length, waiting, batches))
                 waiting = np.array([], int)
         if not self.steps:
-            raise SystemExit(f"{len(lengths)} pairs are too few: a step needs {SHARES} of about the same length.")
+            raise SystemExit(
+                f"{len(lengths)} pairs are too few: a step needs {SHARES} of about the same length."
+            )
         self.shuffled = oarlock.data.Batches(len(self.steps), 1, seed=seed)
 
     @property

@@ -58,7 +58,10 @@ def arguments():
     parser.add_argument("--tokens", type=int, default=3072, help="at a time, to validate")
     parser.add_argument("--beams", type=int, default=4, help="as for train.py")
     parser.add_argument("--picture", help="a sentence whose attention is drawn; default: one held out")
-    model.add_arguments(parser)
+    parser.add_argument("--width", type=int, default=128, help="as for train.py")
+    parser.add_argument("--depth", type=int, default=2, help="as for train.py")
+    parser.add_argument("--heads", type=int, default=8, help="as for train.py")
+    parser.add_argument("--dropout", type=float, default=0.1, help="as for train.py")
     return parser.parse_args()
 
 
@@ -86,7 +89,7 @@ class HeldOut:
 
     def typical(self):
         """A sentence of middling length."""
-        return sorted(self.sources, key=lambda text: (abs(len(text.split()) - 8), text))[0]
+        return min(self.sources, key=lambda text: (abs(len(text.split()) - 8), text))
 
     def write(self, path, *found):
         """All translations beside each other, to read. First what BLEU means here, in sacrebleu's words."""
@@ -105,7 +108,9 @@ def signature(held):
 
 def in_batches(translate, texts, size):
     """The translations of all texts."""
-    parts = (translate(tf.constant(texts[at : at + size]))["translation"] for at in range(0, len(texts), size))
+    parts = (
+        translate(tf.constant(texts[at : at + size]))["translation"] for at in range(0, len(texts), size)
+    )
     return [translation.decode() for part in parts for translation in part.numpy()]
 
 

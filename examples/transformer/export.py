@@ -19,8 +19,9 @@ def export_model(network, args, step):
     with tempfile.TemporaryDirectory() as folder:
         weights = os.path.join(folder, "trained.weights.h5")
         network.save_weights(weights)
-        words = ["--weights", weights, "--step", str(step), "--beams", str(args.beams), "--data", args.data]
-        words += ["--width", str(args.width), "--depth", str(args.depth), "--heads", str(args.heads)]
+        words = ["--weights", weights, "--step", str(step)]
+        for name in ("data", "beams", "width", "depth", "heads", "dropout"):
+            words += [f"--{name}", str(getattr(args, name))]
         if keras.backend.backend() == "tensorflow":
             return main(words)
         environ = {**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -43,7 +44,10 @@ def main(words=None):
     parser.add_argument("--weights", required=True, help="a file of Keras's save_weights")
     parser.add_argument("--step", type=int, help="that they were trained for")
     parser.add_argument("--beams", type=int, default=4, help="beginnings that the search keeps")
-    model.add_arguments(parser)
+    parser.add_argument("--width", type=int, default=128, help="as for train.py")
+    parser.add_argument("--depth", type=int, default=2, help="as for train.py")
+    parser.add_argument("--heads", type=int, default=8, help="as for train.py")
+    parser.add_argument("--dropout", type=float, default=0.1, help="as for train.py")
     args = parser.parse_args(words)
     data = dataset.read(args.data)
     network = model.build(data, args)  # outside of any strategy

@@ -17,13 +17,6 @@ def build(data, args):
     return Transformer(data.vocabulary, data.longest, args.width, args.depth, args.heads, args.dropout)
 
 
-def add_arguments(parser):
-    parser.add_argument("--width", type=int, default=128, help="numbers in the vector of a piece")
-    parser.add_argument("--depth", type=int, default=2, help="layers of the encoder, and of the decoder")
-    parser.add_argument("--heads", type=int, default=8, help="parts that a layer's attention has")
-    parser.add_argument("--dropout", type=float, default=0.1, help="share that each layer leaves out")
-
-
 class Transformer(keras.Model):
     def __init__(self, vocabulary, longest, width, depth, heads, dropout):
         super().__init__()

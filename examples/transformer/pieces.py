@@ -1,4 +1,4 @@
-"""Sentences as pieces of words: the vocabulary is made by Hugging Face `tokenizers`, when the data is prepared.
+"""Sentences as pieces of words. Hugging Face `tokenizers` makes the vocabulary, when the data is prepared.
 
 `oarlock run` does it in ingest.py; `text_ops.py` does the same cutting in TensorFlow's operations. So every
 step here is one that both can make, exactly: two replacements, one pattern, and the longest piece that fits

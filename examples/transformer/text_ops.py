@@ -50,7 +50,9 @@ class Vocabulary(tf.Module):
         at, is_known = tf.zeros_like(length), length <= pieces.LONGEST_WORD
         numbers = tf.zeros((tf.shape(words)[0], 0), tf.int64)
         while tf.reduce_any(is_known & (at < length)):
-            tf.autograph.experimental.set_loop_options(shape_invariants=[(numbers, tf.TensorShape((None, None)))])
+            tf.autograph.experimental.set_loop_options(
+                shape_invariants=[(numbers, tf.TensorShape((None, None)))]
+            )
             number, size = self.longest_piece(words, at, length - at)
             is_left = is_known & (at < length)
             is_known &= ~is_left | (size > 0)

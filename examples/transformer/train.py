@@ -74,12 +74,15 @@ def arguments():
     parser.add_argument("--lr", type=float, default=0.5, help="to multiply the learning rate with")
     parser.add_argument("--warmup", type=int, default=400, help="steps for which the learning rate rises")
     parser.add_argument("--smoothing", type=float, default=0.1, help="of the labels")
+    parser.add_argument("--width", type=int, default=128, help="numbers in the vector of a piece")
+    parser.add_argument("--depth", type=int, default=2, help="layers of the encoder, and of the decoder")
+    parser.add_argument("--heads", type=int, default=8, help="parts that a layer's attention has")
+    parser.add_argument("--dropout", type=float, default=0.1, help="share that each layer leaves out")
     parser.add_argument("--save", type=how_often, default="epoch", help='steps, "30s", "5m" or "epoch"')
     parser.add_argument("--keep", type=int, default=3, help="the newest checkpoints to keep")
     parser.add_argument("--seed", type=int, default=oarlock.current().seed)
     parser.add_argument("--beams", type=int, default=4, help="beginnings that the exported search keeps")
     parser.add_argument("--weights", help="a file (.npz) for the weights, to compare runs")
-    model.add_arguments(parser)
     return parser.parse_args()
 
 
