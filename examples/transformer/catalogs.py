@@ -1,4 +1,4 @@
-"""Translation catalogs (`.mo`, of gettext): where this machine and its packages keep them, and what is in them.
+"""Translation catalogs (`.mo`, of gettext): where this machine and its packages keep them, what is in them.
 
 Programs are translated by people, a sentence at a time: a catalog has the English sentence and the translated
 one. Nothing is imported or run, only read.

@@ -41,7 +41,7 @@ def beam(model, sources, beams):
         total, best = tf.math.top_k(tf.reshape(total[..., None] + likely, (count, beams * size)), beams)
         parents = tf.reshape(tf.range(count)[:, None] * beams + best // size, (-1,))
         chosen = tf.reshape(best % size, (-1,))
-        past = tf.nest.map_structure(lambda each: tf.gather(each, parents), past)
+        past = [tuple(tf.gather(each, parents) for each in own) for own in past]
         written = put(tf.gather(written, parents), place, chosen)
         ended = tf.gather(ended, parents) | (chosen == pieces.END)
         if tf.reduce_all(ended):
