@@ -9,6 +9,7 @@ import importlib.util
 import io
 import os
 import re
+import struct
 import subprocess
 import sys
 import sysconfig
@@ -71,7 +72,7 @@ def sentences(content, name):
     """(translated, English) of one catalog; what is no catalog is passed over."""
     try:
         catalog = gettext.GNUTranslations(io.BytesIO(content))._catalog
-    except (OSError, UnicodeDecodeError, ValueError, IndexError) as error:
+    except (OSError, ValueError, IndexError, struct.error) as error:
         print(f"{name} is passed over: {error}")
         return
     for message, translated in catalog.items():

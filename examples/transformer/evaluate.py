@@ -34,6 +34,7 @@ def main():
     exported = translator.Translator(network, data.vocabulary_file, args.beams)  # what is scored is exported
     held, out = HeldOut(data, args.pairs), oarlock.current().eval
     out.mkdir(parents=True, exist_ok=True)
+    print(f"BLEU is {held.signature}", flush=True)
     for step in state.follow():
         began = time.monotonic()
         beam, greedy = (
@@ -79,31 +80,27 @@ class HeldOut:
 
     def __init__(self, data, count):
         self.sources, self.targets = (texts[:count] for texts in data.texts("test"))
-        self.untranslated = self.bleu(self.sources)
+        metric = sacrebleu.BLEU()
+        self.untranslated = metric.corpus_score(self.sources, [self.targets]).score
+        self.signature = metric.get_signature()  # says how it was computed, to compare it with others
 
     def bleu(self, translations):
-        return sacrebleu.corpus_bleu(translations, [self.targets]).score
+        return sacrebleu.BLEU().corpus_score(translations, [self.targets]).score
 
     def chrf(self, translations):
-        return sacrebleu.corpus_chrf(translations, [self.targets]).score
+        return sacrebleu.CHRF().corpus_score(translations, [self.targets]).score
 
     def typical(self):
         """A sentence of middling length."""
         return min(self.sources, key=lambda text: (abs(len(text.split()) - 8), text))
 
     def write(self, path, *found):
-        """All translations beside each other, to read. First what BLEU means here, in sacrebleu's words."""
+        """All translations beside each other, to read. First what BLEU is here, in sacrebleu's words."""
         with open(path, "w", encoding="utf-8") as file:
-            file.write(f"BLEU {signature(self)}\n\n")
+            file.write(f"BLEU {self.signature}\n\n")
             for texts in zip(self.sources, self.targets, *found):
                 named = zip(("source", "target", "beam", "greedy"), texts)
                 file.write("".join(f"{name + ':':8}{text}\n" for name, text in named) + "\n")
-
-
-def signature(held):
-    metric = sacrebleu.BLEU()
-    metric.corpus_score(held.sources[:1], [held.targets[:1]])
-    return metric.get_signature()
 
 
 def in_batches(translate, texts, size):

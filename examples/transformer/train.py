@@ -10,6 +10,7 @@ an epoch, from the last checkpoint, and ends with the same weights, to the last 
 
 import argparse
 import itertools
+import math
 
 import backends
 import dataset
@@ -41,7 +42,7 @@ def main():
         )
 
     # Steps, loss and time left for `oarlock ps`, and checkpoints. If there is one, the network has it by now.
-    callbacks = oarlock.keras.callbacks(network, save=args.save, keep=args.keep)
+    callbacks = oarlock.keras.callbacks(network, [Finite()], save=args.save, keep=args.keep)
 
     def batches():
         for step in itertools.count(callbacks.step):
@@ -88,6 +89,16 @@ def arguments():
 
 def how_often(text):
     return int(text) if text.isdigit() else text
+
+
+class Finite(keras.callbacks.Callback):
+    """Ends a training that has gone wrong, before it is exported."""
+
+    async_safe = True  # it looks at epochs alone: Keras need not wait for every step's loss
+
+    def on_epoch_end(self, epoch, logs=None):
+        if not math.isfinite(logs["loss"]):
+            raise SystemExit(f"the loss is {logs['loss']} in epoch {epoch + 1}: try a lower --lr")
 
 
 if __name__ == "__main__":
