@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 TINY = ["--width", "16", "--depth", "1", "--heads", "2"]  # a network for them
-TEXT = "não foi possível abrir o arquivo 7: permissão negada"
+TEXT = "não foi possível abrir o arquivo: permissão negada"
 
 THINGS = {
     "arquivo": "file",
