@@ -122,8 +122,8 @@ def test_the_translator_is_scaled_up_and_down_while_it_trains(
         record = RunFolder(home / "runs" / name)
         for generation, size in enumerate((2, 3, 1), start=1):
             if generation > 1:
-                done = oarlock("scale", name, str(size))
-                assert done.returncode == 0, done.stdout + done.stderr
+                done = oarlock("scale", name, str(size))  # it waits for a minute: a busy machine needs more
+                assert done.returncode == 0 or "join when they start" in done.stderr, done.stderr
             until_stepping(record, generation, size, PATIENCE)
         eventually(lambda: refreshed(record).state().is_over, "the end of the training", PATIENCE)
     state = record.state()
