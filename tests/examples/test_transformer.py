@@ -67,7 +67,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             local_engine.stop(run, now=True)
 
 
-def run(place: Path, name: str, target: Path, *options: str, dropout: str = "0.1", lr: str = "0.5") -> str:
+def run(
+    place: Path,
+    name: str,
+    target: Path,
+    *options: str,
+    dropout: str = "0.1",
+    lr: str = "0.5",
+    deadline: int = DEADLINE,
+) -> str:
     """A short run with few pairs and a tiny network."""
     declared = {"pairs.tsv": str(place / "pairs.tsv")}
     ingest = ["--source", "pairs.tsv", "--columns", "2,3", "--holdout", "0.1", "--pieces", "200"]
@@ -77,7 +85,8 @@ def run(place: Path, name: str, target: Path, *options: str, dropout: str = "0.1
     flags = ["--steps", str(STEPS), "--tokens", "400", "--warmup", "10", "--save", "4", "--beams", "2", *TINY]
     flags += ["--dropout", dropout, "--lr", lr, "--weights", str(place / f"{name}.npz")]
     changed = [word for setting in settings for word in ("--set", setting)]
-    return told(place, "run", "--warm", "30s", "--name", name, *options, *changed, target, *flags)
+    words = ("run", "--warm", "30s", "--name", name, *options, *changed, target, *flags)
+    return told(place, *words, deadline=deadline)
 
 
 def told(place: Path, *words: str | Path, deadline: int = DEADLINE) -> str:
@@ -194,22 +203,31 @@ def test_oarlock_predict_asks_it(place: Path, trained: tuple[RunFolder, str]) ->
     assert "translation" in said
 
 
-def test_killed_five_times_it_ends_with_the_same_weights(place: Path, trained: tuple[RunFolder, str]) -> None:
-    printed = run(place, "killed", dying(place / "dying"), "--set", "limits.restarts=9")
-    state = runs.find("killed").state()
-    assert state.generation == 6
-    assert "resuming from step 16" in printed
+def test_killed_and_resumed_it_ends_with_the_same_weights(
+    place: Path, trained: tuple[RunFolder, str]
+) -> None:
+    assert "resuming from step 4" in run(place, "killed", dying(place / "dying", {1: 6}))
     assert_same_weights(place, "trained", "killed")
 
 
-def dying(folder: Path) -> Path:
-    """The example, with a worker that dies in each of the first five generations."""
+@soaking.only_in_soak
+@pytest.mark.timeout(3000)  # six generations, one after the other
+def test_killed_five_times_it_ends_with_the_same_weights(place: Path, trained: tuple[RunFolder, str]) -> None:
+    target = dying(place / "dying-often", {1: 2, 2: 6, 3: 9, 4: 13, 5: 18})
+    printed = run(place, "often", target, "--set", "limits.restarts=9", deadline=2900)
+    assert runs.find("often").state().generation == 6
+    assert "resuming from step 16" in printed
+    assert_same_weights(place, "trained", "often")
+
+
+def dying(folder: Path, steps: dict[int, int]) -> Path:
+    """The example, with a worker that dies in these generations, each before a step."""
     shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__"))
     program = (folder / "train.py").read_text()
     changed = program.replace("[Finite()]", "[Finite(), dies.Dies()]")
     assert changed != program
     (folder / "train.py").write_text(changed.replace("import dataset", "import dataset\nimport dies"))
-    (folder / "dies.py").write_text(DIES)
+    (folder / "dies.py").write_text(DIES.replace("STEPS", str(steps)))
     return folder
 
 
@@ -221,7 +239,7 @@ import oarlock
 class Dies(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
         task, step = oarlock.current(), int(self.model.optimizer.iterations.numpy())
-        at = {1: 2, 2: 6, 3: 9, 4: 13, 5: 18}.get(task.generation)
+        at = STEPS.get(task.generation)
         if step == at and task.rank == task.generation % 2:
             os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -261,6 +279,7 @@ def test_two_workers_learn_what_one_learns(place: Path) -> None:
 
 
 @soaking.only_in_soak
+@pytest.mark.timeout(1100)
 def test_it_translates_within_fifteen_minutes_on_two_cores(place: Path) -> None:
     """As a newcomer runs it; `limits.runtime` ends a run that takes longer."""
     told(
