@@ -85,7 +85,7 @@ def run(
     flags = ["--steps", str(STEPS), "--tokens", "400", "--warmup", "10", "--save", "4", "--beams", "2", *TINY]
     flags += ["--dropout", dropout, "--lr", lr, "--weights", str(place / f"{name}.npz")]
     changed = [word for setting in settings for word in ("--set", setting)]
-    words = ("run", "--warm", "30s", "--name", name, *options, *changed, target, *flags)
+    words: list[str | Path] = ["run", "--warm", "30s", "--name", name, *options, *changed, target, *flags]
     return told(place, *words, deadline=deadline)
 
 
