@@ -116,7 +116,7 @@ def test_the_translator_is_scaled_up_and_down_while_it_trains(
         network = " ".join(translations.TINY)
         settings += [f"evaluate.args={network} --pairs 8 --tokens 300"]
         words = ["run", "-d", "--on", "kubernetes", "--name", name, *sets(*settings)]
-        flags = ["--steps", "1500", "--tokens", "400", "--save", "500", *translations.TINY]
+        flags = ["--steps", "6000", "--tokens", "400", "--save", "2000", *translations.TINY]
         done = oarlock(*words, str(EXAMPLES / "transformer"), *flags)
         assert done.returncode == 0, done.stdout + done.stderr
         record = RunFolder(home / "runs" / name)
@@ -128,7 +128,7 @@ def test_the_translator_is_scaled_up_and_down_while_it_trains(
         eventually(lambda: refreshed(record).state().is_over, "the end of the training", PATIENCE)
     state = record.state()
     assert (state.state, state.generation, state.restarts) == ("succeeded", 3, 0)
-    assert state.scores["validation_loss"].latest_step == 1500
+    assert state.scores["validation_loss"].latest_step == 6000
     assert oarlock("pull", name).returncode == 0
     said = oarlock("predict", "-m", str(record.path / "model"), translations.TEXT)
     assert "translation" in said.stdout, said.stdout + said.stderr
