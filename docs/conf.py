@@ -45,6 +45,7 @@ SIDEBAR = {
         "examples/mnist_custom_loop/README",
         "examples/image_classifier/README",
         "examples/issue_summarizer/README",
+        "examples/transformer/README",
         "examples/gpt_torch/README",
         "examples/gpt_jax/README",
     ],

@@ -62,8 +62,10 @@ NOT_RUN = {
     "oarlock render -n 8 train.py | kubectl apply -f -": "needs a cluster; tests/kubernetes/test_render.py",
     "oarlock evaluate image-classifier-abcd@1800": "of a real run; tests/cli/verbs/test_evaluate.py",
     "oarlock evaluate issue-summarizer-abcd": "likewise",
+    "oarlock evaluate transformer-abcd": "likewise",
     # Of a real model; tests/cli/verbs/test_predict.py asks one in each of these ways.
     "oarlock predict digit.png": "needs a model",
+    'oarlock predict "não foi possível abrir o arquivo"': "needs a model",
     "oarlock predict -m mnist-abcd rows.jsonl -o answers.jsonl": "needs a model",
     "oarlock predict -m mnist-abcd -n 4 --on kubernetes -o answers.jsonl pictures": "needs a model",
     "oarlock predict -m mnist-keras-abcd -o answers.jsonl -n 2 digits": "needs a model",

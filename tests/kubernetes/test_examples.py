@@ -13,12 +13,17 @@ import pytest
 
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import LEAD, selecting
-from tests.support import soaking, wheels
+from oarlock.records.run_folder import RunFolder
+from tests.support import soaking, translations, wheels
 from tests.support.clusters import Cluster, everything
 from tests.support.commands import Command
+from tests.support.kubernetes.driving import refreshed, until_stepping
+from tests.support.kubernetes.small import sets
+from tests.support.waiting import eventually
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 STEPS = ("--steps", "100")
+PATIENCE = 1800.0  # seconds; four processes import TensorFlow on two cores
 pytestmark = pytest.mark.slow
 
 
@@ -75,6 +80,42 @@ def test_an_example_trains_on_two_nodes_and_leaves_what_it_says(
     job = example.replace("_", "-")
     assert everything(cluster, f"oarlock.dev/run={name}") == []
     assert everything(cluster, f"app.kubernetes.io/name={job}") == [f"persistentvolumeclaim/{job}"]
+
+
+@soaking.only_in_soak
+def test_the_translator_is_scaled_up_and_down_while_it_trains(
+    oarlock: Command, home: Path, api: Api, tmp_path: Path, ended: list[str]
+) -> None:
+    name, folder = "live-translator", tmp_path / "pairs"
+    folder.mkdir()
+    lines = [f"{one}\t{other}\n" for one, other in translations.invented()]
+    (folder / "pairs.tsv").write_text("".join(lines), encoding="utf-8")
+    ended.append(name)
+    with wheels.served(folder, api.server) as flags:
+        url = re.search(r"http://[^/]*", " ".join(flags))
+        assert url
+        settings = [f"ingest.args=--source {url[0]}/pairs.tsv --holdout 0.1 --pieces 200"]
+        settings += ["ingest.pip=", "evaluate.pip=", "roles.worker.cpu=0.05", "roles.worker.memory=1500Mi"]
+        settings += ["evaluate.cpu=0.05", "evaluate.memory=1500Mi", "ingest.cpu=0.05"]
+        network = " ".join(translations.TINY)
+        settings += [f"evaluate.args={network} --pairs 8 --tokens 300"]
+        words = ["run", "-d", "--on", "kubernetes", "--name", name, *sets(*settings)]
+        flags = ["--steps", "6000", "--tokens", "400", "--save", "2000", *translations.TINY]
+        done = oarlock(*words, str(EXAMPLES / "transformer"), *flags)
+        assert done.returncode == 0, done.stdout + done.stderr
+        record = RunFolder(home / "runs" / name)
+        for generation, size in enumerate((2, 3, 1), start=1):
+            if generation > 1:
+                done = oarlock("scale", name, str(size))  # it waits for a minute: a busy machine needs more
+                assert done.returncode == 0 or "join when they start" in done.stderr, done.stderr
+            until_stepping(record, generation, size, PATIENCE)
+        eventually(lambda: refreshed(record).state().is_over, "the end of the training", PATIENCE)
+    state = record.state()
+    assert (state.state, state.generation, state.restarts) == ("succeeded", 3, 0)
+    assert state.scores["validation_loss"].latest_step == 6000
+    assert oarlock("pull", name).returncode == 0
+    said = oarlock("predict", "-m", str(record.path / "model"), translations.TEXT)
+    assert "translation" in said.stdout, said.stdout + said.stderr
 
 
 def test_delete_with_volumes_leaves_nothing(oarlock: Command, cluster: Cluster, tmp_path: Path) -> None:

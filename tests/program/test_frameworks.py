@@ -78,6 +78,13 @@ def test_the_job_s_environment_says_what_keras_runs_on(tmp_path: Path, backend: 
     assert detect(tmp_path, "train.py", None, {"KERAS_BACKEND": backend}) == framework
 
 
+def test_a_program_for_any_backend_of_keras_goes_by_the_job_s_environment(tmp_path: Path) -> None:
+    program = "import keras\ndef workers():\n    import tensorflow as tf\n    return tf.distribute.Strategy()"
+    (tmp_path / "train.py").write_text(program)
+    assert detect(tmp_path, "train.py", None, {"KERAS_BACKEND": "jax"}) == "jax"
+    assert detect(tmp_path, "train.py", None) == "tensorflow"
+
+
 FOLDERS: list[tuple[str, dict[str, str], str]] = [
     ("a module", {"train.py": "import model", "model.py": "import torch"}, "torch"),
     ("a name from a package", {"train.py": "from nets import cnn", "nets/cnn.py": "import torch"}, "torch"),

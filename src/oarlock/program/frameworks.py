@@ -54,8 +54,8 @@ def detect(
 def decide(imports: Imports, env: Mapping[str, str]) -> str:
     """Pick the framework that the imports show.
 
-    Of several, the one whose distribution API the program uses (a PyTorch program may read data with
-    TensorFlow), otherwise the one imported first.
+    Of several, the one that the job names as Keras's backend, otherwise the one whose distribution API the
+    program uses (a PyTorch program may read data with TensorFlow), otherwise the one imported first.
     """
     backend = env.get("KERAS_BACKEND") or imports.keras_backend or "tensorflow"
     keras = backend if backend in _DISTRIBUTED else "none"
@@ -63,6 +63,8 @@ def decide(imports: Imports, env: Mapping[str, str]) -> str:
     firsts = [name.partition(".")[0] for name in imports.modules]
     if any(name == "oarlock.keras" for name in imports.names):
         firsts.append("keras")
+    if env.get("KERAS_BACKEND") and "keras" in firsts and keras != "none":
+        return keras  # a program for any backend, whatever else it imports for one of them
     met = list(dict.fromkeys(decides[name] for name in firsts if name in decides))
     distributing = [framework for framework in met if _distributes(framework, imports.names)]
     hinted = [_HINTS[name] for name in firsts if name in _HINTS]

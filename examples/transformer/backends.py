@@ -1,0 +1,53 @@
+"""What differs between Keras's backends: how workers are connected, and who hands them their batches.
+
+With TensorFlow any number of workers make each step together. With PyTorch and JAX there is one: `fit` of
+Keras has no way to connect several of PyTorch's, and with JAX it wants one program for all devices.
+"""
+
+import contextlib
+
+import keras
+
+import oarlock
+
+
+def connect():
+    """Workers that train together, or one."""
+    if keras.backend.backend() == "tensorflow":
+        return Mirrored()
+    if oarlock.current().world > 1:
+        raise SystemExit(
+            f"Keras on {keras.backend.backend()} trains on one worker here: oarlock run -n 1 ...,"
+            " or several with KERAS_BACKEND=tensorflow"
+        )
+    return Alone()
+
+
+class Alone:
+    def scope(self):
+        return contextlib.nullcontext()
+
+    def feed(self, batches):
+        """What `fit` takes. `batches()` yields this worker's, without an end."""
+        return batches()
+
+
+class Mirrored:
+    """All workers make each step together, on a part of the batch each, and have the same weights."""
+
+    def __init__(self):
+        import tensorflow as tf
+
+        self.strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        self.scope = self.strategy.scope
+
+    def feed(self, batches):
+        import tensorflow as tf
+
+        numbers, weights = (tf.TensorSpec((None, None), kind) for kind in (tf.int32, tf.float32))
+        shapes = ({"source": numbers, "target": numbers}, numbers, weights)
+        options = tf.data.Options()
+        options.autotune.enabled = False  # nothing to tune, and its thread holds up the end of the training
+        return self.strategy.distribute_datasets_from_function(
+            lambda _: tf.data.Dataset.from_generator(batches, output_signature=shapes).with_options(options)
+        )

@@ -1,0 +1,63 @@
+"""From a source to its translation: the likeliest piece each time (greedy), or the best of several beginnings
+(beam). Keys and values of what is written already are kept, so each piece costs one place, not all before it.
+"""
+
+import pieces
+import tensorflow as tf
+
+NEVER = -1e9
+LENGTH = 0.6  # a translation's score is divided by its length to this power: else the shortest would win
+UNFIT = (pieces.PAD, pieces.START, pieces.UNKNOWN)
+
+
+def greedy(model, sources):
+    """The numbers of a translation for each source, shape (sources, longest)."""
+    rows, memory = tf.shape(sources)[0], model.memory(sources)
+    written, past = tf.zeros((rows, model.longest), tf.int32), model.no_past(rows)
+    chosen, ended = tf.fill((rows,), pieces.START), tf.zeros((rows,), tf.bool)
+    for place in tf.range(model.longest):
+        likely, past = next_piece(model, chosen, place, past, memory)
+        chosen = tf.where(ended, pieces.PAD, tf.argmax(likely, axis=-1, output_type=tf.int32))
+        written = put(written, place, chosen)
+        ended |= chosen == pieces.END
+        if tf.reduce_all(ended):
+            break
+    return written
+
+
+def beam(model, sources, beams):
+    """The `beams` best translations of each source, best first: numbers of shape (sources, beams, longest),
+    and for each the logarithm of its probability."""
+    count, size = tf.shape(sources)[0], model.vocabulary
+    rows = count * beams
+    memory = tf.nest.map_structure(lambda each: tf.repeat(each, beams, axis=0), model.memory(sources))
+    written, past = tf.zeros((rows, model.longest), tf.int32), model.no_past(rows)
+    chosen, ended = tf.fill((rows,), pieces.START), tf.zeros((rows,), tf.bool)
+    total = tf.tile(tf.constant([[0.0] + [NEVER] * (beams - 1)]), (count, 1))  # all begin the same
+    over = tf.one_hot([pieces.PAD], size, 0.0, NEVER)  # after its end a translation costs nothing
+    for place in tf.range(model.longest):
+        likely, past = next_piece(model, chosen, place, past, memory)
+        likely = tf.reshape(tf.where(ended[:, None], over, likely), (count, beams, size))
+        total, best = tf.math.top_k(tf.reshape(total[..., None] + likely, (count, beams * size)), beams)
+        parents = tf.reshape(tf.range(count)[:, None] * beams + best // size, (-1,))
+        chosen = tf.reshape(best % size, (-1,))
+        past = [tuple(tf.gather(each, parents) for each in own) for own in past]
+        written = put(tf.gather(written, parents), place, chosen)
+        ended = tf.gather(ended, parents) | (chosen == pieces.END)
+        if tf.reduce_all(ended):
+            break
+    written = tf.reshape(written, (count, beams, model.longest))
+    length = tf.reduce_sum(tf.cast(written != pieces.PAD, tf.float32), axis=-1)
+    _, order = tf.math.top_k(total / length**LENGTH, beams)
+    return tf.gather(written, order, batch_dims=1), tf.gather(total, order, batch_dims=1)
+
+
+def next_piece(model, chosen, place, past, memory):
+    """The logarithm of each piece's probability at a place, and what the next place needs of this one."""
+    scores, past = model.decode_next(chosen, place, past, memory)
+    unfit = tf.reduce_sum(tf.one_hot(UNFIT, model.vocabulary, -NEVER), axis=0)
+    return tf.nn.log_softmax(scores) - unfit, past
+
+
+def put(written, place, chosen):
+    return tf.where(tf.range(written.shape[1]) == place, chosen[:, None], written)

@@ -1,0 +1,99 @@
+"""Prepare pairs of a sentence and its translation: read them, hold some out, make a vocabulary of pieces.
+
+    python ingest.py --out data                               the catalogs of this machine's programs
+    python ingest.py --out data --source pairs.tsv            your own, by path or URL
+    python ingest.py --out data --source some.pt,some.en      the same as two files
+
+`oarlock run` does this first, once.
+"""
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+import catalogs
+import dataset
+import pairs
+import pieces
+
+import oarlock
+
+ENOUGH = 5000  # pairs of this machine; with fewer, packages of the registry are read as well
+
+
+def main():
+    args = arguments()
+    out = Path(args.out)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / dataset.DESCRIPTION).unlink(missing_ok=True)
+    found = pairs.cleaned(read(args, out))[: args.sample]  # in the order of checksums: any of them
+    parts = pairs.divided(found, args.holdout)
+    if not all(parts.values()):
+        raise SystemExit(
+            f"{len(found)} pairs that can be used are too few to train on some and hold out others."
+        )
+    vocabulary = pieces.train((text for pair in parts["train"] for text in pair), args.pieces)
+    pieces.write(out, vocabulary)
+    tokenizer = pieces.load(out)
+    counts, dropped = {}, 0
+    for part, chosen in parts.items():
+        numbered = zip(chosen, *(pieces.numbers(tokenizer, side) for side in zip(*chosen)))
+        kept = [each for each in numbered if max(len(each[1]), len(each[2])) <= args.longest]
+        if not kept:
+            raise SystemExit(f"No pair of the {part} part has {args.longest} pieces or fewer: see --longest")
+        dropped += len(chosen) - len(kept)
+        dataset.write(out, part, *zip(*kept))
+        counts[part] = len(kept)
+    described = {"source": args.source, "vocabulary": len(vocabulary), "longest": args.longest}
+    (out / dataset.DESCRIPTION).write_text(json.dumps({**described, "counts": counts}, indent=1))
+    print(
+        f"{counts['train']:,} pairs to train on, {counts['validation']:,} to validate, {counts['test']:,}"
+        f" held out, {dropped:,} too long, {len(vocabulary):,} pieces"
+    )
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description="Prepare pairs of a sentence and its translation")
+    parser.add_argument("--out", default=str(oarlock.current().data), help="folder; default: DATA_DIR")
+    parser.add_argument(
+        "--source",
+        default="catalogs",
+        help="a TSV file or two text files (with a comma), by path or URL; default: what this machine has",
+    )
+    parser.add_argument("--columns", default="1,2", help="of the TSV file: source, target")
+    parser.add_argument("--sample", type=int, help="use so many pairs; default: all")
+    parser.add_argument(
+        "--holdout", type=float, default=0.03, help="share to validate, and share for the test"
+    )
+    parser.add_argument("--pieces", type=int, default=5000, help="of the vocabulary")
+    parser.add_argument(
+        "--longest", type=int, default=48, help="pieces of a sentence; pairs with a longer one are left out"
+    )
+    return parser.parse_args()
+
+
+def read(args, out):
+    # Under `oarlock run`, SOURCES_DIR has what the job's `ingest.sources` declares.
+    kept = Path(os.environ.get("SOURCES_DIR") or out)
+    if args.source == "catalogs":
+        found = list(catalogs.of_this_machine())
+        if len(found) < ENOUGH:
+            print(f"{len(found):,} pairs in the catalogs of this machine: reading packages of the registry")
+            found += catalogs.of_packages(kept / "packages")
+        return found
+    named = [str(kept / name) if (kept / name).is_file() else name for name in args.source.split(",")]
+    if len(named) > 2:
+        raise SystemExit(f"--source {args.source}: name one file, or two with a comma between them")
+    return pairs.from_files([pairs.fetch(name, kept / "fetched") for name in named], columns_of(args.columns))
+
+
+def columns_of(text):
+    columns = [int(column) for column in text.split(",") if column.isdigit() and int(column)]
+    if len(columns) != 2:
+        raise SystemExit(f"--columns {text}: give the places of source and target, counted from 1, as in 1,2")
+    return columns
+
+
+if __name__ == "__main__":
+    main()

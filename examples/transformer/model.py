@@ -1,0 +1,178 @@
+"""The network: the Transformer of "Attention Is All You Need", encoder and decoder, for any backend of Keras.
+
+It has `keras.ops` alone, so that the same program trains on TensorFlow, PyTorch and JAX. Normalization comes
+before each part of a layer, not after it: small networks train faster so.
+"""
+
+import keras
+import numpy as np
+import pieces
+from keras import layers, ops
+
+FAR = -1e9  # a score that no softmax leaves anything of
+
+
+def build(data, args):
+    """A network for a dataset, as large as the arguments say."""
+    return Transformer(data.vocabulary, data.longest, args.width, args.depth, args.heads, args.dropout)
+
+
+class Transformer(keras.Model):
+    def __init__(self, vocabulary, longest, width, depth, heads, dropout):
+        super().__init__()
+        self.vocabulary, self.longest, self.width, self.heads = vocabulary, longest, width, heads
+        self.pieces = layers.Embedding(vocabulary, width, embeddings_initializer=normal(width**-0.5))
+        self.places = waves(max(longest, 2), width)
+        self.encoder = [Block(width, heads, dropout, reads=False) for _ in range(depth)]
+        self.decoder = [Block(width, heads, dropout, reads=True) for _ in range(depth)]
+        self.encoded, self.decoded = layers.LayerNormalization(), layers.LayerNormalization()
+        self.first, self.second = layers.Dropout(dropout), layers.Dropout(dropout)
+        some = ops.full((1, 2), pieces.END, "int32")
+        self({"source": some, "target": some})  # makes all variables
+
+    def call(self, inputs, training=False):
+        memory = self.memory(inputs["source"], training)
+        x, _ = self.decode(inputs["target"], memory, training)
+        return self.scores(x)
+
+    def memory(self, sources, training=False):
+        """What the decoder needs of the sources, the same for every piece that it writes: which of their
+        places have a piece, and keys and values for each of its layers."""
+        is_piece = ops.not_equal(sources, pieces.PAD)[:, None, None]  # the padding mask
+        x = self.first(self.embedded(sources), training=training)
+        for block in self.encoder:
+            x, _, _ = block(x, is_piece, training=training)
+        x = self.encoded(x)
+        return [is_piece, *(block.other.offered(x) for block in self.decoder)]
+
+    def decode(self, targets, memory, training=False):
+        """A vector for each place of the targets, made from the pieces before it: `targets` begin with START.
+        And the last layer's attention, shape (rows, heads, places, places of the source)."""
+        is_piece, *offered = memory
+        places = ops.arange(ops.shape(targets)[1])
+        before = places[None, :] <= places[:, None]  # the look-ahead mask
+        x, looks = self.second(self.embedded(targets), training=training), None
+        for block, other in zip(self.decoder, offered):
+            x, _, looks = block(x, before, other, is_piece, training=training)
+        return self.decoded(x), looks
+
+    def decode_next(self, chosen, place, past, memory):
+        """The scores of one more place's pieces, given the last piece, and the keys and values of the places
+        before, to which its own are added. Gives both."""
+        is_piece, *offered = memory
+        x = self.embedded(chosen[:, None], place)
+        places, kept = ops.arange(self.longest), []
+        for block, other, own in zip(self.decoder, offered, past):
+            x, own, _ = block(x, places <= place, other, is_piece, own, (places == place)[:, None])
+            kept.append(own)
+        return self.scores(self.decoded(x))[:, 0], kept
+
+    def no_past(self, rows):
+        shape = (rows, self.heads, self.longest, self.width // self.heads)
+        return [(ops.zeros(shape), ops.zeros(shape)) for _ in self.decoder]
+
+    def embedded(self, numbers, start=0):
+        places = ops.convert_to_tensor(self.places)
+        places = ops.take(places, start + ops.arange(ops.shape(numbers)[1]), axis=0)
+        return self.pieces(numbers) * self.width**0.5 + places
+
+    def scores(self, x):
+        """Of every piece of the vocabulary, by the vectors that the pieces also have as inputs."""
+        return ops.matmul(x, ops.transpose(ops.convert_to_tensor(self.pieces.embeddings)))
+
+
+class Block(layers.Layer):
+    """Attention among its own places, to the source if it reads it, and two dense layers."""
+
+    def __init__(self, width, heads, dropout, reads):
+        super().__init__()
+        self.own = Attention(width, heads)
+        self.other = Attention(width, heads) if reads else None
+        self.wide, self.narrow = layers.Dense(4 * width, activation="relu"), layers.Dense(width)
+        self.norms = [layers.LayerNormalization() for _ in range(3 if reads else 2)]
+        self.drops = [layers.Dropout(dropout) for _ in range(3 if reads else 2)]
+
+    def call(self, x, seen, offered=None, offered_seen=None, past=None, is_new=None, training=False):
+        """Also gives the keys and values of its own places, with `past` those and the new one's, and its
+        attention to the source."""
+        normed, looks = self.norms[0](x), None
+        own = self.own.offered(normed)
+        if past is not None:
+            own = tuple(ops.where(is_new, new, old) for new, old in zip(own, past))
+        mixed, _ = self.own(normed, own, seen)
+        x = x + self.drops[0](mixed, training=training)
+        if self.other is not None:
+            mixed, looks = self.other(self.norms[2](x), offered, offered_seen)
+            x = x + self.drops[2](mixed, training=training)
+        made = self.narrow(self.wide(self.norms[1](x)))
+        return x + self.drops[1](made, training=training), own, looks
+
+
+class Attention(layers.Layer):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.width, self.heads = width, heads
+        self.query, self.keys, self.values, self.out = (layers.Dense(width) for _ in range(4))
+
+    def offered(self, x):
+        """Keys and values, by head."""
+        return self.by_head(self.keys(x)), self.by_head(self.values(x))
+
+    def call(self, x, offered, seen):
+        """What is seen of the values, and how much each place looks at which."""
+        keys, values = offered
+        size = (self.width // self.heads) ** -0.5
+        scores = ops.matmul(self.by_head(self.query(x)) * size, ops.transpose(keys, (0, 1, 3, 2)))
+        looks = ops.softmax(ops.where(seen, scores, FAR))
+        mixed = ops.transpose(ops.matmul(looks, values), (0, 2, 1, 3))
+        return self.out(ops.reshape(mixed, (-1, ops.shape(x)[1], self.width))), looks
+
+    def by_head(self, x):
+        parts = ops.reshape(x, (-1, ops.shape(x)[1], self.heads, self.width // self.heads))
+        return ops.transpose(parts, (0, 2, 1, 3))
+
+
+def waves(places, width):
+    """A vector for each place: sines and cosines of ever longer waves."""
+    angles = np.arange(places)[:, None] / 10000 ** (np.arange(width // 2)[None] * 2 / width)
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype("float32")
+
+
+def normal(deviation):
+    return keras.initializers.RandomNormal(stddev=deviation)
+
+
+class Surprise(keras.losses.Loss):
+    """How surprising each piece is, given those before it: the mean over all pieces, places that were filled
+    up left out by their weight of 0. `smoothing` is how much of a piece's share all others get, so that the
+    network does not become too sure."""
+
+    def __init__(self, smoothing=0.0):
+        super().__init__(reduction="mean_with_sample_weight")
+        self.smoothing = smoothing
+
+    def call(self, numbers, scores):
+        numbers = ops.cast(numbers, "int32")
+        total = ops.logsumexp(scores, axis=-1)
+        right = ops.take_along_axis(scores, numbers[..., None], axis=-1)[..., 0]
+        wanted = (1 - self.smoothing) * right + self.smoothing * ops.mean(scores, axis=-1)
+        return total - wanted
+
+
+def accuracy():
+    """The share of pieces that are the likeliest at their place; weighted as the loss."""
+    return keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+
+
+class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
+    """Rises for the first steps, then falls with the inverse square root of the step. It does not depend on
+    how many steps there will be: a model at a third of its training is one that was trained for as long."""
+
+    def __init__(self, width, steps, scale=1.0):
+        super().__init__()
+        self.width, self.steps, self.scale = width, steps, scale
+
+    def __call__(self, step):
+        step = ops.cast(step, "float32") + 1
+        rising, falling = step * self.steps**-1.5, ops.rsqrt(step)
+        return self.scale * self.width**-0.5 * ops.minimum(rising, falling)

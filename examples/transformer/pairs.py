@@ -1,0 +1,143 @@
+"""Pairs of a sentence and its translation: read from files, cleaned, and divided so that none is held out
+that the training knows, or nearly.
+"""
+
+import collections
+import gzip
+import hashlib
+import re
+import shutil
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import NamedTuple
+
+PARTS = ("train", "validation", "test")
+LONGEST = 40  # words
+HOLES = re.compile(r"%(?:\d+\$|\(\w+\))?[-+ #0]*[\d.*]*(?:hh|h|ll|l|z|j|t|L)?[A-Za-z%]|\{\w*\}")
+MARKUP = re.compile(r"</?[A-Za-z]|&[a-z]+;|\\[nt]")
+
+
+class Pair(NamedTuple):
+    source: str
+    target: str
+
+
+def cleaned(found):
+    """Those that are fit to learn from, each once, in the order of their checksums: a shuffle that is the
+    same everywhere."""
+    kept = {Pair(*(" ".join(text.split()) for text in pair)) for pair in found}
+    return sorted(filter(is_fit, kept), key=lambda pair: digest("\t".join(pair)))
+
+
+def is_fit(pair):
+    source, target = map(words, pair)
+    if not 2 <= len(source) <= LONGEST or not 2 <= len(target) <= LONGEST:
+        return False
+    if source == target or MARKUP.search(pair.source) or MARKUP.search(pair.target):
+        return False
+    letters = sum(map(len, source)) / len(pair.source)
+    # A translation in which other values are filled in than in the sentence is of another sentence.
+    return letters > 0.5 and sorted(HOLES.findall(pair.source)) == sorted(HOLES.findall(pair.target))
+
+
+def words(text):
+    """In lower case, without numbers, marks and what is filled in later."""
+    return re.findall(r"[^\W\d_]+", HOLES.sub(" ", text).lower())
+
+
+def divided(found, share):
+    """Pairs by part. `share` of them are for the test, and as many validate.
+
+    Pairs that say the same, or nearly, are in the same part: those whose sources or whose targets have the
+    same words, or differ in one of them. Which part that is depends on the checksum of their first source.
+    """
+    groups = grouped(found)
+    parts = {part: [] for part in PARTS}
+    for members in groups:
+        first = min(" ".join(words(found[member].source)) for member in members)
+        number = int(digest(first)[:8], 16) / 2**32
+        held = len(members) <= max(1, share * len(found) / 10)  # a large group would be most of the test
+        part = "test" if number < share else "validation" if number < 2 * share else "train"
+        parts[part if held else "train"] += members
+    return {part: [found[member] for member in sorted(members)] for part, members in parts.items()}
+
+
+def grouped(found):
+    """The places of pairs that say nearly the same, as lists."""
+    leader = list(range(len(found)))
+
+    def leading(place):
+        while leader[place] != place:
+            leader[place] = leader[leader[place]]
+            place = leader[place]
+        return place
+
+    known = {}
+    for place, pair in enumerate(found):
+        for side, text in enumerate(pair):
+            for likeness in likenesses(words(text)):
+                other = known.setdefault((side, likeness), place)
+                leader[leading(place)] = leading(other)
+    groups = collections.defaultdict(list)
+    for place in range(len(found)):
+        groups[leading(place)].append(place)
+    return list(groups.values())
+
+
+def likenesses(found):
+    """What sentences that are nearly the same have in common: all words, or all but one of four or more."""
+    yield tuple(found)
+    if len(found) >= 4:
+        for place in range(len(found)):
+            yield (*found[:place], None, *found[place + 1 :])
+
+
+def digest(text):
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def from_files(files, columns):
+    """Of a file with columns between tabs, or of two files with a sentence in each line. `columns` are the
+    places of source and target in the first kind, counted from 1."""
+    lines = [read(file) for file in files]
+    if len(files) == 2:
+        if len(lines[0]) != len(lines[1]):
+            raise SystemExit(
+                f"{files[0]} has {len(lines[0]):,} lines and {files[1]} {len(lines[1]):,}:"
+                " line by line, one has to be the translation of the other."
+            )
+        return list(map(Pair, *lines))
+    rows = [line.split("\t") for line in lines[0]]
+    found = [Pair(*(row[column - 1] for column in columns)) for row in rows if len(row) >= max(columns)]
+    if not found:
+        raise SystemExit(
+            f"{files[0]} has no line with {max(columns)} columns that tabs separate.\n"
+            "Name those of source and target, counted from 1: --columns 1,2"
+        )
+    return found
+
+
+def read(file):
+    opened = gzip.open if file.suffix == ".gz" else open
+    with opened(file, "rt", encoding="utf-8", errors="replace") as lines:
+        return lines.read().split("\n")[:-1]
+
+
+def fetch(source, folder):
+    """The file that `source` names: a path as it is, a URL downloaded into `folder`."""
+    if not re.match(r"https?://", source):
+        if not Path(source).is_file():
+            raise SystemExit(
+                f"There is no file {source}. --source takes a TSV file or two text files, by path or URL."
+            )
+        return Path(source)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{digest(source)[:8]}-{source.rpartition('/')[2]}"
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with urllib.request.urlopen(source, timeout=60) as answer, open(partial, "wb") as file:
+            shutil.copyfileobj(answer, file)
+    except (urllib.error.URLError, OSError) as error:
+        raise SystemExit(f"{source} could not be downloaded: {error}") from None
+    return partial.rename(path)

@@ -1,0 +1,71 @@
+"""Sentences as pieces of words. Hugging Face `tokenizers` makes the vocabulary, when the data is prepared.
+
+`oarlock run` does it in ingest.py; `text_ops.py` does the same cutting in TensorFlow's operations. So every
+step here is one that both can make, exactly: two replacements, one pattern, and the longest piece that fits
+each time (WordPiece).
+"""
+
+from pathlib import Path
+
+PAD, START, END, UNKNOWN = range(4)
+SPECIAL = ["[pad]", "[start]", "[end]", "[unknown]"]  # no text has these: a bracket is a word of its own
+VOCABULARY = "vocabulary.txt"  # a piece in each line
+
+GAP = "\u2581"  # stands for a space in a piece
+SPACES = "[\x00-\x20\x7f\u00a0]+"  # and other characters that nobody sees
+ENDS = "^ | $"
+# A word, a digit or a mark, each with the space before it: put together they are the sentence again.
+WORD = f"{GAP}?\\p{{L}}+|{GAP}?\\p{{N}}|{GAP}?[^{GAP}\\p{{L}}\\p{{N}}]|{GAP}"
+LONGEST_WORD = 100  # letters; a longer one is unknown
+COMMON = 1000  # kinds of letters and marks that the vocabulary has at most
+
+
+def train(texts, size):
+    """The vocabulary of `size` pieces that spells these texts in few of them."""
+    from tokenizers import trainers
+
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size,
+        special_tokens=SPECIAL,
+        limit_alphabet=COMMON,
+        continuing_subword_prefix="",
+        show_progress=False,
+    )
+    tokenizer = empty({piece: number for number, piece in enumerate(SPECIAL)})
+    tokenizer.train_from_iterator(texts, trainer)
+    found = tokenizer.get_vocab()
+    return sorted(found, key=found.get)
+
+
+def write(folder, vocabulary):
+    Path(folder, VOCABULARY).write_text("".join(f"{piece}\n" for piece in vocabulary), encoding="utf-8")
+
+
+def load(folder):
+    """A tokenizer with the vocabulary of a folder."""
+    lines = Path(folder, VOCABULARY).read_text(encoding="utf-8").split("\n")[:-1]
+    return empty({piece: number for number, piece in enumerate(lines)})
+
+
+def empty(vocabulary):
+    """A tokenizer with this vocabulary."""
+    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+
+    model = models.WordPiece(
+        vocabulary,
+        unk_token=SPECIAL[UNKNOWN],
+        max_input_chars_per_word=LONGEST_WORD,
+        continuing_subword_prefix="",
+    )
+    tokenizer = Tokenizer(model)
+    replaced = [(Regex(SPACES), " "), (Regex(ENDS), ""), (" ", GAP)]
+    tokenizer.normalizer = normalizers.Sequence(
+        [*(normalizers.Replace(*each) for each in replaced), normalizers.Prepend(GAP)]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(WORD), "isolated")
+    return tokenizer
+
+
+def numbers(tokenizer, texts):
+    """The numbers of each text's pieces, its end included."""
+    return [[*each.ids, END] for each in tokenizer.encode_batch(list(texts), add_special_tokens=False)]

@@ -1,0 +1,53 @@
+"""Functions of texts, with everything they need: what evaluate.py scores, and what export.py exports."""
+
+import decoding
+import pieces
+import tensorflow as tf
+import text_ops
+
+TEXTS = [tf.TensorSpec((None,), tf.string, name="text")]
+
+
+class Translator(tf.Module):
+    def __init__(self, network, vocabulary_file, beams):
+        super().__init__()
+        self._network, self._beams = network, beams
+        self.vocabulary = text_ops.Vocabulary(vocabulary_file)  # its file becomes an asset
+        self.weights = [variable.value for variable in network.variables]
+
+    @tf.function(input_signature=TEXTS)
+    def serve(self, text):
+        """The best translation by beam search; all that it has kept, and the logarithms of their
+        probabilities."""
+        found, scores = decoding.beam(self._network, self.read(text), self._beams)
+        written = self.vocabulary.texts(tf.reshape(found, (-1, self._network.longest)))
+        written = tf.reshape(written, (-1, self._beams))
+        return {"translation": written[:, 0], "translations": written, "scores": scores}
+
+    @tf.function(input_signature=TEXTS)
+    def greedy(self, text):
+        """The likeliest piece each time: the fastest."""
+        return {"translation": self.vocabulary.texts(decoding.greedy(self._network, self.read(text)))}
+
+    @tf.function(input_signature=TEXTS)
+    def attention(self, text):
+        """The best translation with its pieces and those of the text, and how much each piece of the
+        translation (rows) looks at each of the text (columns): the mean over the heads of the last layer."""
+        sources = self.read(text)
+        found, _ = decoding.beam(self._network, sources, self._beams)
+        written = found[:, 0]
+        starts = tf.fill((tf.shape(written)[0], 1), pieces.START)
+        seen = tf.concat([starts, written[:, :-1]], axis=1)
+        _, looks = self._network.decode(seen, self._network.memory(sources))
+        return {
+            "translation": self.vocabulary.texts(written),
+            "read": self.vocabulary.spelled(sources),
+            "written": self.vocabulary.spelled(written),
+            "attention": tf.reduce_mean(looks, axis=1),
+        }
+
+    def read(self, texts):
+        """The numbers of the texts' pieces, filled up to the longest; what is too long is cut off."""
+        numbers = self.vocabulary.numbers(texts)[:, : self._network.longest - 1]
+        ends = tf.fill((tf.shape(texts)[0], 1), tf.constant(pieces.END, tf.int64))
+        return tf.cast(tf.concat([numbers, ends], axis=1).to_tensor(pieces.PAD), tf.int32)
