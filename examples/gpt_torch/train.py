@@ -42,7 +42,8 @@ def main():
     if task.world > 1:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     torch.manual_seed(args.seed)  # the same first weights on every worker
-    model = GPT(args.config).to(device)
+    with device:  # made where it trains: a restart does not wait for random numbers of the CPU
+        model = GPT(args.config)
     if args.fsdp and dist.is_initialized():
         shard(model, device)  # each worker keeps a part of the weights, before the optimizer sees them
     optimizer = adamw(model, args.lr, device)

@@ -151,7 +151,7 @@ print("a report takes", max(took), "s, the GPU", 0.5, "s or more")
 """
 COMPILES = """
 import os, signal, sys, time
-had = [name for name in ("torch._dynamo", "torch._inductor.compile_fx") if name in sys.modules]
+had = "torch._dynamo" in sys.modules
 import torch
 import oarlock
 me = oarlock.current()
@@ -288,7 +288,7 @@ def a_restart_has_the_compiler_and_the_gpu(folder: Path) -> str:
     assert events[-1]["state"] == "succeeded", (events[-1], log[-2000:])
     notes = [event["text"] for event in events if event["kind"] == "note"]
     assert not any("spawned" in note for note in notes), notes
-    assert "compile_fx" in told[-1], told
+    assert told[-1].endswith("had True"), told
     return "; ".join(told)
 
 

@@ -57,7 +57,6 @@ later.finish()
 assert sys.modules["first"].whole and later.why_not is None, later.why_not
 assert "broken" not in sys.modules and "json.tool" not in sys.modules
 assert threading.active_count() < threads and os.getpriority(os.PRIO_PROCESS, 0) == nice
-assert "TORCH_WARM_POOL" not in os.environ
 later.add(["thread"])
 later.finish()
 assert later.why_not == "importing it starts a thread", later.why_not
@@ -75,4 +74,4 @@ def test_a_fork_waits_for_the_import_under_way(tmp_path: Path) -> None:
 
 
 def test_they_are_modules_of_the_frameworks() -> None:
-    assert {name.partition(".")[0] for name in preimport.LATER} == {"torch", "triton"}
+    assert {name.partition(".")[0] for name in preimport.LATER} == {"torch"}

@@ -17,9 +17,6 @@ from dataclasses import replace
 from oarlock.agent.zygote import preimport
 
 _LOWEST = 19  # of nice
-# While importing torch's compiler: it starts no processes that compile, and asks for GPUs without CUDA, which
-# a fork would break.
-_SETTINGS = {"TORCH_WARM_POOL": "0", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 
 
 class LaterImports:
@@ -53,8 +50,6 @@ class LaterImports:
 
     def _import_wanted(self) -> None:
         before = preimport.Traces.now()
-        settings = {name: os.environ.get(name) for name in _SETTINGS}
-        os.environ.update(_SETTINGS)
         gc.disable()  # as for the first imports
         while self._wanted and not self._is_awaited:
             try:
@@ -63,11 +58,6 @@ class LaterImports:
                 continue  # the program has it some other way, or does without it
         gc.freeze()
         gc.enable()
-        for name, setting in settings.items():
-            if setting is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = setting
         # Sockets are no trace of the import here: the next launch brings those of its task along.
         traces = replace(preimport.Traces.now(), sockets=before.sockets)
         why_not = preimport.why_not_forkable() or traces.why_not(before)

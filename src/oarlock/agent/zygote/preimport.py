@@ -24,7 +24,8 @@ _LIBRARIES = frozenset(
 )
 
 # What a program that compiles imports with its first steps. Not before them: a program may compile nothing.
-LATER = ("torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codegen.triton", "triton.compiler")
+# torch._inductor.compile_fx is left out: with it CUDA's driver starts a thread, which a fork would lose.
+LATER = ("torch._dynamo",)
 
 
 @dataclass(frozen=True)

@@ -234,7 +234,9 @@ class _Tensors(_Arrays):
             size = pieces[0][0].size
             like = like if tuple(like.shape) == size else None  # a step count is not spread
         tensor = tensor_bytes.to_torch(pieces, like)
-        return tensor.clone() if self._is_optimizer else tensor  # or it would work on the pages of the file
+        # Without a copy an optimizer would work on the pages of the file; to a GPU it copies them itself.
+        is_copied = like is not None and like.is_cuda and tensor.shape == like.shape
+        return tensor.clone() if self._is_optimizer and not is_copied else tensor
 
 
 def _assign(name: str, value: Any, trees: list[Tree], saved: Saved) -> None:
