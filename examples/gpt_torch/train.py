@@ -26,15 +26,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 import oarlock
 
-SHAPE = {"layers", "width", "heads", "context", "dropout", "vocabulary"}
 GLOBAL_BATCH = 24  # windows of all workers together: 1, 2, 3, 4, 6, 8 and 12 of them share it equally
 
 
 def main():
     args = arguments()
+    config = shape(args)
     task = oarlock.current()  # who we are; the only worker there is if nobody launched us
     train, held_out, about = text.load_tokens(args.tokens) if args.tokens else text.load(args.data)
-    batches = oarlock.data.Batches(text.count_windows(train, args.context), args.batch, seed=args.seed)
+    batches = oarlock.data.Batches(text.count_windows(train, config.context), args.batch, seed=args.seed)
     say = print if task.is_chief else lambda *_: None
     say(about)
 
@@ -43,7 +43,7 @@ def main():
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     torch.manual_seed(args.seed)  # the same first weights on every worker
     with device:  # made where it trains: a restart does not wait for random numbers of the CPU
-        model = GPT(args.config)
+        model = GPT(config)
     if args.fsdp and dist.is_initialized():
         shard(model, device)  # each worker keeps a part of the weights, before the optimizer sees them
     optimizer = adamw(model, args.lr, device)
@@ -61,11 +61,11 @@ def main():
         trained = torch.compile(trained)
 
     # How many operations a step takes, so that Oarlock can say what share of the GPU is used.
-    task.report(flops=args.config.operations * args.context * len(batches.mine(0)))
+    task.report(flops=config.operations * config.context * len(batches.mine(0)))
     model.train()
     profiler = profiled(args.profile, say)
     for step in state.steps(args.steps, save=args.save, batches=batches):
-        rows = on_device(text.windows(train, args.context, batches.mine(step)), device)
+        rows = on_device(text.windows(train, config.context, batches.mine(step)), device)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, args)
         loss = trained(rows[:, :-1], rows[:, 1:])
@@ -78,9 +78,7 @@ def main():
         if half:
             half.take_weights()
         loss = mean_of_all(loss.detach())
-        state.report(
-            loss=loss
-        )  # sent when the GPU has it, a few times a second: the step does not wait for it
+        state.report(loss=loss)  # sent when the GPU has it, a few times a second: no step waits for it
         profiler.step()
         if (step + 1) % args.show == 0:
             say(f"step {step + 1}: loss {loss:.4f}")
@@ -120,7 +118,10 @@ def arguments():
     parser.add_argument("--lr", type=float, default=4e-3, help="after the warm-up; it falls to a tenth")
     parser.add_argument("--warmup", type=int, default=100, help="steps until that is reached")
     parser.add_argument(
-        "--size", choices=SIZES, default="tiny", help="of the network; the following change it"
+        "--size",
+        choices=["tiny", "124m", "774m"],
+        default="tiny",
+        help="of the network; the following change it",
     )
     parser.add_argument("--layers", type=int)
     parser.add_argument("--width", type=int)
@@ -137,13 +138,16 @@ def arguments():
     parser.add_argument("--compile", action="store_true", help="with torch.compile; worth it on a GPU")
     parser.add_argument("--deterministic", action="store_true", help="the same bits on a GPU too; slower")
     parser.add_argument("--profile", metavar="FILE", help="write a trace of three steps to this file")
-    args = parser.parse_args()
-    if args.tokens and not args.vocabulary:
-        args.vocabulary = 50_257
-    given = {name: value for name, value in vars(args).items() if name in SHAPE and value is not None}
-    args.config = replace(SIZES[args.size], **given)
-    args.context = args.config.context
-    return args
+    return parser.parse_args()
+
+
+def shape(args):
+    """The network: of the named size, but for what was given beside that."""
+    names = ("layers", "width", "heads", "context", "dropout", "vocabulary")
+    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    if args.tokens:
+        given.setdefault("vocabulary", 50_257)
+    return replace(SIZES[args.size], **given)
 
 
 def how_often(told):

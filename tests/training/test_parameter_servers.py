@@ -36,7 +36,8 @@ def test_a_checkpoint_has_exactly_its_steps_and_fits_another_number_of_servers(t
     for number, checkpoint in saved.items():
         tensors = TensorFile(checkpoint.path / "state.safetensors")
         assert int.from_bytes(tensors.bytes_of("count.0"), "little") == number
-    assert saved[40].manifest["metrics"] == {"count": 40.0}, "what the last step returned"
+    # What the last step returned. The one before it may have ended after it, on the other worker.
+    assert saved[40].manifest["metrics"] in ({"count": 39.0}, {"count": 40.0})
     assert 0 < first["ahead"] <= 8 + 2 + 1, "a few steps wait for each of two workers, and they run two"
 
     second = run(tmp_path, servers=3, total=50)
