@@ -150,6 +150,7 @@ print(json.dumps({"titles": titles, "alone": alone, "nearest": nearest, "importe
 """
 
 
+@only_in_soak  # tests/serving/page writes into the same page
 def test_it_is_served_with_a_page_that_writes_a_title(
     trained: tuple[RunFolder, str], place: Path, tmp_path: Path
 ) -> None:

@@ -182,6 +182,7 @@ print(json.dumps({
 """
 
 
+@soaking.only_in_soak  # `oarlock predict` asks the same model
 def test_anybody_can_try_it(trained: tuple[RunFolder, str], tmp_path: Path) -> None:
     folder = trained[0].path / "model"
     command = [sys.executable, EXAMPLE / "translate.py", "--picture", tmp_path / "looks.png", "--model"]
@@ -203,6 +204,7 @@ def test_oarlock_predict_asks_it(place: Path, trained: tuple[RunFolder, str]) ->
     assert "translation" in said
 
 
+@soaking.only_in_soak  # tests/frameworks/test_exact_resume.py kills a fit
 def test_killed_and_resumed_it_ends_with_the_same_weights(
     place: Path, trained: tuple[RunFolder, str]
 ) -> None:
@@ -253,13 +255,15 @@ def assert_same_weights(place: Path, one: str, other: str) -> None:
             np.testing.assert_array_equal(first[name], second[name])
 
 
+@soaking.only_in_soak  # as in the image classifier
 def test_a_loss_that_is_no_number_ends_the_training(place: Path, trained: tuple[RunFolder, str]) -> None:
     with pytest.raises(AssertionError, match=r"the loss is nan in epoch 1: try a lower --lr"):
         run(place, "wild", EXAMPLE, "-n", "1", "--set", "limits.restarts=0", lr="1e30")
     assert not (runs.find("wild").path / "model" / "1").exists()
 
 
-@pytest.mark.parametrize("backend", soaking.cases(["torch"], ["jax"]))
+@soaking.only_in_soak
+@pytest.mark.parametrize("backend", ["torch", "jax"])
 def test_the_same_program_trains_on_another_backend(place: Path, backend: str) -> None:
     run(place, backend, EXAMPLE, "-n", "1", "--set", f"env.KERAS_BACKEND={backend}")
     state = runs.find(backend).state()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from oarlock.models.model_versions import versions
 from oarlock.records import runs
+from tests.support.soaking import only_in_soak
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 FIT = """
@@ -51,6 +52,7 @@ def told(output: str, when: str) -> list[str]:
     return str(found).split()
 
 
+@only_in_soak  # own loops export in tests/agent/snapshots, and fit saves in test_exact_resume.py
 def test_versions_of_chosen_steps_change_nothing_in_the_training(oarlock: Command, tmp_path: Path) -> None:
     (tmp_path / "fit.py").write_text(FIT)
     first = oarlock("run", "-n", "2", "--name", "first", "fit.py", "a")
