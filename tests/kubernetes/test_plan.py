@@ -81,7 +81,7 @@ def test_it_tells_what_serving_would_create(oarlock: Any, tmp_path: Path) -> Non
     words = ("--set", "name=tool", "--set", f"serve={json.dumps(serve)}", "--set", "serve.image=mine:1")
     told = json.loads(oarlock("plan", *words, "--json", "train.py").stdout)["serve"]
     assert (told["pods"], told["cpu"], told["image"]) == ("2..4", 0.5, "mine:1")
-    kinds = ["Service", "NetworkPolicy", "HorizontalPodAutoscaler", "PodDisruptionBudget", "Ingress"]
+    kinds = ["Service", "NetworkPolicy", "PodDisruptionBudget", "HorizontalPodAutoscaler", "Ingress"]
     names = [f"{kind}/tool-serve" for kind in (*kinds, "Deployment")]
     assert told["objects"] == ["ConfigMap/tool-serve-code-*", *names]
     said = oarlock("plan", *words, "train.py").stdout
