@@ -1,0 +1,46 @@
+"""How state on a GPU is laid out for its way off it. The way itself needs one: tests/gpu."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from oarlock.checkpoints.safetensors import Shape, places
+from oarlock.training.saving import gpu_copy
+from oarlock.training.saving.shared_buffer import PIECE
+
+
+def test_no_copy_crosses_the_border_of_two_pinned_pieces() -> None:
+    found = list(gpu_copy._pieces(PIECE - 3, 2 * PIECE + 5))
+    assert found == [(PIECE - 3, PIECE), (PIECE, 2 * PIECE), (2 * PIECE, 2 * PIECE + 5)]
+    assert list(gpu_copy._pieces(0, PIECE)) == [(0, PIECE)]
+    assert list(gpu_copy._pieces(7, 7)) == []
+
+
+@pytest.mark.parametrize("is_staged", [True, False])
+def test_every_byte_is_at_its_place(is_staged: bool) -> None:
+    torch = pytest.importorskip("torch")
+    tensors: dict[str, Any] = {
+        "a": torch.rand(3, 5),
+        "b": torch.rand(4, 2).to(torch.bfloat16).t(),
+        "c": torch.tensor(7),
+        "d": torch.rand(9) > 0.5,
+    }
+    shapes = {
+        name: Shape(str(one.dtype).partition(".")[2], tuple(one.shape)) for name, one in tensors.items()
+    }
+    shapes["here"] = Shape("float32", (2,))  # on the CPU, in the middle of the others
+    at = places(shapes)
+    ordered = {name: tensors[name] for name in sorted(tensors, key=lambda name: at[name])}
+    size = sum(at[name][1] - at[name][0] for name in ordered)
+    found = (
+        gpu_copy._staged(torch, ordered, at, size) if is_staged else gpu_copy._as_they_are(torch, ordered, at)
+    )
+    memory = bytearray(max(end for _, end in at.values()))
+    for (begin, end), data in found:
+        memory[begin:end] = bytes(data.tolist())
+    for name, one in ordered.items():
+        flat = one.contiguous().reshape(-1).view(torch.uint8)
+        assert memory[slice(*at[name])] == bytes(flat.tolist()), name
+    assert memory[slice(*at["here"])] == bytes(8), "its place is left alone"
