@@ -10,15 +10,19 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import sys
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
 from oarlock.agent.snapshots.snapshot_messages import Download, Downloaded, Failed, MissingPackage, Note
-from oarlock.agent.snapshots.snapshot_process import Troubles, next_order, request_timeout, say
+from oarlock.agent.snapshots.snapshot_process import (
+    Troubles,
+    end_with_agent,
+    next_order,
+    request_timeout,
+    say,
+)
 from oarlock.checkpoints import redact
 from oarlock.checkpoints.bucket import Bucket, is_here
 from oarlock.checkpoints.download import DamagedError, download
@@ -180,15 +184,10 @@ def main() -> None:
     processes.die_with_parent()
     order = next_order()
     assert isinstance(order, Download)
-
-    def end_with_agent() -> None:
-        sys.stdin.read()
-        os._exit(1)
-
-    threading.Thread(target=end_with_agent, daemon=True).start()
+    end_with_agent()
     code = 0
     if not is_here():
         say(MissingPackage())
     elif not order.is_new:
         code = Downloader(order).work()
-    os._exit(code)  # a thread that waits for input keeps an ordinary exit from being quiet
+    os._exit(code)

@@ -7,6 +7,7 @@ tasks continue.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 
@@ -30,6 +31,17 @@ def next_order() -> Order | None:
     """The agent's next order; None when the agent has closed the line."""
     line = sys.stdin.readline()
     return ORDERS.from_data(json.loads(line)) if line else None
+
+
+def end_with_agent() -> None:
+    """End when the agent closes the line, from now on. No more orders can be taken, and the process must
+    leave with `os._exit`: a thread that waits for input keeps an ordinary exit from being quiet."""
+
+    def wait() -> None:
+        sys.stdin.read()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def request_timeout(failures: int) -> float:

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
-import threading
 from pathlib import Path
 
 from oarlock.agent.snapshots.downloader import Downloader
 from oarlock.agent.snapshots.snapshot_messages import Begin, Download, Failed, MissingPackage, Note
-from oarlock.agent.snapshots.snapshot_process import next_order, say
+from oarlock.agent.snapshots.snapshot_process import end_with_agent, next_order, say
 from oarlock.checkpoints import initial_weights
 from oarlock.checkpoints.bucket import is_here
 from oarlock.checkpoints.manifest import position
@@ -71,10 +69,5 @@ def main() -> None:
     processes.die_with_parent()
     order = next_order()
     assert isinstance(order, Begin)
-
-    def end_with_agent() -> None:
-        sys.stdin.read()
-        os._exit(1)
-
-    threading.Thread(target=end_with_agent, daemon=True).start()
-    os._exit(bring(order))  # a thread that waits for input keeps an ordinary exit from being quiet
+    end_with_agent()
+    os._exit(bring(order))
