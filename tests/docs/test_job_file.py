@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from types import ModuleType
 
 import pytest
@@ -10,19 +9,14 @@ import yaml
 
 from oarlock.job.model import parse
 from tests.support import pages
+from tests.support.loose_modules import loaded
 
 PAGE = "docs/job-file.md"
 
 
 @pytest.fixture
 def generator() -> ModuleType:
-    path = pages.ROOT / "docs" / "job_file_reference.py"
-    spec = importlib.util.spec_from_file_location("job_file_reference", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(pages.ROOT / "docs" / "job_file_reference.py")
 
 
 def test_the_page_is_up_to_date(generator: ModuleType) -> None:

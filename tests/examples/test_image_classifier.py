@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import http.server
-import importlib.util
 import json
 import os
 import struct
@@ -18,7 +17,6 @@ import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -28,6 +26,7 @@ from oarlock.models.model_versions import versions
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
 from tests.support.commands import home_in, printed_by
+from tests.support.loose_modules import loaded
 from tests.support.soaking import only_in_soak
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "image_classifier"
@@ -38,20 +37,8 @@ TINY = ["--width", "4"]
 
 pytestmark = pytest.mark.slow
 
-
-def module(name: str) -> Any:
-    """A module of the example that needs no TensorFlow."""
-    spec = importlib.util.spec_from_file_location(f"image_classifier_{name}", EXAMPLE / f"{name}.py")
-    assert spec
-    assert spec.loader
-    made: ModuleType = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = made
-    spec.loader.exec_module(made)
-    return made
-
-
-sources = module("sources")
-pictures = module("pictures")
+sources: Any = loaded(EXAMPLE / "sources.py")
+pictures: Any = loaded(EXAMPLE / "pictures.py")
 
 
 @pytest.fixture(scope="module")

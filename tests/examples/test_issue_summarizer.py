@@ -10,7 +10,6 @@ import ast
 import csv
 import functools
 import http.server
-import importlib.util
 import json
 import math
 import os
@@ -22,7 +21,6 @@ import sysconfig
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -32,6 +30,7 @@ from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
 from tests.support.browser import browser
 from tests.support.commands import home_in, printed_by
+from tests.support.loose_modules import loaded
 from tests.support.model_servers import model_server
 from tests.support.soaking import only_in_soak
 
@@ -45,20 +44,8 @@ BODY = "Raised by 'frobnicate' if the given path is not a folder. The path has t
 
 pytestmark = pytest.mark.slow
 
-
-def module(name: str) -> Any:
-    """A module of the example that needs no TensorFlow."""
-    spec = importlib.util.spec_from_file_location(f"issue_summarizer_{name}", EXAMPLE / f"{name}.py")
-    assert spec
-    assert spec.loader
-    made: ModuleType = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = made
-    spec.loader.exec_module(made)
-    return made
-
-
-pairs = module("pairs")
-scores = module("scores")
+pairs: Any = loaded(EXAMPLE / "pairs.py")
+scores: Any = loaded(EXAMPLE / "scores.py")
 
 
 @pytest.fixture(scope="module")

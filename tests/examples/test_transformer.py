@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import http.server
-import importlib.util
 import json
 import os
 import re
@@ -18,17 +17,16 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
-from oarlock.engines.local import local_engine
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
 from tests.support import soaking
-from tests.support.commands import SCRIPT
+from tests.support.commands import home_in, printed_by
+from tests.support.loose_modules import loaded
 from tests.support.translations import TEXT, TINY, invented
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "transformer"
@@ -37,20 +35,8 @@ STEPS = 20
 
 pytestmark = pytest.mark.slow
 
-
-def module(name: str) -> Any:
-    """A module of the example that needs no TensorFlow."""
-    spec = importlib.util.spec_from_file_location(f"transformer_{name}", EXAMPLE / f"{name}.py")
-    assert spec
-    assert spec.loader
-    made: ModuleType = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = made
-    spec.loader.exec_module(made)
-    return made
-
-
-catalogs = module("catalogs")
-pairs = module("pairs")
+catalogs: Any = loaded(EXAMPLE / "catalogs.py")
+pairs: Any = loaded(EXAMPLE / "pairs.py")
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +46,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (EXAMPLE / "__pycache__").mkdir(exist_ok=True)  # a folder that changes ends what is kept
     lines = [f"{number}\t{one}\t{other}\n" for number, (one, other) in enumerate(invented())]
     (folder / "pairs.tsv").write_text("".join(lines), encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OARLOCK_HOME", str(folder / "home"))
+    with home_in(folder):
         yield folder
-        for run in runs.all_runs():
-            local_engine.stop(run, now=True)
 
 
 def run(
@@ -86,25 +69,7 @@ def run(
     flags += ["--dropout", dropout, "--lr", lr, "--weights", str(place / f"{name}.npz")]
     changed = [word for setting in settings for word in ("--set", setting)]
     words: list[str | Path] = ["run", "--warm", "30s", "--name", name, *options, *changed, target, *flags]
-    return told(place, *words, deadline=deadline)
-
-
-def told(place: Path, *words: str | Path, deadline: int = DEADLINE) -> str:
-    """What a command of Oarlock prints."""
-    environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    environ.pop("PYTEST_CURRENT_TEST", None)  # imports are kept for runs in the same environment
-    done = subprocess.run(
-        [str(word) for word in (SCRIPT, *words)],
-        cwd=place,
-        env=environ,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=deadline,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    return printed_by(place, *words, deadline=deadline)
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +165,7 @@ def test_anybody_can_try_it(trained: tuple[RunFolder, str], tmp_path: Path) -> N
 
 
 def test_oarlock_predict_asks_it(place: Path, trained: tuple[RunFolder, str]) -> None:
-    said = told(place, "predict", "-m", str(trained[0].path / "model"), TEXT)
+    said = printed_by(place, "predict", "-m", str(trained[0].path / "model"), TEXT, deadline=DEADLINE)
     assert "translation" in said
 
 
@@ -286,7 +251,7 @@ def test_two_workers_learn_what_one_learns(place: Path) -> None:
 @pytest.mark.timeout(1100)
 def test_it_translates_within_fifteen_minutes_on_two_cores(place: Path) -> None:
     """As a newcomer runs it; `limits.runtime` ends a run that takes longer."""
-    told(
+    printed_by(
         place, "run", "--set", "limits.runtime=15m", "--name", "whole", EXAMPLE, "--keep", "9", deadline=1000
     )
     state = runs.find("whole").state()

@@ -6,8 +6,6 @@ import base64
 import http.client
 import itertools
 import json
-import os
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -20,20 +18,15 @@ import pytest
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, CloseConnection, Message, Request, TextMessage
 
+from tests.support.debian_packages import program_of
 from tests.support.waiting import eventually
 
-_NAMES = ("chromium", "chromium-browser", "google-chrome")
 _DEADLINE = 120  # seconds for one step of the browser
-_INSTALL = ("apt-get", "install", "-y", "-q", "--no-install-recommends", "chromium")
 
 
 def program() -> str:
     """The browser's path. Skips the test where there is none; CI installs it, if it may."""
-    found = next(filter(None, map(shutil.which, _NAMES)), None)
-    if found is None and os.environ.get("CI") and os.geteuid() == 0 and shutil.which("apt-get"):
-        subprocess.run(["apt-get", "update", "-q"], check=False, capture_output=True, timeout=600)
-        subprocess.run(_INSTALL, check=False, capture_output=True, timeout=1200)
-        found = shutil.which("chromium")
+    found = program_of("chromium", "chromium-browser", "google-chrome")
     if found is None:
         pytest.skip("there is no Chromium here; install the package `chromium`")
     return found

@@ -14,7 +14,6 @@ import hmac
 import http.client
 import os
 import secrets
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -30,12 +29,12 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 import pytest
 
 from oarlock.checkpoints.bucket import opened
+from tests.support.debian_packages import program_of
 from tests.support.ports import free_ports
 from tests.support.stores import BUCKET, Store
 from tests.support.waiting import eventually
 
 _AZURITE = "azurite@3.35.0"
-_INSTALL = ("apt-get", "install", "-y", "-q", "--no-install-recommends", "npm")
 _PASSED_ON = ("content-type", "range", "if-match", "if-none-match", "content-md5")
 _REQUEST = 300  # seconds
 
@@ -245,11 +244,7 @@ def _azurite() -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if (folder / "complete").exists():
             return found
-        npm = shutil.which("npm")
-        if npm is None and os.environ.get("CI") and os.geteuid() == 0 and shutil.which("apt-get"):
-            subprocess.run(["apt-get", "update", "-q"], check=False, capture_output=True, timeout=600)
-            subprocess.run(_INSTALL, check=False, capture_output=True, timeout=1200)
-            npm = shutil.which("npm")
+        npm = program_of("npm")
         if npm is None:
             pytest.skip("there is no npm here, which installs Azurite; install the package `npm`")
         words = [npm, "install", "--no-audit", "--no-fund", "--prefix", str(folder), _AZURITE]
