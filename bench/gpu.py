@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -146,8 +147,11 @@ def _rate(place: Arena, size: str, side: str, name: str, tokens: str) -> float:
 
 
 def _operations(size: str) -> float:
-    layers, width = {"124m": (12, 768), "774m": (36, 1280)}[size]
-    return 6 * (12 * layers * width**2 + 50_304 * width) + 12 * layers * width * _CONTEXT
+    """For one token, as the example counts them."""
+    sys.path.insert(0, str(_EXAMPLE))
+    from model import SIZES  # type: ignore[import-not-found]
+
+    return float(replace(SIZES[size], vocabulary=50_257).operations)
 
 
 def measure_kills(repeats: int) -> list[Row]:
