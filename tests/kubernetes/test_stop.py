@@ -8,9 +8,22 @@ from typing import Any
 
 import pytest
 
+from oarlock.engines.kubernetes.api import pod_exec
 from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.api.names import LEAD, STOPPED, selecting
+from oarlock.engines.kubernetes.lifecycle import stop_delete
+from oarlock.records.run_folder import RunFolder
 from tests.support.clusters import Cluster
-from tests.support.kubernetes.driving import Driver, Named, Started, driving, refreshed, until_all_step
+from tests.support.kubernetes.driving import (
+    Driver,
+    Named,
+    Started,
+    driving,
+    jobs_of,
+    refreshed,
+    told,
+    until_all_step,
+)
 from tests.support.kubernetes.small import SMALL
 from tests.support.soaking import cases
 from tests.support.waiting import eventually
@@ -93,6 +106,39 @@ def test_stop_now_waits_for_nobody_and_the_run_can_go_on(driver: Driver, api: Ap
         assert not api.all("Pod", Named(run.name).members)
         assert driver.call("run", "--resume", run.name, "-d").returncode == 0
     until_all_step(driver, run.name, len(generations) + 1, 2)
+
+
+def test_a_run_that_fails_while_it_is_being_stopped_can_go_on(driver: Driver, api: Api) -> None:
+    """A worker's node may hear of the stop seconds before the leader's, which then gives a verdict, and waits
+    for the worker to come back and hear it."""
+    run = driver.start(driver.job(STUBBORN, **JOB), "-d").succeed()
+    until_all_step(driver, run.name, 1, 2)
+    api.change("Job", jobs_of(api, run.name)["worker"], {"spec": {"suspend": True}})
+    for pod in api.all("Pod", f"{selecting(run.name)},!{LEAD}"):
+        api.delete("Pod", pod["metadata"]["name"], grace=0)
+    until_failed(driver.record(run.name))
+    stop_delete.stop(api, Named(run.name), now=True)
+    eventually(lambda: not api.all("Pod", selecting(run.name)), "end of the pods")
+    assert driver.call("run", "--resume", run.name, "-d").returncode == 0
+    until_all_step(driver, run.name, 2, 2)
+
+
+def test_a_run_that_ends_while_it_is_being_stopped_can_go_on(driver: Driver, api: Api) -> None:
+    """Its Jobs are complete, and start no pod again."""
+    run = driver.start(driver.job(STUBBORN, **JOB), "-d").succeed()
+    until_all_step(driver, run.name, 1, 2)
+    lead = jobs_of(api, run.name)["lead"]
+    api.change("Job", lead, {"metadata": {"annotations": {STOPPED: "stopped by the user"}}})
+    victim = driver.record(run.name).state().tasks["worker-1"].pid
+    [pod] = api.all("Pod", f"{selecting(run.name)},!{LEAD}")
+    pod_exec.run(api, pod["metadata"]["name"], ["python3", "-c", f"import os; os.kill({victim}, 9)"])
+    until_failed(driver.record(run.name))
+    assert driver.call("run", "--resume", run.name, "-d").returncode == 0
+    until_all_step(driver, run.name, 2, 2)
+
+
+def until_failed(record: RunFolder) -> None:
+    eventually(lambda: refreshed(record).state().state == "failed", "verdict", evidence=lambda: told(record))
 
 
 def test_delete_by_force_leaves_nobody_behind(driver: Driver) -> None:

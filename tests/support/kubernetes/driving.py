@@ -229,7 +229,15 @@ def until_stepping(record: RunFolder, generation: int, size: int = 2, seconds: f
         lambda: record.path.exists() and len(stepped(refreshed(record), generation)) == size,
         f"steps of {size} tasks in generation {generation}",
         seconds,
+        evidence=lambda: told(record),
     )
+
+
+def told(record: RunFolder) -> str:
+    """What the record says of the run, for whoever reads that a test waited in vain."""
+    if not record.path.exists():
+        return "it has no record"
+    return "\n".join(map(str, [record.state(), *list(record.events())[-30:]]))
 
 
 def refreshed(record: RunFolder) -> RunFolder:

@@ -54,16 +54,34 @@ def resume(api: Api, run: Identity) -> Object:
     jobs = sorted(submit.jobs_of(api, run), key=lambda job: LEAD not in job["metadata"]["labels"])
     if not jobs:
         raise OarlockError(f"{run.name} is no longer on the cluster; `oarlock run` starts another")
-    if STOPPED not in jobs[0]["metadata"].get("annotations", {}):
+    if STOPPED not in jobs[0]["metadata"].get("annotations", {}) or _has_ended(api, run, jobs):
         parcel = unpacked(api, run, jobs)
         delete(api, run, now=True, patience=_GOING)
         return submit.submit(api, parcel)
+    _count_resumption(api, run)
     for job in jobs:
         change: Object = {"metadata": {"annotations": {STOPPED: None, RESULT: None}}}
         if QUEUE not in job["metadata"]["labels"]:  # Kueue resumes the Jobs in its queue
             change["spec"] = {"suspend": False}
         api.change("Job", job, change)
     return jobs[0]
+
+
+def _has_ended(api: Api, run: Identity, jobs: list[Object]) -> bool:
+    """Whether pods have given the run's verdict: it ended while it was being stopped. A Job never starts a
+    pod for an index that is complete."""
+    counted = any(job.get("status", {}).get("completedIndexes") for job in jobs)
+    return counted or any(pod["status"].get("phase") == "Succeeded" for pod in api.all("Pod", run.members))
+
+
+def _count_resumption(api: Api, run: Identity) -> None:
+    """Tell the next leader to go on whatever its record says: a worker that hears of a stop before the leader
+    may have failed the run, and the leader's pod was ended before it could complete its index."""
+    for found in api.all("ConfigMap", run.selector):
+        if "spec.json" in (found.get("data") or {}):
+            spec = spec_in(found["data"], run.name)
+            again = replace(spec, resumed=spec.resumed + 1)
+            api.change("ConfigMap", found, {"data": {"spec.json": again.to_json()}})
 
 
 def unpacked(api: Api, run: Identity, jobs: list[Object]) -> Parcel:
