@@ -149,7 +149,7 @@ sys.exit(int(input("code? ")))
 
 
 def test_a_reader_that_leaves_is_not_an_error(run: RunFolder) -> None:
-    words = f"{SCRIPT} exec -- sh -c 'while echo line; do :; done' | head -1; echo ${{PIPESTATUS[0]}}"
+    words = f"'{SCRIPT}' exec -- sh -c 'while echo line; do :; done' | head -1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, timeout=300)
     assert (done.stdout, done.stderr) == ("line\n141\n", "")
 

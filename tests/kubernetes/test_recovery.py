@@ -172,14 +172,14 @@ def test_a_side_car_that_never_ends_does_not_keep_the_run(
 
 def test_a_failed_run_is_gone_on_with(oarlock: Command, tmp_path: Path, ended: list[str]) -> None:
     """With the program as it was sent, and what it left in its folders."""
-    ended.append("live-again")
+    ended.append("live-onward")
     program = written(tmp_path / "program", FAILS_ONCE)
     words = (
         "run",
         "--on",
         "kubernetes",
         "--name",
-        "live-again",
+        "live-onward",
         "-n",
         "2",
         *SMALL_WORDS,
@@ -189,8 +189,8 @@ def test_a_failed_run_is_gone_on_with(oarlock: Command, tmp_path: Path, ended: l
     done = oarlock(*words, str(program))
     assert done.returncode == 9, done.stdout + done.stderr
     program.write_text("changed since")
-    done = oarlock("run", "--resume", "live-again")
+    done = oarlock("run", "--resume", "live-onward")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "worker-0 | found what it left in generation 2" in done.stdout
-    state = json.loads(oarlock("status", "--json", "live-again").stdout)
+    state = json.loads(oarlock("status", "--json", "live-onward").stdout)
     assert (state["state"], state["generation"]) == ("succeeded", 2)

@@ -124,7 +124,7 @@ def test_what_is_typed_ends_with_the_client(terminal: OpenTerminal, tmp_path: Pa
 def test_a_client_in_the_background_leaves_the_terminal_alone(home: Path, tmp_path: Path) -> None:
     """Who reads there from the background is stopped. With job control a shell's `&` makes a group of it."""
     write(tmp_path / "waits.py", WAITS)
-    line = f"set -m; {SCRIPT} run -n 1 waits.py & read typed; echo $typed > typed; wait $!; exit $?"
+    line = f"set -m; '{SCRIPT}' run -n 1 waits.py & read typed; echo $typed > typed; wait $!; exit $?"
     shell = Terminal(["bash", "-c", line], tmp_path)
     try:
         eventually((tmp_path / "before").exists, "start of the program")
