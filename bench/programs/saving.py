@@ -104,7 +104,7 @@ def _torch_state(size: int, device: str) -> tuple[Any, Callable[[], None]]:
             for piece in pieces:
                 piece.mul_(0.999).add_(0.001)
         if device != "cpu":
-            torch.cuda.synchronize()
+            torch.cuda.current_stream().synchronize()  # as training does: a copy on another stream may go on
 
     return pieces, step
 

@@ -10,6 +10,7 @@ what comes out is to the last bit what would have come out anyway.
 """
 
 import argparse
+import os
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,9 @@ GLOBAL_BATCH = 24  # windows of all workers together: 1, 2, 3, 4, 6, 8 and 12 of
 
 def main():
     args = arguments()
+    if args.deterministic:  # before JAX starts its GPU; a CPU gives the same bits anyway
+        flags = os.environ.get("XLA_FLAGS", "")
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_deterministic_ops=true".strip()
     task = oarlock.current()  # who we are; the only worker there is if nobody launched us
     train, held_out, about = text.load(args.data)
     batches = oarlock.data.Batches(text.count_windows(train, args.context), args.batch, seed=args.seed)
@@ -90,6 +94,7 @@ def arguments():
     parser.add_argument("--data", help="a text, by path or URL, instead of documentation")
     parser.add_argument("--save", type=how_often, default="10s", help="100 (steps), 30s or epoch")
     parser.add_argument("--show", type=int, default=100, help="print the loss every so many steps")
+    parser.add_argument("--deterministic", action="store_true", help="the same bits on a GPU too; slower")
     return parser.parse_args()
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -31,6 +33,11 @@ def agent_line(no_launcher: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[s
         monkeypatch.setattr(channel, name, value)
     with ours:
         yield ours
+        with suppress(OSError):  # a test may have done so
+            ours.shutdown(socket.SHUT_RDWR)
+    for thread in threading.enumerate():
+        if thread.name == "oarlock-line":  # it says that the agent is gone: to the next test, if it came late
+            thread.join(300)
     if channel._socket is not None:
         channel._socket.close()
 
