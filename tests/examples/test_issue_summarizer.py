@@ -210,6 +210,7 @@ def assert_same_weights(place: Path, one: str, other: str) -> None:
             np.testing.assert_array_equal(first[name], second[name])
 
 
+@only_in_soak
 def test_words_and_searches_do_what_they_say(tmp_path: Path) -> None:
     """With an untrained network: its answers are as good as any to compare one search with the other."""
     command = [sys.executable, "-c", WORDS, str(tmp_path / "vocabulary.txt")]

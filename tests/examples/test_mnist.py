@@ -86,7 +86,7 @@ def output_of(process: subprocess.Popen[str]) -> str:
     return output
 
 
-@pytest.fixture(scope="module", params=["mnist_keras", "mnist_custom_loop"])
+@pytest.fixture(scope="module", params=cases(["mnist_keras"], soak=["mnist_custom_loop"]))
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     place = Place(request.param, tmp_path_factory.mktemp(request.param))
     (EXAMPLES / request.param / "__pycache__").mkdir(exist_ok=True)  # a folder that changes ends what is kept

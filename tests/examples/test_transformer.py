@@ -27,6 +27,7 @@ from oarlock.records.run_folder import RunFolder
 from tests.support import soaking
 from tests.support.commands import home_in, printed_by
 from tests.support.loose_modules import loaded
+from tests.support.soaking import only_in_soak
 from tests.support.translations import TEXT, TINY, invented
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "transformer"
@@ -263,6 +264,7 @@ def test_it_translates_within_fifteen_minutes_on_two_cores(place: Path) -> None:
     assert scored[last] > state.scores["bleu_untranslated"].latest
 
 
+@only_in_soak
 def test_tensorflow_cuts_texts_exactly_as_tokenizers_does(tmp_path: Path) -> None:
     """On thousands of sentences, whole alphabets, and texts that nobody would write. And back again."""
     sentences = [
@@ -311,6 +313,7 @@ print(json.dumps({
 """
 
 
+@only_in_soak
 def test_searches_and_masks_do_what_they_say() -> None:
     """With an untrained network: its answers are as good as any to compare one search with the other."""
     environ = {**os.environ, "PYTHONPATH": str(EXAMPLE), "TF_CPP_MIN_LOG_LEVEL": "3"}

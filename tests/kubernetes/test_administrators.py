@@ -72,6 +72,7 @@ def test_a_disruption_that_a_budget_allows_costs_no_step(
     books.verdict()
 
 
+@only_in_soak
 def test_work_of_higher_priority_goes_first_and_the_run_goes_on_after_it(
     oarlock: Command, api: Api, admin: Api, tmp_path: Path, ended: list[str]
 ) -> None:

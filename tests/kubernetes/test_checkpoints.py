@@ -56,6 +56,7 @@ def total_of(log: str) -> int:
     return int(found[2])
 
 
+@only_in_soak
 def test_a_pod_that_is_deleted_costs_no_step(
     oarlock: Command, api: Api, tmp_path: Path, ended: list[str]
 ) -> None:

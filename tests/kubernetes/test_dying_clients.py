@@ -23,6 +23,7 @@ from tests.support import soaking
 from tests.support.commands import Command
 from tests.support.kubernetes.driving import Named, state_of, written
 from tests.support.kubernetes.small import SMALL_WORDS, sets
+from tests.support.soaking import only_in_soak
 from tests.support.waiting import eventually
 
 DYING = Path(__file__).parents[1] / "support" / "kubernetes" / "dying.py"
@@ -98,6 +99,7 @@ def test_sending_a_run(oarlock: Command, home: Path, api: Api, program: Path, en
     assert told.count("complete") >= 1
 
 
+@only_in_soak
 def test_deleting_a_run(oarlock: Command, home: Path, api: Api, program: Path, ended: list[str]) -> None:
     """From the first delete on Kubernetes removes all that the leading Job owns, with nobody's help."""
     ended.append("live-del")
@@ -128,6 +130,7 @@ def _is_whole(api: Api, name: str) -> bool:
     return len(jobs) == 2 and not any("deletionTimestamp" in job["metadata"] for job in jobs)
 
 
+@only_in_soak
 def test_stopping_and_resuming_a_run(
     oarlock: Command, home: Path, api: Api, program: Path, ended: list[str]
 ) -> None:

@@ -18,6 +18,7 @@ from tests.support.clusters import Cluster
 from tests.support.commands import SCRIPT
 from tests.support.kubernetes.driving import Driver, driving, nodes_of, until_stepping
 from tests.support.kubernetes.small import SMALL
+from tests.support.soaking import only_in_soak
 from tests.support.stores import BUCKET, Store, needs_store
 from tests.support.waiting import eventually
 
@@ -162,6 +163,7 @@ def test_its_failure_is_the_programs_and_ctrl_c_leaves_no_pod(driver: Driver, ap
     _is_clean(api, run.name)
 
 
+@only_in_soak
 @needs_store
 def test_without_a_claim_it_is_scored_from_its_snapshots(driver: Driver, api: Api, tmp_path: Path) -> None:
     store = Store(tmp_path / "bucket", urlsplit(api.server).hostname or "")

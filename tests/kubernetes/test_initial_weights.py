@@ -17,6 +17,7 @@ from tests.support.clusters import Cluster
 from tests.support.commands import SCRIPT
 from tests.support.kubernetes.driving import Driver, Started, driving
 from tests.support.kubernetes.small import SMALL
+from tests.support.soaking import only_in_soak
 from tests.support.stores import BUCKET, Store, needs_store
 
 # Its weight is the number of steps that it and those before it have made.
@@ -74,6 +75,7 @@ def test_from_a_run_of_another_claim_which_is_handed_over(driver: Driver) -> Non
     assert f"copying checkpoints of {first.name}" in second.err
 
 
+@only_in_soak
 @needs_store
 def test_from_a_bucket(driver: Driver, api: Api, tmp_path: Path) -> None:
     store = Store(tmp_path / "bucket", urlsplit(api.server).hostname or "")

@@ -28,6 +28,7 @@ from tests.support.commands import SCRIPT, started
 from tests.support.kubernetes.driving import Named
 from tests.support.kubernetes.small import SMALL_SETTINGS
 from tests.support.small_programs import write
+from tests.support.soaking import only_in_soak
 from tests.support.terminals import Terminal
 from tests.support.waiting import eventually
 
@@ -227,6 +228,7 @@ def test_a_client_that_is_asked_to_leave_takes_the_pod_along(training: RunFolder
     _is_clean(api, training.name)
 
 
+@only_in_soak
 def test_the_pod_outlives_a_killed_client_only_by_its_deadline(training: RunFolder, api: Api) -> None:
     """As long as the client lives, it pushes the deadline on."""
     lease = 10

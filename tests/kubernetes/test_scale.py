@@ -29,6 +29,7 @@ from tests.support.kubernetes.driving import (
     unused,
 )
 from tests.support.kubernetes.small import SMALL
+from tests.support.soaking import only_in_soak
 from tests.support.waiting import eventually
 
 SIZES = [2, 4, 1, 3] if soaking.IS_SOAK else [2, 1]
@@ -249,6 +250,7 @@ def test_what_never_formed_is_taken_back_and_the_training_goes_on(
         assert [json.loads(line)["kind"] for line in happened.splitlines()].count("generation") == 1
 
 
+@only_in_soak
 def test_a_failed_run_is_resumed_in_the_size_it_had(cluster: Cluster, api: Api, tmp_path: Path) -> None:
     """From its first moment: nobody has to look for the leader's wish to be fulfilled."""
     with driving(tmp_path, cluster.user, api) as driver:

@@ -37,6 +37,7 @@ from tests.support.kubernetes.serving import (
 )
 from tests.support.kubernetes.small import SMALL_WORDS
 from tests.support.small_programs import write
+from tests.support.soaking import only_in_soak
 from tests.support.stores import BUCKET, Store, needs_store
 from tests.support.waiting import eventually
 
@@ -147,6 +148,7 @@ def test_an_update_that_does_not_load_leaves_what_was_served(place: Path, name: 
         assert ask(port, [1, 2]) == 15
 
 
+@only_in_soak
 def test_it_is_stopped_and_resumed(name: str, api: Api) -> None:
     assert _oarlock("stop", name).startswith(f"{name} stopped")
     assert pods_of(api, name) == []
@@ -227,6 +229,7 @@ def test_the_model_of_a_run_is_served_from_its_claim(place: Path, api: Api) -> N
         stop_delete.delete_claims(api, stop_delete.claims_of(api, job), 60)
 
 
+@only_in_soak
 @needs_store
 def test_a_model_in_a_bucket_is_fetched_and_a_newer_one_taken_over(tmp_path: Path, api: Api) -> None:
     name, secret = unused(), unused()

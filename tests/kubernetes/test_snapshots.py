@@ -16,6 +16,7 @@ from tests.support.clusters import Cluster
 from tests.support.commands import SCRIPT
 from tests.support.kubernetes.driving import Driver, driving
 from tests.support.kubernetes.small import SMALL
+from tests.support.soaking import only_in_soak
 from tests.support.stores import BUCKET, EXPORTS, SAVES, Store, complete, needs_store, newest, state_after
 from tests.support.waiting import eventually
 
@@ -65,6 +66,7 @@ def test_a_leader_without_a_volume_goes_on_from_its_snapshots(
     assert store.key not in told
 
 
+@only_in_soak
 def test_a_model_that_is_exported_while_it_trains_answers_without_a_volume(
     driver: Driver, api: Api, store: Store
 ) -> None:

@@ -25,7 +25,7 @@ from tests.support.kubernetes.driving import (
     until_all_step,
 )
 from tests.support.kubernetes.small import SMALL
-from tests.support.soaking import cases
+from tests.support.soaking import cases, only_in_soak
 from tests.support.waiting import eventually
 
 # Longer than `stop --now` waits for the end.
@@ -123,6 +123,7 @@ def test_a_run_that_fails_while_it_is_being_stopped_can_go_on(driver: Driver, ap
     until_all_step(driver, run.name, 2, 2)
 
 
+@only_in_soak
 def test_a_run_that_ends_while_it_is_being_stopped_can_go_on(driver: Driver, api: Api) -> None:
     """Its Jobs are complete, and start no pod again."""
     run = driver.start(driver.job(STUBBORN, **JOB), "-d").succeed()

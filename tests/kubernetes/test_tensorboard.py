@@ -29,6 +29,7 @@ from tests.support.kubernetes.driving import Named
 from tests.support.kubernetes.small import SMALL_SETTINGS
 from tests.support.ports import free_ports
 from tests.support.small_programs import write
+from tests.support.soaking import only_in_soak
 from tests.support.waiting import eventually
 
 PROGRAM = """
@@ -116,6 +117,7 @@ def test_it_answers_on_its_port_and_takes_its_pod_along(run: RunFolder, api: Api
     eventually(lambda: not _left(api, run.name), "end of the pod")
 
 
+@only_in_soak
 def test_a_pod_that_is_taken_away_ends_it(run: RunFolder, api: Api) -> None:
     with started(SCRIPT, "tensorboard", run.name) as client:
         assert client.stdout is not None
@@ -197,6 +199,7 @@ def test_one_that_is_deployed_stands_until_it_is_deleted(run: RunFolder, api: Ap
     assert _oarlock("tensorboard", run.name, "--delete").stdout == f"{run.name} has no TensorBoard standing\n"
 
 
+@only_in_soak
 def test_an_image_that_cannot_be_had_leaves_nothing(run: RunFolder, api: Api) -> None:
     words = [str(SCRIPT), "tensorboard", run.name, "--deploy", "--image", "registry.example/no/such:1"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=400)

@@ -11,6 +11,7 @@ from typing import Any
 
 from oarlock.checkpoints.safetensors import TensorFile
 from oarlock.checkpoints.store import Store
+from tests.support.soaking import only_in_soak
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parent / "programs/coordinated.py"
@@ -27,6 +28,7 @@ def run(folder: Path, servers: int, total: int) -> dict[str, Any]:
     return result
 
 
+@only_in_soak
 def test_a_checkpoint_has_exactly_its_steps_and_fits_another_number_of_servers(tmp_path: Path) -> None:
     first = run(tmp_path, servers=2, total=40)
     assert first["trained"]["count"] == 40

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.support.soaking import only_in_soak
+
 TRAIN = """
 import sys
 if {installed}:
@@ -52,6 +54,7 @@ def trained(installed: bool) -> tuple[str, bool]:
     return done.stdout, "compiler True" in done.stderr
 
 
+@only_in_soak
 def test_the_compiler_is_imported_when_something_is_compiled_and_not_before() -> None:
     plain, ours = trained(installed=False), trained(installed=True)
     assert ours == (plain[0], False)
