@@ -40,6 +40,17 @@ def test_no_test_sleeps_for_a_fixed_time() -> None:
             assert not is_fixed, f"{path}:{node.lineno}"
 
 
+def test_files_of_cluster_tests_name_their_runs_differently() -> None:
+    """They run side by side in one namespace."""
+    named = re.compile(r'(?:"--name", |ended\.append\()"([\w-]+)"')
+    users: dict[str, set[str]] = {}
+    for path in (TESTS / "kubernetes").glob("*.py"):
+        for run in named.findall(path.read_text()):
+            users.setdefault(run, set()).add(path.name)
+    assert len(users) > 20
+    assert {run: files for run, files in users.items() if len(files) > 1} == {}
+
+
 def test_what_leaves_a_part_to_the_soak_is_in_the_soak() -> None:
     soak = MAKEFILE.partition("\nsoak:")[2].partition("\n\n")[0]
     named = re.findall(r"\btests/\S+", soak)

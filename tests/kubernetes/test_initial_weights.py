@@ -101,11 +101,11 @@ def test_from_a_bucket(driver: Driver, api: Api, tmp_path: Path) -> None:
 
 def test_from_a_run_of_this_machine(driver: Driver) -> None:
     folder = driver.job(small(), roles={"worker": {"replicas": 1, **SMALL}})
-    words = [str(SCRIPT), "run", "--name", "here", str(folder)]
+    words = [str(SCRIPT), "run", "--name", "trained-here", str(folder)]
     env = driver.env(driver.kubeconfig)
     here = subprocess.run(words, env=env, capture_output=True, text=True, check=False, timeout=300)
     assert here.returncode == 0, here.stderr
-    there = driver.start(folder, "--from", "here@5").succeed()
+    there = driver.start(folder, "--from", "trained-here@5").succeed()
     assert begins(there)["worker-0"] == [[5.0, 0.0, 0]], there.told
     heavy = Path(env["OARLOCK_HOME"]) / "runs" / "here" / "checkpoints" / "step-0000000005-g1"
     (heavy / "state.safetensors").write_bytes(os.urandom(9 << 20))
