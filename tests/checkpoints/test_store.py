@@ -17,9 +17,8 @@ import pytest
 from oarlock.checkpoints import manifest as manifests
 from oarlock.checkpoints import safetensors
 from oarlock.checkpoints import store as storing
-from oarlock.checkpoints.checksum import checksum
 from oarlock.checkpoints.safetensors import Shape
-from oarlock.checkpoints.store import Checkpoint, FencedError, Store, verify
+from oarlock.checkpoints.store import Checkpoint, FencedError, Store, checksum, verify
 
 RUN = "job-abcd"
 HOLDER = """

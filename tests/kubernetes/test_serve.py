@@ -148,7 +148,6 @@ def test_an_update_that_does_not_load_leaves_what_was_served(place: Path, name: 
         assert ask(port, [1, 2]) == 15
 
 
-@only_in_soak
 def test_it_is_stopped_and_resumed(name: str, api: Api) -> None:
     assert _oarlock("stop", name).startswith(f"{name} stopped")
     assert pods_of(api, name) == []

@@ -33,8 +33,7 @@ BUCKET = "runs"
 # Its state after a step depends on all steps before. It saves after each, and goes on from the newest.
 SAVES = """
 import hashlib, json, os, pathlib, sys, time, oarlock
-from oarlock.checkpoints.checksum import checksum
-from oarlock.checkpoints.store import Store
+from oarlock.checkpoints.store import Store, checksum
 steps, size, pause, keep = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), 3
 me = oarlock.current()
 store = Store(os.environ["CHECKPOINT_DIR"])

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.snapshots.transfer import Getting
-from oarlock.checkpoints.checksum import checksum
 from oarlock.checkpoints.manifest import FORMAT
-from oarlock.checkpoints.store import Store, verify
+from oarlock.checkpoints.store import Store, checksum, verify
 from oarlock.run.contract import Gang
 from tests.support.members import Leader
 

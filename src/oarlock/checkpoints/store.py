@@ -17,18 +17,19 @@ import json
 import os
 import shutil
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from oarlock.checkpoints.checksum import checksum
 from oarlock.checkpoints.manifest import FILE_NAME, Manifest, is_not_of, name_of, position, sealed, unseal
 from oarlock.system.atomic_file import sync_folder, write_durably
 
 _FENCE, _LOCK = ".fence", ".lock"
 _DRAFT = ".saving-"
 _DOOMED = ".deleting-"
+_CHUNK = 1 << 22
 _LOCK_PATIENCE = 10.0  # seconds; a holder only renames something
 
 
@@ -195,6 +196,17 @@ def verify(checkpoint: Checkpoint) -> str | None:
         if crc != entry["crc32"]:
             return f"{name} has changed since it was written"
     return None
+
+
+def checksum(path: Path) -> tuple[int, str]:
+    """Size and CRC-32 of a file, as manifests have them."""
+    size = crc = 0
+    with path.open("rb", buffering=0) as file:
+        buffer = memoryview(bytearray(_CHUNK))
+        while count := file.readinto(buffer):
+            crc = zlib.crc32(buffer[:count], crc)
+            size += count
+    return size, f"{crc:08x}"
 
 
 def _write_manifest(draft: Path, manifest: Manifest) -> None:

@@ -9,9 +9,8 @@ import pytest
 
 from oarlock.agent.score.asked_checkpoints import choose
 from oarlock.agent.score.score_error import ScoreError
-from oarlock.checkpoints.checksum import checksum
 from oarlock.checkpoints.manifest import Manifest
-from oarlock.checkpoints.store import Store
+from oarlock.checkpoints.store import Store, checksum
 
 
 def save(folder: Path, step: int, generation: int = 1) -> None:

@@ -15,8 +15,8 @@ import pytest
 
 from oarlock.agent.protocol.pod_paths import STORE
 from oarlock.checkpoints import bucket, redact
-from oarlock.checkpoints.checksum import checksum
 from oarlock.checkpoints.manifest import sealed, unseal
+from oarlock.checkpoints.store import checksum
 from oarlock.engines.kubernetes.manifests import packing
 from oarlock.engines.local import local_engine
 from oarlock.errors import OarlockError

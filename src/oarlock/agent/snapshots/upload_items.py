@@ -14,9 +14,8 @@ from itertools import count
 from pathlib import Path
 
 from oarlock.checkpoints.bucket import CLAIM
-from oarlock.checkpoints.checksum import checksum
 from oarlock.checkpoints.manifest import FILE_NAME, FORMAT, FileEntry, sealed
-from oarlock.checkpoints.store import Checkpoint, Store
+from oarlock.checkpoints.store import Checkpoint, Store, checksum
 from oarlock.models import model_manifest, model_versions
 from oarlock.models.model_manifest import BadManifest
 from oarlock.models.model_versions import Version
