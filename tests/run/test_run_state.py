@@ -75,6 +75,15 @@ def test_a_restart_from_a_checkpoint_does_not_make_the_rate_negative() -> None:
     assert rate == pytest.approx(10.0)
 
 
+def test_what_counts_something_else_begins_with_a_rate_of_its_own() -> None:
+    """An ingest fetches millions of bytes a second, then makes thousands of examples."""
+    fetched = [{"kind": "report", "task": "worker-0", "step": n * 10**7, "total": 10**8} for n in (0, 5, 10)]
+    made = [{"kind": "report", "task": "worker-0", "step": n * 100, "total": 300} for n in (1, 2, 3)]
+    assert run_of(*fetched, made[0]).tasks["worker-0"].rate is None
+    task = run_of(*fetched, *made).tasks["worker-0"]
+    assert (task.step, task.total, task.rate, task.eta) == (300, 300, 100.0, 0.0)
+
+
 def test_a_task_we_ended_was_killed_one_that_ended_itself_failed() -> None:
     ours = {"kind": "task", "task": "worker-0", "state": "ended", "code": 137, "ours": True}
     theirs = {"kind": "task", "task": "worker-1", "state": "ended", "code": 7, "ours": False}

@@ -186,12 +186,12 @@ class RunState:
         task = self._task(event)
         step = step_of(event)
         task.note_source(source_of(event), step)
+        task.note_total(event.get("total", task.total), step)
         if best_scores.is_score(event):
             task.step = step  # of a checkpoint: an evaluator has no pace of its own
             self.add_score(event)
         elif step is not None:
             task.measure(step, event["t"])
-        task.total = event.get("total", task.total)
         task.reported = event["t"]
         task.busy = event.get("busy", task.busy)
         for key, value in event.items():

@@ -37,6 +37,14 @@ class TaskState:
             return None
         return max(0, self.total - self.step) / self.rate
 
+    def note_total(self, total: int | None, step: int | None) -> None:
+        """Forget the rate if it counts something else from now on: an ingest fetches bytes, then makes
+        examples of them."""
+        is_back = step is not None and self.step is not None and step < self.step
+        if is_back and total != self.total:
+            self.rate, self.measured, self.reported = None, 0.0, None
+        self.total = total
+
     def note_source(self, source: str | None, step: int | None) -> None:
         """Forget what another source told: it counted other steps. So does the next progress bar."""
         is_next = source is not None and step is not None and self.step is not None and step < self.step
