@@ -290,13 +290,14 @@ def running(api: Api, run: str, count: int) -> dict[str, Object]:
 
 
 def stepped(record: RunFolder, generation: int) -> set[str]:
-    """The tasks that have reported since that generation formed, if it is the latest. (A task's state keeps
-    the step of the generation before.)"""
+    """The trainers that reported since that generation formed, if it is the latest. (A task's state keeps
+    the step of the generation before, and an evaluator reports the steps of others.)"""
     happened = list(record.events()) if record.path.exists() else []
     formed = [at for at, event in enumerate(happened) if event["kind"] == "generation"]
     if not formed or happened[formed[-1]]["generation"] != generation:
         return set()
-    return {event["task"] for event in happened[formed[-1] :] if event["kind"] == "report"}
+    reported = {event["task"] for event in happened[formed[-1] :] if event["kind"] == "report"}
+    return {task for task in reported if not task.startswith(("evaluator", "ingest"))}
 
 
 def jobs_of(api: Api, run: str) -> dict[str, Object]:
