@@ -107,8 +107,8 @@ def test_from_a_run_of_this_machine(driver: Driver) -> None:
     assert here.returncode == 0, here.stderr
     there = driver.start(folder, "--from", "trained-here@5").succeed()
     assert begins(there)["worker-0"] == [[5.0, 0.0, 0]], there.told
-    heavy = Path(env["OARLOCK_HOME"]) / "runs" / "here" / "checkpoints" / "step-0000000005-g1"
+    heavy = Path(env["OARLOCK_HOME"]) / "runs" / "trained-here" / "checkpoints" / "step-0000000005-g1"
     (heavy / "state.safetensors").write_bytes(os.urandom(9 << 20))
-    refused = driver.start(folder, "--from", "here@5").end()
+    refused = driver.start(folder, "--from", "trained-here@5").end()
     assert refused.code != 0
     assert "has changed since it was written" in refused.told or "bytes instead of" in refused.told
