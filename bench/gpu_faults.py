@@ -17,7 +17,6 @@ from gpu_runs import lines, tokens, words
 from question import Row, Target, progress
 
 _SETTLED = 8.0  # seconds of steps before a kill: a checkpoint is there, and imports for restarts are done
-_LARGE = ("--size", "124m", "--batch", "8", "--show", "1")
 _FAULTS = 20
 _ENOUGH = 500.0
 
@@ -29,11 +28,16 @@ def measure_kills(repeats: int) -> list[Row]:
         progress(f"kills: {way}")
         with arena() as place:
             more = ("--compile",) if way == "compiled" else ()
-            args = (*_LARGE, "--steps", "1000000", "--tokens", tokens(place), "--save", "5s", *more)
-            taken = list(_kills(place, words("oarlock", *args), way, repeats))
+            taken = list(_kills(place, _endless(place, *more), way, repeats))
             what = f"killed to the next step, 124m {way}"
             rows.append(Row(what, "s", taken, target=Target(limit, of="ours")))
     return rows
+
+
+def _endless(place: Arena, *more: str) -> list[str | Path]:
+    """A run of 124 million weights that only a signal ends."""
+    shape = ("--size", "124m", "--batch", "8", "--steps", "1000000", "--show", "1")
+    return words("oarlock", *shape, "--tokens", tokens(place), "--save", "5s", *more)
 
 
 def measure_jax(repeats: int) -> list[Row]:
@@ -84,8 +88,7 @@ def measure_chaos(repeats: int) -> list[Row]:
     for turn in range(repeats):
         progress(f"chaos, {turn + 1} of {repeats}")
         with arena() as place:
-            args = (*_LARGE, "--steps", "1000000", "--tokens", tokens(place), "--save", "5s", "--compile")
-            for _, line in lines(place, words("oarlock", *args), "chaos"):
+            for _, line in lines(place, _endless(place, "--compile"), "chaos"):
                 if re.search(r"\bstep \d+: ", line):
                     reports.append(_chaos(place))
                     break

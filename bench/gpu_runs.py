@@ -1,4 +1,4 @@
-"""Runs of examples/gpt_torch on a GPU for the benches: bare and by `oarlock run`, and what they print."""
+"""Runs of gpt_torch and gpt_jax on a GPU for the benches: bare and by `oarlock run`, and what they print."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def _claim_folder(spec: Spec) -> None:
 
 
 def _take_resumption(folder: Path, count: int) -> bool:
-    """Whether this is the first start since a client resumed a run that had ended."""
+    """Whether this is the first start since a client resumed a run that had ended or was stopped."""
     mark = folder / "resumed"
     if count <= (int(mark.read_text()) if mark.exists() else 0):
         return False

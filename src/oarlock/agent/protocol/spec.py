@@ -95,7 +95,7 @@ class Spec:
     seed: int | None = None  # None: random numbers come from the kernel
     job: str = ""
     id: str = ""  # tells it from an earlier run of the same name, whose folder may still be there
-    resumed: int = 0  # how often it was gone on with after it had ended
+    resumed: int = 0  # how often it was resumed after it had ended or was stopped
     pip: list[str] = field(default_factory=list)  # for a pod to install before the start
     secret: str = ""  # the file that holds the run's token, if it is not in the folder
     snapshots: str = ""  # where complete checkpoints and the model are copied to: a URL, or a folder
