@@ -18,7 +18,8 @@ from oarlock.checkpoints import manifest as manifests
 from oarlock.checkpoints import safetensors
 from oarlock.checkpoints import store as storing
 from oarlock.checkpoints.safetensors import Shape
-from oarlock.checkpoints.store import Checkpoint, FencedError, Store, checksum, verify
+from oarlock.checkpoints.store import Checkpoint, FencedError, Store, checksum, fingerprint, verify
+from tests.support.waiting import eventually
 
 RUN = "job-abcd"
 HOLDER = """
@@ -30,7 +31,14 @@ time.sleep(600)
 """
 
 
-def add(store: Store, step: int, generation: int = 1, run: str = RUN, content: bytes = b"") -> Checkpoint:
+def add(
+    store: Store,
+    step: int,
+    generation: int = 1,
+    run: str = RUN,
+    content: bytes = b"",
+    untouched: Callable[[os.stat_result], str | None] | None = None,
+) -> Checkpoint:
     draft = store.draft(step, generation)
     draft.mkdir(parents=True)
     shapes = {"weights": Shape("float32", (256,)), "flags": Shape("uint8", (7,))}
@@ -45,6 +53,8 @@ def add(store: Store, step: int, generation: int = 1, run: str = RUN, content: b
         "metrics": {"loss": 0.1},
         "files": {"state.safetensors": {"size": size, "crc32": crc}},
     }
+    if untouched:
+        manifest["files"]["state.safetensors"]["untouched"] = untouched((draft / "state.safetensors").stat())
     return store.commit(draft, manifest)
 
 
@@ -103,6 +113,16 @@ def test_what_is_half_written_or_half_deleted_does_not_count_and_is_cleaned_away
     assert left == [".fence", ".lock", "notes.txt", "step-0000000001-g1"]
 
 
+def test_large_leftovers_are_out_of_the_way_at_once_and_deleted_meanwhile(store: Store) -> None:
+    half = store.draft(2, 1)
+    half.mkdir()
+    (half / "state.safetensors").write_bytes(b"half")
+    (store.folder / ".deleting-step-0000000000-g1-77").mkdir()
+    store.clean_meanwhile()
+    assert not half.exists()
+    eventually(lambda: len(list(store.folder.iterdir())) == 2, "folder with only .fence and .lock", 30)
+
+
 def test_a_deleted_checkpoint_is_gone_at_once(store: Store) -> None:
     first, second = add(store, 1), add(store, 2)
     store.delete(second)
@@ -140,6 +160,16 @@ def replace_by_folder(path: Path) -> None:
     path.mkdir()
 
 
+def until_the_clock_of_files_has_moved(probe: Path, since: Path) -> None:
+    """Older kernels date files by the millisecond or four: nobody damages one that soon but a test."""
+
+    def moved() -> bool:
+        probe.write_bytes(b"")
+        return probe.stat().st_ctime_ns > since.stat().st_ctime_ns
+
+    eventually(moved, "later time of the file system", 30, every=0.001)
+
+
 def make_unreadable(path: Path) -> None:
     """As root there is no file that may not be read; there are links that lead nowhere but to themselves."""
     path.unlink()
@@ -165,8 +195,13 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_file_is_said_and_the_next_older_checkpoint_taken(store: Store, damage: str) -> None:
-    older, newer = add(store, 1), add(store, 2)
+@pytest.mark.parametrize("written", ["elsewhere", "here"])
+def test_a_damaged_file_is_said_and_the_next_older_checkpoint_taken(
+    store: Store, damage: str, written: str
+) -> None:
+    untouched = fingerprint if written == "here" else None
+    older, newer = add(store, 1, untouched=untouched), add(store, 2, untouched=untouched)
+    until_the_clock_of_files_has_moved(store.folder / "probe", newer.path / "state.safetensors")
     spoil, why = DAMAGE[damage]
     why = why.format(size=size(newer), less=size(newer) - 1, more=size(newer) + 1)
     spoil(newer.path / "state.safetensors")
@@ -185,6 +220,39 @@ def test_no_byte_of_a_file_can_change_without_being_seen(store: Store) -> None:
         assert verify(checkpoint) is not None, at
         flip(path, at)
     assert verify(checkpoint) is None
+
+
+def test_what_this_machine_wrote_and_nobody_touched_is_not_read_again_to_be_restored(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_this_boot, of_another = add(store, 1, untouched=fingerprint), add(store, 2, untouched=another_boot)
+    read: list[Path] = []
+
+    def checksum_noting(path: Path) -> tuple[int, str]:
+        read.append(path.parent)
+        return checksum(path)
+
+    monkeypatch.setattr(storing, "checksum", checksum_noting)
+    assert store.newest([of_this_boot.name])[0] == of_this_boot
+    assert read == []
+    assert verify(of_this_boot) is None
+    assert read == [of_this_boot.path], "whoever asks for every byte gets every byte"
+    assert store.newest() == (of_another, [])
+    assert read == [of_this_boot.path, of_another.path]
+
+
+def another_boot(found: os.stat_result) -> str:
+    _, _, rest = str(fingerprint(found)).partition(" ")
+    return f"00000000-0000-0000-0000-000000000000 {rest}"
+
+
+def test_a_machine_that_names_no_boot_reads_everything(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storing, "_BOOT", store.folder / "nowhere")
+    checkpoint = add(store, 1, untouched=fingerprint)
+    assert checkpoint.manifest["files"]["state.safetensors"]["untouched"] is None
+    until_the_clock_of_files_has_moved(store.folder / "probe", checkpoint.path / "state.safetensors")
+    flip(checkpoint.path / "state.safetensors", -1)
+    assert store.newest()[0] is None
 
 
 def test_no_byte_of_a_manifest_can_change_without_being_seen(store: Store) -> None:

@@ -29,6 +29,12 @@ class FileEntry(TypedDict):
     crc32: str
 
 
+class WrittenEntry(FileEntry, total=False):
+    """The same, from the machine that wrote the file."""
+
+    untouched: str  # what `store.fingerprint` said about it then
+
+
 def name_of(step: int, generation: int) -> str:
     """The folder name of the checkpoint taken before `step`."""
     return f"step-{step:010d}-g{generation}"

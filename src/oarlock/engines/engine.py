@@ -18,16 +18,16 @@ from oarlock.engines.shared.checkpoint_place import CheckpointFolder
 from oarlock.engines.shared.command_streams import Streams
 from oarlock.engines.shared.pull_result import Pulled, Show
 from oarlock.engines.shared.standing_board import StandingBoard
-from oarlock.engines.shared.tensorboard_process import Board
 from oarlock.errors import OarlockError
 from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import Found, Watch
 from oarlock.run.events import Event
 from oarlock.system.polling import wait_for
 
-if TYPE_CHECKING:  # reading job files is not needed to look at a run
+if TYPE_CHECKING:  # reading job files is not needed to look at a run, and HTTP not to start one
     from oarlock.engines.shared.predictor import Predictor
     from oarlock.engines.shared.serve_order import ServeOrder
+    from oarlock.engines.shared.tensorboard_process import Board
     from oarlock.job.job_file import JobFile
     from oarlock.job.model import Job
     from oarlock.serving.fleet.announcement import Announcement

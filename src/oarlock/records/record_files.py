@@ -19,8 +19,11 @@ cluster.json.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
+
+_ROOM = 64 * 1024  # bytes
 
 
 @dataclass(frozen=True)
@@ -92,3 +95,10 @@ class RecordFiles:
     def log_file(self, generation: int, task: str) -> Path:
         """Return the path of a task's log (its first segment)."""
         return self.logs / str(generation) / f"{task}.log"
+
+    def keep_room(self) -> None:
+        """Reserve space for the verdict, in case the disk is full by then; a disk that is full now raises."""
+        with (self.path / "room").open("wb") as room:
+            room.write(os.urandom(_ROOM))
+            room.flush()
+            os.fsync(room.fileno())

@@ -20,9 +20,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from oarlock.agent.protocol.spec import Spec
 from oarlock.errors import LaterRun, OarlockError, UnknownRun
 from oarlock.records import folded, late_scores
 from oarlock.records.record_files import RecordFiles
@@ -32,10 +31,12 @@ from oarlock.run.typed import VERSION, LaterVersion, check_version
 from oarlock.system import machine_id
 from oarlock.system.polling import wait_for
 
+if TYPE_CHECKING:
+    from oarlock.agent.protocol.spec import Spec
+
 _LOCAL = "local"  # the engine whose agents run on this machine and write the record themselves
 _ENGINE = "[a-z][a-z0-9-]*"  # a damaged record may hold anything
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # on some network file systems
-_ROOM = 64 * 1024  # bytes
 _NEW = 60.0  # seconds for an agent to announce itself
 _GRACE = 30.0  # seconds, where the spec cannot be read
 
@@ -123,6 +124,8 @@ class RunFolder(RecordFiles):
 
     def spec(self) -> Spec:
         """Return the spec of its agents. Raises OarlockError if it is damaged or a later version's."""
+        from oarlock.agent.protocol.spec import Spec  # which `oarlock ps` can do without
+
         with self._read(self.spec_file) as text:
             return Spec.from_json(text)
 
@@ -146,7 +149,9 @@ class RunFolder(RecordFiles):
     def later(self) -> str | None:
         """Return a sentence about a record that a later Oarlock wrote; None for any other."""
         try:
-            self.spec()
+            with self._read(self.spec_file) as text:
+                if isinstance(data := json.loads(text), dict):
+                    check_version(data)
         except LaterRun as problem:
             return str(problem)
         except (OarlockError, OSError):
@@ -264,13 +269,6 @@ class RunFolder(RecordFiles):
         grave = self.path.with_name(f".{self.name}.{os.getpid()}.deleted")
         self.path.rename(grave)
         shutil.rmtree(grave)
-
-    def keep_room(self) -> None:
-        """Reserve space for the verdict, in case the disk is full by then; a disk that is full now raises."""
-        with (self.path / "room").open("wb") as room:
-            room.write(os.urandom(_ROOM))
-            room.flush()
-            os.fsync(room.fileno())
 
     def _folded(self) -> RunState:
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import socket
 from pathlib import Path
 
 # On these a lock may be each machine's own. On any other a free lock means that no process has the run.
@@ -28,7 +27,7 @@ _LOCAL = ("fuse.fuse-overlayfs",)  # in containers without root
 
 def name() -> str:
     """The name of this machine. OARLOCK_HOST is for containers that get another name at each start."""
-    return os.environ.get("OARLOCK_HOST") or socket.gethostname()
+    return os.environ.get("OARLOCK_HOST") or os.uname().nodename
 
 
 @functools.cache

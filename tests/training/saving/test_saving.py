@@ -17,9 +17,9 @@ import pytest
 
 from oarlock.checkpoints.retention import Retention
 from oarlock.checkpoints.safetensors import TensorFile
-from oarlock.checkpoints.store import FencedError, Store
+from oarlock.checkpoints.store import FencedError, Store, fingerprint
 from oarlock.system import fd_frames, processes
-from oarlock.training.saving import writer_handle
+from oarlock.training.saving import writer, writer_handle
 from oarlock.training.saving.session import CheckpointSession
 from tests.support.gangs import until_gone
 from tests.support.soaking import moments
@@ -371,3 +371,21 @@ def test_a_save_takes_the_memory_of_one_copy() -> None:
     most, after = map(float, done.stdout.split())
     assert 64 <= most <= 1.1 * 64 + 16, "the state has 64 MiB, a fresh interpreter about ten"
     assert after < 8, "it is given back"
+
+
+# What the next start reads
+
+
+def test_a_save_says_how_its_file_is_known_to_be_untouched(
+    folder: Path, checkpointing: CheckpointSession
+) -> None:
+    save(checkpointing, 1)
+    newest, _ = Store(folder).newest()
+    assert newest is not None
+    entry = newest.manifest["files"]["state.safetensors"]
+    assert entry["untouched"] == fingerprint((newest.path / "state.safetensors").stat())
+
+
+def test_a_file_stays_in_memory_only_where_there_is_room_for_more() -> None:
+    assert writer._has_room(1)
+    assert not writer._has_room(1 << 50)

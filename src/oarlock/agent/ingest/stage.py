@@ -17,9 +17,7 @@ from oarlock.agent.host.host import Host
 from oarlock.agent.host.host_effects import Upstream
 from oarlock.agent.host.real_machine import RealMachine
 from oarlock.agent.host.zygote_link import ZygoteLink
-from oarlock.agent.ingest import data_copy
 from oarlock.agent.ingest.data_folder import DataFolder
-from oarlock.agent.ingest.steps import programs
 from oarlock.agent.lead.phases import culprit
 from oarlock.agent.net.deadlines import Action
 from oarlock.agent.net.loop import Loop, LoopPart
@@ -126,10 +124,13 @@ class IngestStage:
             self._begin(ingest)
 
     def _begin(self, ingest: Ingest) -> None:
+        # Every agent has a stage, few have data to ingest: these import HTTP, and a fifth of what it does.
+        from oarlock.agent.ingest import data_copy, steps
+
         if self._leader is not None:
             self._steps = [data_copy.program(self._spec, ingest, self._folder, self._leader)]
         else:
-            self._steps = programs(self._spec, ingest, self._folder)
+            self._steps = steps.programs(self._spec, ingest, self._folder)
         self._run(ingest, self._steps.pop(0))
 
     def _run(self, ingest: Ingest, program: Program) -> None:
@@ -173,6 +174,8 @@ class IngestStage:
     def _on_end(self, host: Host | None, ended: Outcome) -> None:
         if host is not self._host or self._host is None or self._ingest is None:
             return
+        from oarlock.agent.ingest import data_copy
+
         self._host.close()
         self._host = None
         if ended.code == 0 and self._steps:

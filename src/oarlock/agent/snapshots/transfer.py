@@ -36,7 +36,7 @@ def take_over(folder: str, run: str, generation: int) -> tuple[list[str], str | 
     store = Store(folder)
     try:
         store.raise_fence(run, generation)
-        store.clean()  # before any task of this generation can be writing
+        store.clean_meanwhile()  # before any task of this generation can be writing
     except OSError as error:
         return store.names()[:MOST], f"{folder}: {error.strerror or error}"
     return store.names()[:MOST], None

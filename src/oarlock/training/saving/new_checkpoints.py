@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from oarlock.checkpoints.initial_weights import NAME as BORROWED
-from oarlock.checkpoints.store import Checkpoint, Store, verify
+from oarlock.checkpoints.store import Checkpoint, Store, verify_to_restore
 from oarlock.system.polling import wait_for
 from oarlock.training.task import channel
 from oarlock.training.task.context import Context
@@ -45,7 +45,7 @@ class NewCheckpoints:
             self._done.add(name)
             path = self._store.folder / name
             found = self._store.read(path)
-            trouble = found if isinstance(found, str) else verify(found)
+            trouble = found if isinstance(found, str) else verify_to_restore(found)
             if trouble is None:
                 yield found
             elif path.exists():  # else it was deleted meanwhile

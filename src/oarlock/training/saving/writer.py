@@ -11,6 +11,7 @@ When the disk fails, the writer answers so and does nothing else: the last good 
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import shutil
@@ -22,14 +23,15 @@ import zlib
 from pathlib import Path
 
 from oarlock.checkpoints import score_file
-from oarlock.checkpoints.manifest import FileEntry
-from oarlock.checkpoints.store import Checkpoint, FencedError, Store
+from oarlock.checkpoints.manifest import WrittenEntry
+from oarlock.checkpoints.store import Checkpoint, FencedError, Store, fingerprint
 from oarlock.system import fd_frames
 from oarlock.system.atomic_file import write_whole
 from oarlock.training.saving.save_messages import ANSWERS, REQUESTS, Answer, NotSaved, Save, Saved
 
 _CHUNK = 32 << 20  # bytes between two flushes, so that no heap of dirty pages builds up in memory
 _PARTS_PATIENCE = 600.0  # seconds for the other ranks' parts of a sharded state
+_ROOM = 4  # times the size of a file must be free for it to stay in memory: training may yet need some
 _NICE = 10  # training goes first
 
 
@@ -75,12 +77,12 @@ def _write(request: Save, memory: mmap.mmap | None) -> str:
             return done
     draft.mkdir(parents=True, exist_ok=True)
     _mark(draft, file).unlink(missing_ok=True)
-    size, crc = _write_file(draft / file, request.header, memory, request.size)
+    entry = _write_file(draft / file, request.header, memory, request.size)
     if request.rank != 0:
         # Rank 0's writer sees this, through the folder that both share.
-        write_whole(_mark(draft, file), f"{size} {crc}".encode())
+        write_whole(_mark(draft, file), json.dumps(entry).encode())
         return draft.name
-    written: dict[str, FileEntry] = {file: {"size": size, "crc32": crc}}
+    written = {file: entry}
     for rank in range(1, request.parts):
         name = file.replace("-0-of-", f"-{rank}-of-")
         written[name] = _part_of(draft, name)
@@ -131,7 +133,8 @@ def _give_up(request: Save) -> None:
         pass  # then rank 0's writer waits until its patience ends
 
 
-def _write_file(path: Path, header: bytes, memory: mmap.mmap | None, count: int) -> tuple[int, str]:
+def _write_file(path: Path, header: bytes, memory: mmap.mmap | None, count: int) -> WrittenEntry:
+    is_kept = _has_room(len(header) + count)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
         _write_all(fd, memoryview(header))
@@ -142,19 +145,35 @@ def _write_file(path: Path, header: bytes, memory: mmap.mmap | None, count: int)
             _write_all(fd, chunk)
             crc = zlib.crc32(chunk, crc)
             os.fdatasync(fd)
-            _forget(fd)
+            if not is_kept:
+                _forget(fd)
         os.fsync(fd)
+        mark = fingerprint(os.fstat(fd))
     except OSError:
         os.close(fd)
         path.unlink(missing_ok=True)  # a full disk needs the room
         raise
     os.close(fd)
-    return len(header) + count, f"{crc:08x}"
+    entry: WrittenEntry = {"size": len(header) + count, "crc32": f"{crc:08x}"}
+    return entry if mark is None else {**entry, "untouched": mark}
 
 
 def _write_all(fd: int, data: memoryview) -> None:
     while data:
         data = data[os.write(fd, data) :]
+
+
+def _has_room(size: int) -> bool:
+    """Whether the file may stay in memory, where the next start finds it: only if nothing must make room."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemFree:"))
+        limit, used = ((Path("/sys/fs/cgroup") / f"memory.{name}") for name in ("max", "current"))
+        if limit.exists() and (most := limit.read_text().strip()) != "max":
+            free = min(free, int(most) - int(used.read_text()))
+    except (OSError, ValueError, StopIteration):
+        return False
+    return free > _ROOM * size
 
 
 def _forget(fd: int) -> None:
@@ -163,7 +182,7 @@ def _forget(fd: int) -> None:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _part_of(draft: Path, name: str) -> FileEntry:
+def _part_of(draft: Path, name: str) -> WrittenEntry:
     """Wait for the file of another rank."""
     mark, deadline = _mark(draft, name), time.monotonic() + _PARTS_PATIENCE
     while not mark.exists():
@@ -172,8 +191,8 @@ def _part_of(draft: Path, name: str) -> FileEntry:
         if time.monotonic() > deadline:
             raise OSError(f"another rank did not write {name} within {_PARTS_PATIENCE:g} s")
         time.sleep(0.01)
-    size, crc = mark.read_text().split()
-    return {"size": int(size), "crc32": crc}
+    entry: WrittenEntry = json.loads(mark.read_text())
+    return entry
 
 
 def _mark(draft: Path, name: str, kind: str = "done") -> Path:
