@@ -26,7 +26,7 @@ from question import Question, Row, Target, main, progress
 
 _PEAK = 989e12  # operations per second of an H100 or H200, dense, bf16, by the data sheet
 _CONTEXT = 1024
-_BATCH = {"124m": 96, "774m": 64}
+_BATCH = {"124m": 96, "774m": 80}
 _REFERENCE_BATCH = {"124m": 48, "774m": 16}
 _STEPS, _SHOW = {"124m": 80, "774m": 40}, 20
 _ENOUGH = 400.0
