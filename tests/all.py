@@ -26,6 +26,14 @@ BY_FILE = [*PYTEST, "--dist", "loadfile", "--no-loadscope-reorder"]
 # For two processors: most tests wait more than they compute, for other processes or for pods.
 PROCESSES, ON_A_CLUSTER = "5", "4"
 LONGEST = ["training", "examples", "frameworks", "wheel", "docs", "agent", "cli", "serving"]
+PACK = """
+import sys
+
+sys.dont_write_bytecode = False
+from oarlock.program import agent_zip
+
+agent_zip.pack(), agent_zip.pack_server()
+"""
 # fmt: off
 LONGEST_ON_A_CLUSTER = [
     "docs", "serve", "scale", "inspect", "recovery", "ownership", "tensorboard", "evaluation", "pull",
@@ -136,6 +144,8 @@ def _counts(report: Path) -> tuple[int, int, int]:
 
 
 if __name__ == "__main__":
-    # Thousands of processes import Oarlock: where PYTHONDONTWRITEBYTECODE is set, each would compile it.
+    # Thousands of processes import Oarlock, hundreds pack it for pods. If PYTHONDONTWRITEBYTECODE is set,
+    # each would do so again.
     subprocess.run([PYTHON, "-m", "compileall", "-q", "src", "tests"], cwd=ROOT, check=False)
+    subprocess.run([PYTHON, "-c", PACK], cwd=ROOT, check=False)
     sys.exit(main())

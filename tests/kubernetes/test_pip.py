@@ -22,6 +22,7 @@ from tests.support.clusters import Cluster
 from tests.support.kubernetes.driving import MEET, Driver, Named, all_complete, driving, pods_of
 from tests.support.kubernetes.small import SMALL
 from tests.support.soaking import only_in_soak
+from tests.support.waiting import eventually
 
 PAIR = {"worker": {"replicas": 2, **SMALL}}
 BLOCK = """\
@@ -146,4 +147,5 @@ def test_a_pod_that_is_still_installing_leaves_when_asked(driver: Driver, api: A
         with silent.accept()[0]:
             done = driver.call("stop", run.name)
             assert (done.returncode, done.stdout) == (0, f"{run.name} stopped\n"), done.stderr
-    assert not api.all("Pod", Named(run.name).members)
+    # Its container has ended; the node removes the pod a moment later.
+    eventually(lambda: not api.all("Pod", Named(run.name).members), f"end of the pods of {run.name}", 120)

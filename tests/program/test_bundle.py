@@ -462,10 +462,33 @@ def test_an_archive_holds_what_travels_and_nothing_else(
         assert modules.namelist() == sorted(f"oarlock/{path.relative_to(source)}" for path in files)
         for path in files:
             text = path.read_bytes()
-            is_module = path.suffix == ".py" and path != source / "__init__.py"
-            expected = without_docstrings(text) if is_module else text
+            expected = without_docstrings(text) if path.suffix == ".py" else text
             assert modules.read(f"oarlock/{path.relative_to(source)}") == expected
         assert {entry.date_time[0] for entry in modules.infolist()} == {1980}
+
+
+def test_what_was_packed_is_kept_until_a_file_of_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_zip, "_PACKAGE", tmp_path / "oarlock")
+    monkeypatch.setattr(agent_zip, "_KEPT", tmp_path / "kept")
+    write(tmp_path / "oarlock", "__init__.py", "agent/main.py", "agent/__pycache__/main.pyc", text='"""a"""')
+    (tmp_path / "kept").mkdir()
+
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    packed = agent_zip.pack()
+    assert not list((tmp_path / "kept").iterdir()), "who wants no files beside modules gets none"
+
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    assert agent_zip.pack() == packed
+    [first] = (tmp_path / "kept").iterdir()
+    first.write_bytes(b"as it was kept")
+    assert agent_zip.pack() == b"as it was kept"
+
+    (tmp_path / "oarlock" / "agent" / "main.py").write_text("b = 1")
+    assert agent_zip.pack() not in (packed, b"as it was kept")
+    [second] = (tmp_path / "kept").iterdir()
+    assert second != first
 
 
 def test_the_agents_modules_can_be_imported_with_nothing_installed(tmp_path: Path) -> None:

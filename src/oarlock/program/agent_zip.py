@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+import os
 import stat
+import sys
 import zipfile
-from collections.abc import Mapping, Sequence
-from importlib import resources
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from oarlock.agent.protocol.pod_paths import AGENT
 from oarlock.program.bare_source import without_docstrings
-
-if TYPE_CHECKING:
-    from importlib.abc import Traversable
+from oarlock.system.atomic_file import write_whole
 
 # The parts of Oarlock that travel: whole folders, and the package's own `__init__`.
 TRAVELS = ("run", "system", "checkpoints", "models", "training", "agent")
 # The same for the model server, which needs no agent.
 SERVES = ("run", "system", "checkpoints", "models", "training", "serving")
-_COMPILED = (".pyc", ".pyo")
+_PACKAGE = Path(__file__).parents[1]
+# Packing takes a third of a second, so what was packed is kept where Python keeps what it has compiled.
+_KEPT = Path(__file__).parent / "__pycache__"
 # The boot program unpacks the modules first, so that every later process finds them compiled. The first
 # process of a pod has no default signal handlers: without one of its own, a pod that is deleted before its
 # main loop runs would last for its whole grace period.
@@ -61,30 +64,42 @@ def _packed(rooms: Sequence[str], module: str) -> bytes:
     takes no more than 184 kB. The agent has 142 by bzip2, 185 with its docstrings, and more by LZMA and
     deflate. Python itself does not start what bzip2 compressed.
     """
-    modules = _zip(_travelling(rooms))
-    return _zip(
+    files = dict(_travelling(rooms))
+    kept = _KEPT / f"{module}-{_version(files, module)}.zip"
+    with suppress(OSError):
+        return kept.read_bytes()
+    modules = _zip({name: _content(path) for name, path in files.items()})
+    packed = _zip(
         {"__main__.py": boot(module).encode(), "modules.zip": modules}, {"modules.zip": zipfile.ZIP_BZIP2}
     )
+    if not sys.dont_write_bytecode:
+        with suppress(OSError):  # a package that somebody else installed
+            for older in _KEPT.glob(f"{module}-*.zip"):
+                older.unlink()
+            write_whole(kept, packed, writer=str(os.getpid()))
+    return packed
 
 
-def _travelling(rooms: Sequence[str]) -> dict[str, bytes]:
-    package = resources.files("oarlock")
-    texts = {"oarlock/__init__.py": package.joinpath("__init__.py").read_bytes()}
-    for name in rooms:
-        texts |= _modules(package.joinpath(name), f"oarlock/{name}")
-    return texts
+def _travelling(rooms: Sequence[str]) -> Iterator[tuple[str, Path]]:
+    yield "oarlock/__init__.py", _PACKAGE / "__init__.py"
+    for room in rooms:
+        for folder, folders, names in os.walk(_PACKAGE / room):
+            folders[:] = [name for name in folders if name != "__pycache__"]
+            for name in names:
+                path = Path(folder, name)
+                yield f"oarlock/{path.relative_to(_PACKAGE).as_posix()}", path
 
 
-def _modules(folder: Traversable, path: str) -> dict[str, bytes]:
-    texts: dict[str, bytes] = {}
-    for found in folder.iterdir():
-        if found.is_dir():
-            texts |= _modules(found, f"{path}/{found.name}")
-        elif found.name.endswith(".py"):
-            texts[f"{path}/{found.name}"] = without_docstrings(found.read_bytes())
-        elif not found.name.endswith(_COMPILED):  # a page's files travel too
-            texts[f"{path}/{found.name}"] = found.read_bytes()
-    return texts
+def _version(files: Mapping[str, Path], module: str) -> str:
+    """As Python does it with what it has compiled: a file of the same size and time is the same."""
+    stats = {name: path.stat() for name, path in files.items()}
+    told = sorted((name, found.st_size, found.st_mtime_ns) for name, found in stats.items())
+    return hashlib.sha256(repr((told, boot(module))).encode()).hexdigest()[:16]
+
+
+def _content(path: Path) -> bytes:
+    content = path.read_bytes()
+    return without_docstrings(content) if path.suffix == ".py" else content  # a page's files travel too
 
 
 def _zip(files: dict[str, bytes], how: Mapping[str, int] = MappingProxyType({})) -> bytes:
