@@ -40,7 +40,8 @@ LONG := $(BIN)/python -m pytest -o timeout=7200
 soak: .venv/.all
 	OARLOCK_MOMENTS=50 $(LONG) soak tests/agent tests/docs/test_recipes_train.py tests/examples tests/frameworks \
 		tests/job/test_mutated_jobs.py tests/program/test_frameworks.py tests/serving/server tests/training/keras \
-		tests/training/frameworks tests/training/test_parameter_servers.py
+		tests/training/frameworks tests/training/task tests/training/test_parameter_servers.py \
+		tests/cli/verbs/test_tensorboard.py
 	OARLOCK_ODD_ROUNDS=50 $(LONG) tests/agent/protocol/test_fuzz.py tests/run/test_events.py \
 		tests/records/test_odd_records.py tests/serving/http/test_odd_requests.py
 	OARLOCK_MOMENTS=50 $(LONG) tests/kubernetes

@@ -2,7 +2,9 @@
 
 The parts run one after the other: on two processors, cluster tests beside the others ran into deadlines, and
 both together took as long. Two parts begin with the first and run beside those that leave a processor idle:
-tests that break the cluster, which mostly wait for nodes that are gone, and the check of types.
+tests that break the cluster, which mostly wait for nodes that are gone, and the check of types. Two thirds of
+all tests start no run and take a minute together: they are done meanwhile, by a process of their own, so that
+the others need not be collected with them.
 """
 
 from __future__ import annotations
@@ -25,6 +27,14 @@ PYTEST = [PYTHON, "-m", "pytest"]
 BY_FILE = [*PYTEST, "--dist", "loadfile", "--no-loadscope-reorder"]
 # For two processors: most tests wait more than they compute, for other processes or for pods.
 PROCESSES, ON_A_CLUSTER = "5", "4"
+WITHOUT_RUNS = [
+    f"tests/{name}"
+    for name in (
+        *("agent/host", "agent/lead", "checkpoints", "engines", "job", "models", "program", "records", "run"),
+        *("serving/batching", "serving/dialects", "serving/generation", "serving/http", "system"),
+        *("training/steps", "test_architecture.py", "test_conventions.py", "test_quantities.py"),
+    )
+]
 LONGEST = ["training", "examples", "frameworks", "wheel", "docs", "agent", "cli", "serving"]
 PACK = """
 import sys
@@ -82,7 +92,18 @@ PARTS = [
     Part("format", [BIN / "ruff", "format", "--check", "."]),
     Part("lint", [BIN / "ruff", "check", "."]),
     Part("lowest versions", [PYTHON, "tests/lowest.py"]),
-    Part("tests", [*BY_FILE, "-n", PROCESSES, *_ordered("tests", LONGEST)], is_heavy=True),
+    Part("without runs", [*PYTEST, *WITHOUT_RUNS]),
+    Part(
+        "tests",
+        [
+            *BY_FILE,
+            "-n",
+            PROCESSES,
+            *(f"--ignore={path}" for path in WITHOUT_RUNS),
+            *_ordered("tests", LONGEST),
+        ],
+        is_heavy=True,
+    ),
     Part(
         "kubernetes",
         [

@@ -98,7 +98,7 @@ def loss_in(output: str) -> float:
     return float(found[1])
 
 
-@pytest.fixture(scope="module", params=BOTH)
+@pytest.fixture(scope="module", params=cases(BOTH[:1], soak=BOTH[1:]))
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     place = Place(request.param, tmp_path_factory.mktemp(request.param))
     (EXAMPLES / request.param / "__pycache__").mkdir(exist_ok=True)  # a folder that changes ends what is kept
@@ -297,6 +297,7 @@ def test_both_examples_read_the_same_text() -> None:
     assert first.read_bytes() == second.read_bytes()
 
 
+@only_in_soak
 def test_documentation_is_found_without_a_network_and_is_the_same_each_time(tmp_path: Path) -> None:
     # That of Python itself is enough; all packages of this environment take ten times as long to read.
     python_alone = "sys.path[:] = [one for one in sys.path if 'site-packages' not in one]"

@@ -160,6 +160,7 @@ def test_it_is_served_with_a_page_that_writes_a_title(
     assert printed_by(place, "predict", "-m", "trained", BODY).strip().endswith(f": {title}")
 
 
+@only_in_soak
 def test_anybody_can_try_it(trained: tuple[RunFolder, str], tmp_path: Path) -> None:
     folder = trained[0].path / "model"
     words = [sys.executable, EXAMPLE / "try_it.py", "--model"]

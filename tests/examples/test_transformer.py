@@ -165,6 +165,7 @@ def test_anybody_can_try_it(trained: tuple[RunFolder, str], tmp_path: Path) -> N
     assert done.stderr.splitlines()[-1].startswith(f"There is no model in {tmp_path}. Train one first")
 
 
+@only_in_soak
 def test_oarlock_predict_asks_it(place: Path, trained: tuple[RunFolder, str]) -> None:
     said = printed_by(place, "predict", "-m", str(trained[0].path / "model"), TEXT, deadline=DEADLINE)
     assert "translation" in said

@@ -12,7 +12,7 @@ import pytest
 
 from oarlock.checkpoints.store import Store
 from oarlock.records import runs
-from tests.support.soaking import cases
+from tests.support.soaking import cases, only_in_soak
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -117,7 +117,7 @@ def numbers(text: str, when: str) -> list[float]:
     return [float(one) for one in json.loads(line)]
 
 
-@pytest.mark.parametrize("framework", cases(["torch", "keras"], soak=["jax", "numpy"]))
+@pytest.mark.parametrize("framework", cases(["torch"], soak=["keras", "jax", "numpy"]))
 def test_a_run_begins_with_the_weights_of_another_and_nothing_else(
     oarlock: Command, tmp_path: Path, framework: str
 ) -> None:
@@ -137,6 +137,7 @@ def test_a_run_begins_with_the_weights_of_another_and_nothing_else(
     assert "storage:\n  weights: " in runs.find("second").job_file.read_text()
 
 
+@only_in_soak
 def test_a_step_can_be_chosen_in_a_run_or_a_folder(oarlock: Command, tmp_path: Path) -> None:
     program = str(written(tmp_path / "job", "numpy"))
     assert oarlock("run", "--name", "first", program, "10").returncode == 0

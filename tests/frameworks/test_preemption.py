@@ -15,7 +15,7 @@ from oarlock.engines.local import local_engine
 from tests.support import diaries
 from tests.support.diaries import PATIENCE
 from tests.support.gangs import Gang
-from tests.support.soaking import cases, moments
+from tests.support.soaking import cases, moments, only_in_soak
 
 MOMENTS = moments(3)
 NEVER = 10**9  # steps: it only saves when it is asked to leave, and at the end
@@ -29,6 +29,7 @@ def test_no_step_is_lost_or_made_twice(home: Path, tmp_path: Path) -> None:
     _preempt(gang, [*itertools.islice(kinds, MOMENTS - 1), "in its last steps"], total)
 
 
+@only_in_soak
 def test_no_step_of_a_fit_is_lost_or_made_twice(home: Path, tmp_path: Path) -> None:
     gang = diaries.start(tmp_path / "job", "fit", 60, save=NEVER, pause=0.03)
     _preempt(gang, cases(["on its way"], soak=["in its last steps"]), 60)

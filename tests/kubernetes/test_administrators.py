@@ -100,6 +100,7 @@ def test_work_of_higher_priority_goes_first_and_the_run_goes_on_after_it(
     books.verdict()
 
 
+@only_in_soak
 def test_another_scheduler_places_the_pods(
     oarlock: Command, api: Api, admin: Api, tmp_path: Path, ended: list[str]
 ) -> None:

@@ -15,6 +15,7 @@ from oarlock.records import runs
 from tests.support.commands import Command
 from tests.support.kubernetes.driving import until_stepping, written
 from tests.support.kubernetes.small import SMALL_WORDS
+from tests.support.soaking import only_in_soak
 from tests.support.waiting import eventually
 
 NAME = "chaotic"
@@ -78,6 +79,7 @@ def test_the_seed_draws_each_kind_once() -> None:
     assert [next(drawn).kind for _ in range(3)] == list(KINDS)
 
 
+@only_in_soak
 def test_a_disruption_budget_may_refuse_and_that_is_no_fault(
     oarlock: Command, api: Api, tmp_path: Path, ended: list[str], protected: None
 ) -> None:

@@ -23,6 +23,7 @@ from tests.support.clusters import Cluster
 from tests.support.commands import Command
 from tests.support.kubernetes.driving import driving, written
 from tests.support.kubernetes.small import SMALL_WORDS
+from tests.support.soaking import only_in_soak
 from tests.support.stores import BUCKET, SAVES, Store, needs_store, state_after
 from tests.support.waiting import eventually
 
@@ -93,6 +94,7 @@ def test_they_are_listed_verified_and_deleted_while_it_runs_and_after(
     eventually(lambda: not helpers(api), "end of the pods beside its claim")
 
 
+@only_in_soak
 @needs_store
 def test_a_run_without_a_volume_has_its_snapshots(
     api: Api, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

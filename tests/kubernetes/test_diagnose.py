@@ -32,6 +32,7 @@ from tests.support.kubernetes.causes import (
     users_namespace,
 )
 from tests.support.kubernetes.driving import Named, all_gpus
+from tests.support.soaking import only_in_soak
 from tests.support.waiting import eventually
 
 TRAINER = "kubernetes.image=registry.example/team/trainer:1"
@@ -241,6 +242,7 @@ def test_a_taint_is_told_with_the_toleration_that_helps(place: Api, admin: Api, 
     )
 
 
+@only_in_soak
 def test_preemption_and_then_waiting_for_room_are_told(place: Api, admin: Api, tmp_path: Path) -> None:
     """Other work of higher priority takes all GPUs."""
     with all_gpus(), preempting(place, admin) as urgent:
@@ -316,6 +318,7 @@ def test_a_run_that_is_stopped_or_well_has_no_problem(place: Api, tmp_path: Path
     assert diagnose.find_problems(place, Named(run)) == []
 
 
+@only_in_soak
 def test_looking_takes_as_many_calls_for_many_pods_as_for_few(
     place: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

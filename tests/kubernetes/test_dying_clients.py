@@ -73,6 +73,7 @@ def at_once(deed: Callable[[str], object], names: list[str]) -> None:
         list(pool.map(deed, names))
 
 
+@only_in_soak
 def test_sending_a_run(oarlock: Command, home: Path, api: Api, program: Path, ended: list[str]) -> None:
     calls = calls_of(*sending("live-sent", program))
     killed = {f"live-send-{point}": point for point in (*points(calls, 5), ENDLESS)}

@@ -138,6 +138,7 @@ def test_a_run_is_scored_on_its_cluster_with_its_data_while_it_trains(driver: Dr
     _is_clean(api, run.name)
 
 
+@only_in_soak
 def test_its_failure_is_the_programs_and_ctrl_c_leaves_no_pod(driver: Driver, api: Api) -> None:
     folder = driver.job(
         JUDGED, roles={"worker": SMALL}, args=["60"], ingest={"program": "ingest.py", **SMALL}

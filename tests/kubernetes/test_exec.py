@@ -23,6 +23,7 @@ from tests.support.commands import SCRIPT
 from tests.support.kubernetes.driving import Named
 from tests.support.kubernetes.small import SMALL_SETTINGS
 from tests.support.small_programs import write
+from tests.support.soaking import only_in_soak
 from tests.support.terminals import Terminal
 from tests.support.waiting import eventually
 
@@ -68,6 +69,7 @@ def _is_running(name: str) -> bool:
     return [task["state"] for task in json.loads(done.stdout)["tasks"]] == ["running"] * 2
 
 
+@only_in_soak
 def test_each_task_has_its_own_pod_and_variables(oarlock: Any, run: RunFolder) -> None:
     names = "('RANK', 'OARLOCK_INDEX', 'MINE')"
     show = f"import os, socket; print(socket.gethostname(), *(os.environ[name] for name in {names}))"

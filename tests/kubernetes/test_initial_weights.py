@@ -67,6 +67,7 @@ def test_from_a_run_on_the_same_claim_and_restarted(driver: Driver) -> None:
     assert f"begins with the weights of {first.name}, step 5: params" in second.out
 
 
+@only_in_soak
 def test_from_a_run_of_another_claim_which_is_handed_over(driver: Driver) -> None:
     first = driver.start(driver.job(small(), roles=WORKERS)).succeed()
     elsewhere = driver.job(small(), roles=WORKERS, kubernetes={"claim": "none"})

@@ -133,6 +133,7 @@ def _is_clean(api: Api, run: str) -> None:
     eventually(lambda: not _left(api, run), "end of the pod and its Job")
 
 
+@only_in_soak
 def test_it_shows_a_growing_folder_while_the_leader_writes_it(
     oarlock: Any, training: RunFolder, api: Api
 ) -> None:
@@ -260,6 +261,7 @@ def test_the_pod_outlives_a_killed_client_only_by_its_deadline(training: RunFold
     eventually(lambda: not _left(api, training.name), "end of what a killed client left")
 
 
+@only_in_soak
 def test_after_the_end(oarlock: Any, over: RunFolder, api: Api) -> None:
     done = oarlock("inspect", "--", "ls", "checkpoints")  # the latest
     assert (done.returncode, done.stdout.split()[0]) == (0, "step-1"), done.stderr
@@ -272,6 +274,7 @@ def test_delete_finds_an_open_one(over: RunFolder, api: Api) -> None:
         _is_clean(api, over.name)
 
 
+@only_in_soak
 def test_why_not_is_one_line(
     oarlock: Any, training: RunFolder, api: Api, cluster: Any, monkeypatch: Any
 ) -> None:

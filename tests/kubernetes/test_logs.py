@@ -15,6 +15,7 @@ from oarlock.records import runs
 from tests.support.clusters import Cluster
 from tests.support.commands import SCRIPT, Command
 from tests.support.kubernetes.small import SMALL_WORDS, start_detached
+from tests.support.soaking import only_in_soak
 from tests.support.waiting import eventually
 
 # Until it is told that there are enough: whoever disturbs it may take as long as it takes.
@@ -129,6 +130,7 @@ def assert_once(said: list[str]) -> None:
     assert lines == [f"line {number} \u2713 \t end" for number in range(len(lines))]
 
 
+@only_in_soak
 def test_a_bar_of_a_pod_is_shown_while_it_has_no_end(
     oarlock: Command, tmp_path: Path, ended: list[str]
 ) -> None:

@@ -35,6 +35,7 @@ from tests.support.clusters import Cluster, as_user
 from tests.support.commands import Command
 from tests.support.kubernetes.driving import Named, unused, written
 from tests.support.kubernetes.small import SMALL_WORDS, sets
+from tests.support.soaking import only_in_soak
 from tests.support.waiting import eventually
 
 HASTY = (*SMALL_WORDS, *sets("limits.grace=1s"))
@@ -226,6 +227,7 @@ def refuses_all(oarlock: Command, server: str, elsewhere: str, env: dict[str, st
         assert f"leads to {elsewhere} now" in refused.stderr, (verb, refused.stderr)
 
 
+@only_in_soak
 def test_a_record_of_an_earlier_version_is_known_by_when_it_was_made(
     oarlock: Command, api: Api, program: Path, ended: list[str]
 ) -> None:
@@ -282,6 +284,7 @@ def as_if_pulled_before(run: RunFolder) -> str:
     return digest
 
 
+@only_in_soak
 def test_one_command_deletes_all_runs_of_a_job_with_their_claim(
     oarlock: Command, api: Api, tmp_path: Path
 ) -> None:

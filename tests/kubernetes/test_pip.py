@@ -105,6 +105,7 @@ def test_packages_are_in_every_pod_before_the_start(driver: Driver, api: Api, in
     assert len([path for path in asked if "packaging-99.0" in path]) == 2, "only for the first run's two pods"
 
 
+@only_in_soak
 def test_a_package_that_does_not_exist_ends_the_run_with_the_words_of_pip(
     driver: Driver, api: Api, index: dict[str, str]
 ) -> None:

@@ -19,6 +19,7 @@ from tests.support.kubernetes.driving import Named, unused
 from tests.support.kubernetes.serving import IMAGE, SMALL_SERVER, write_model
 from tests.support.kubernetes.small import SMALL_WORDS
 from tests.support.small_programs import write
+from tests.support.soaking import only_in_soak
 from tests.support.stores import BUCKET, Store, needs_store
 from tests.support.waiting import eventually
 
@@ -92,6 +93,7 @@ def test_pods_share_the_examples_and_answer_as_this_machine_does(
     eventually(lambda: not _left(api, job), "end of the Job, its pods and its ConfigMap")
 
 
+@only_in_soak
 def test_pods_that_are_deleted_cost_no_answer(cluster: object, api: Api, tmp_path: Path) -> None:
     job = unused()
     model = write_model(tmp_path / job, 1)

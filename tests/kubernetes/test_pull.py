@@ -28,6 +28,7 @@ from oarlock.records.run_folder import RunFolder
 from tests.support.commands import SCRIPT
 from tests.support.kubernetes.small import SMALL_SETTINGS
 from tests.support.small_programs import write
+from tests.support.soaking import only_in_soak
 from tests.support.terminals import Terminal
 from tests.support.waiting import eventually
 
@@ -230,6 +231,7 @@ def test_what_there_is_not_is_told(oarlock: Any, running: RunFolder, tmp_path: P
     assert not (tmp_path / "brought" / "checkpoints").exists()
 
 
+@only_in_soak
 def test_a_viewer_is_told_what_is_missing(
     oarlock: Any, running: RunFolder, ended: RunFolder, cluster: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
@@ -300,6 +302,7 @@ def _cut_after(count: int, host: str, port: int) -> Iterator[int]:
         listener.close()
 
 
+@only_in_soak
 def test_a_run_that_the_cluster_has_forgotten_still_has_its_claim(
     oarlock: Any, place: Path, api: Api, tmp_path: Path
 ) -> None:

@@ -154,6 +154,7 @@ def test_a_task_that_runs_out_of_memory_is_told_so(
     assert "worker-0: killed because memory ran out: use smaller batches" in done.stderr
 
 
+@only_in_soak
 def test_a_side_car_that_never_ends_does_not_keep_the_run(
     oarlock: Command, api: Api, tmp_path: Path, ended: list[str]
 ) -> None:

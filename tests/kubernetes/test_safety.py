@@ -25,6 +25,7 @@ from tests.support.kubernetes.driving import (
 )
 from tests.support.kubernetes.intruder import call_all, told, visiting
 from tests.support.kubernetes.small import SMALL
+from tests.support.soaking import only_in_soak
 from tests.support.waiting import eventually
 
 PAIR = {"worker": {"replicas": 2, **SMALL}}
@@ -170,6 +171,7 @@ def test_pods_are_what_restricted_takes(guarded: Guarded) -> None:
         assert not any(pod["spec"].get(name) for name in ("hostNetwork", "hostPID", "hostIPC"))
 
 
+@only_in_soak
 def test_runs_of_one_job_and_of_two_users_live_side_by_side(
     driver: Driver, cluster: Cluster, api: Api
 ) -> None:

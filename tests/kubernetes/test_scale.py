@@ -219,6 +219,7 @@ def test_a_run_that_is_being_stopped_is_not_scaled(cluster: Cluster, api: Api, t
             assert driver.call("stop", run.name).returncode == 0
 
 
+@only_in_soak
 def test_what_never_formed_is_taken_back_and_the_training_goes_on(
     cluster: Cluster, api: Api, tmp_path: Path
 ) -> None:

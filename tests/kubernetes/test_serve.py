@@ -135,6 +135,7 @@ def test_an_update_fails_no_request(place: Path, name: str, api: Api) -> None:
     assert len(api.all("ConfigMap", selecting(name))) == 1, "those of the first are gone"
 
 
+@only_in_soak
 def test_an_update_that_does_not_load_leaves_what_was_served(place: Path, name: str, api: Api) -> None:
     folder = write_model(place / "broken", 7)
     (folder / "1" / "model.py").write_text("def load(folder):\n    raise ValueError('no weights')\n")
@@ -148,6 +149,7 @@ def test_an_update_that_does_not_load_leaves_what_was_served(place: Path, name: 
         assert ask(port, [1, 2]) == 15
 
 
+@only_in_soak
 def test_it_is_stopped_and_resumed(name: str, api: Api) -> None:
     assert _oarlock("stop", name).startswith(f"{name} stopped")
     assert pods_of(api, name) == []
@@ -254,6 +256,7 @@ def test_a_model_in_a_bucket_is_fetched_and_a_newer_one_taken_over(tmp_path: Pat
         store.kill()
 
 
+@only_in_soak
 def test_an_autoscaler_and_an_ingress_come_and_go_with_it(place: Path, api: Api, cluster: Cluster) -> None:
     """No controller acts on them here, and none has to: the server answers without."""
     name = unused()

@@ -31,6 +31,7 @@ from tests.support.kubernetes.driving import (
     unused,
 )
 from tests.support.kubernetes.small import SMALL
+from tests.support.soaking import only_in_soak
 from tests.support.waiting import eventually
 
 IMAGE = f"python:{sys.version_info.major}.{sys.version_info.minor}-slim"
@@ -376,6 +377,7 @@ def test_a_leader_prefers_the_node_where_a_board_has_its_claim(
         assert wanted == {"app.kubernetes.io/name": "pure", "oarlock.dev/helper": "tensorboard"}
 
 
+@only_in_soak
 def test_an_image_of_ours_has_a_version_whatever_is_installed_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

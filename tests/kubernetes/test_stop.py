@@ -142,6 +142,7 @@ def until_failed(record: RunFolder) -> None:
     eventually(lambda: refreshed(record).state().state == "failed", "verdict", evidence=lambda: told(record))
 
 
+@only_in_soak
 def test_delete_by_force_leaves_nobody_behind(driver: Driver) -> None:
     """The objects are gone at once; so are the processes, which would have what the next run needs."""
     folder = driver.job(HOLDING + STUBBORN, **JOB)

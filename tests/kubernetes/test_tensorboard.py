@@ -140,6 +140,7 @@ def test_an_image_without_it_is_told(run: RunFolder, api: Api) -> None:
     eventually(lambda: not _left(api, run.name), "end of the pod")
 
 
+@only_in_soak
 def test_several_runs_are_shown_from_their_records(run: RunFolder, place: Path) -> None:
     write(place / "here.py", "import oarlock; oarlock.current().report(step=3, loss=0.5)")
     done = subprocess.run([SCRIPT, "run", "--name", "here", "here.py"], cwd=place, timeout=300)

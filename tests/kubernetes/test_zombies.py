@@ -19,6 +19,7 @@ from tests.support.kubernetes.bookkeeping import SUMS, Books
 from tests.support.kubernetes.causes import broken
 from tests.support.kubernetes.driving import written
 from tests.support.kubernetes.small import start_detached
+from tests.support.soaking import only_in_soak
 from tests.support.waiting import eventually
 
 SLOW_TO_LEAVE = """
@@ -90,6 +91,7 @@ def test_a_node_that_comes_back_finds_its_places_taken(
     assert max(mine) > cut_off
 
 
+@only_in_soak
 def test_a_leader_that_is_saving_is_waited_for(
     oarlock: Command, api: Api, admin: Api, tmp_path: Path, ended: list[str]
 ) -> None:

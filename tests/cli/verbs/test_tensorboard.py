@@ -21,6 +21,7 @@ from tests.support.commands import SCRIPT, started
 from tests.support.event_files import curve_at, event_file, runs_at
 from tests.support.ports import free_ports
 from tests.support.small_programs import write
+from tests.support.soaking import only_in_soak
 from tests.support.waiting import eventually
 
 # The command line itself, where nothing called tensorboard can be imported.
@@ -110,6 +111,7 @@ def test_several_runs_are_shown_until_it_is_interrupted(run: RunFolder) -> None:
     assert not tensorboard_process.answers(int(url.rpartition(":")[2].rstrip("/")))
 
 
+@only_in_soak
 @pytest.mark.usefixtures("run")
 def test_a_port_can_be_asked_for_and_may_be_taken(oarlock: Any) -> None:
     port = str(free_ports(1)[0])

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.model_servers import ModelServer, model_server
+from tests.support.soaking import only_in_soak
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -40,6 +41,7 @@ def ask(server: ModelServer, row: list[float]) -> list[float]:
     return found
 
 
+@only_in_soak
 def test_a_saved_model_is_served_by_several_replicas_and_updated(tmp_path: Path) -> None:
     folder = tmp_path / "models"
     subprocess.run([sys.executable, "-c", EXPORT, str(folder)], check=True, timeout=500)

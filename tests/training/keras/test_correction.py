@@ -347,6 +347,7 @@ def test_what_cannot_be_right_is_refused_by_every_worker(
     assert [result[case].get("refused") for result in two] == [sentence, sentence]
 
 
+@soaking.only_in_soak
 def test_fit_with_parameter_servers_learns_as_one_process_does_and_counts_every_example(
     tmp_path: Path,
 ) -> None:
@@ -461,6 +462,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     return {name: (folder / f"{name}.said").read_text().splitlines() for name in programs}
 
 
+@soaking.only_in_soak
 def test_a_fault_that_keras_has_mended_is_left_alone_and_the_rest_corrected_once(
     said: dict[str, list[str]],
 ) -> None:

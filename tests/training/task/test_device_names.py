@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from tests.support.soaking import cases
+
 ASK = """
 import {framework}, sys
 from oarlock.training.task import device_names
@@ -21,11 +23,10 @@ print(*names, "none" if not names else "")
 
 @pytest.mark.parametrize(
     ("framework", "compute"),
-    [
-        ("torch", "torch.ones(3).sum()"),
-        ("jax", "jax.numpy.ones(3).block_until_ready()"),
-        ("tensorflow", "tensorflow.ones(3)"),
-    ],
+    cases(
+        [("torch", "torch.ones(3).sum()"), ("jax", "jax.numpy.ones(3).block_until_ready()")],
+        soak=[("tensorflow", "tensorflow.ones(3)")],
+    ),
 )
 def test_processors_are_no_gpus(framework: str, compute: str) -> None:
     if importlib.util.find_spec(framework) is None:
