@@ -112,17 +112,19 @@ def test_what_cannot_be_read_comes_after_what_was() -> None:
         next(found)
 
 
-def test_alone_it_reads_the_next_batch_only_after_an_answer() -> None:
+@pytest.mark.parametrize("servers", [1, 2, 3])
+def test_an_answer_is_given_before_the_next_example_is_there(servers: int) -> None:
     """A program that writes into the pipe may wait for the answer to its first line."""
-    read: list[int] = []
+    given = threading.Semaphore(0)
 
     def batches() -> Iterator[int]:
         for number in range(4):
-            read.append(number)
+            assert number == 0 or given.acquire(timeout=SECONDS), "the answer waits for the next example"
             yield number
 
-    for number, _ in dispatch.answered([Server()], batches(), ask):
-        assert read[-1] == number
+    for number, answer in dispatch.answered([Server() for _ in range(servers)], batches(), ask):
+        assert answer == 10 * number
+        given.release()
 
 
 def test_servers_that_never_come_leave_the_work_to_the_others() -> None:
@@ -140,6 +142,6 @@ def test_no_thread_outlives_the_answers() -> None:
     next(left)
     left.close()  # type: ignore[attr-defined]
     for thread in threading.enumerate():
-        if thread.name == "predict":
+        if thread.name in ("predict", "examples"):
             thread.join(SECONDS)
             assert not thread.is_alive()

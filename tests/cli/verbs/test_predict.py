@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,20 @@ def test_a_model_that_nobody_serves_is_loaded(oarlock: Command, model: Path, tmp
     assert [next(iter(one["outputs"].values())) for one in answers] == [[2 * n, 0] for n in range(5)]
     left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False)
     assert left.stdout == "", "the server of its own has ended"
+
+
+def test_a_program_that_waits_for_each_answer_gets_it_and_ctrl_c_ends_it_quietly(model: Path) -> None:
+    words = [str(SCRIPT), "predict", "-m", str(model), "-n", "2", "--batch", "1", "--json"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, text=True, **pipes) as client:  # type: ignore[call-overload]
+        for number in range(5):
+            client.stdin.write(f"[{number}, 0]\n")
+            client.stdin.flush()
+            [[twice, _]] = json.loads(client.stdout.readline())["outputs"].values()
+            assert twice == 2 * number
+        client.send_signal(signal.SIGINT)  # while it waits for a line that never comes
+        assert client.wait(120) == 130
+        assert "Fatal" not in client.stderr.read()
 
 
 def test_answers_are_written_whole_or_not_at_all(oarlock: Command, model: Path, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Have several servers of one model work on the batches of one input, and yield the answers in its order.
 
 Every batch is asked until it is answered: one that is lost with its server goes to whichever server is free.
-The calling thread reads the input; each server has a thread that asks it.
+One thread reads the input, so that an answer is given while the next example is still being written; each
+server has a thread that asks it.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ def _first_ready(lanes: Sequence[L]) -> L:
 def answered(lanes: Sequence[L], batches: Iterable[B], ask: Callable[[L, B], A]) -> Iterator[tuple[B, A]]:
     """Yield each batch with its answer, in order. What reading or asking raises comes in its place."""
     work: _Work[L, B, A] = _Work(lanes, batches, ask)
+    threading.Thread(target=work.read, name="examples", daemon=True).start()
     for lane in lanes:
         threading.Thread(target=work.on_lane, args=(lane,), name="predict", daemon=True).start()
     try:
@@ -104,24 +106,33 @@ class _Work(Generic[L, B, A]):
         self._problem: OarlockError | None = None  # why no server is left
 
     def answers(self) -> Iterator[tuple[B, A]]:
-        """What the caller gets: read a batch for each server that is free, and wait for the next answer."""
+        """What the caller gets, each as soon as it is there."""
         while True:
             with self._changed:
-                while not (self._given in self._answers or self._has_room() or self._is_done()):
+                while not (self._given in self._answers or self._is_done()):
                     if self._problem is not None:
                         raise self._problem
                     self._changed.wait()
-                found = self._answers.pop(self._given, None)
-                if found is not None:
-                    self._given += 1
-                elif self._is_done():
+                if self._is_done():
                     return
-            if found is None:
-                self._read_one()
-            elif isinstance(found, BaseException):
+                found = self._answers.pop(self._given)
+                self._given += 1
+                self._changed.notify_all()  # there is room for another
+            if isinstance(found, BaseException):
                 raise found
-            else:
-                yield found
+            yield found
+
+    def read(self) -> None:
+        """What the thread that reads does: a batch for each server that is free."""
+        while True:
+            with self._changed:
+                while self._is_open and not self._has_room():
+                    self._changed.wait()
+                if not self._is_open:
+                    return
+            self._read_one()
+            if self._is_read:
+                return
 
     def on_lane(self, lane: L) -> None:
         """What the thread of a server does."""
@@ -155,18 +166,22 @@ class _Work(Generic[L, B, A]):
         return self._is_read and self._given == self._read
 
     def _read_one(self) -> None:
+        batch: B | None = None
+        problem: Exception | None = None
         try:
             batch = next(self._batches)
         except StopIteration:
-            self._is_read = True
-        except Exception as problem:  # after the answers before it
-            self._put(self._read, problem)
-            self._read, self._is_read = self._read + 1, True
-        else:
-            with self._changed:
+            pass
+        except Exception as found:
+            problem = found
+        with self._changed:
+            if batch is not None:
                 self._waiting.append(_Task(self._read, batch))
-                self._read += 1
-                self._changed.notify_all()
+            elif problem is not None:
+                self._answers[self._read] = problem  # after the answers before it
+            self._read += batch is not None or problem is not None
+            self._is_read = batch is None
+            self._changed.notify_all()
 
     def _wait(self, lane: L) -> None:
         """Until the server answers, or is not needed any more."""

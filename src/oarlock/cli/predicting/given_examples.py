@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from oarlock.errors import OarlockError
 
@@ -44,11 +44,19 @@ def read(words: Sequence[str], inputs: Sequence[ModelInput]) -> Iterator[Example
     """
     for word in words or ("-",):
         if word == "-":
-            yield from _of_lines("standard input", sys.stdin, inputs)
+            yield from _of_lines("standard input", _standard_input(), inputs)
         elif _is_path(word):
             yield from _of_path(Path(word), inputs)
         else:
             yield _of_word(word, inputs)
+
+
+def _standard_input() -> TextIO:
+    """Opened again: Python cannot end while a thread waits for a line of `sys.stdin`."""
+    try:
+        return open(sys.stdin.fileno(), encoding=sys.stdin.encoding, errors=sys.stdin.errors, closefd=False)
+    except (OSError, ValueError):
+        return sys.stdin  # no file
 
 
 def _is_path(word: str) -> bool:
