@@ -92,7 +92,7 @@ PARTS = [
     Part("format", [BIN / "ruff", "format", "--check", "."]),
     Part("lint", [BIN / "ruff", "check", "."]),
     Part("lowest versions", [PYTHON, "tests/lowest.py"]),
-    Part("without runs", [*PYTEST, *WITHOUT_RUNS]),
+    Part("without runs", [*BY_FILE, "-n", "2", *WITHOUT_RUNS]),
     Part(
         "tests",
         [
@@ -100,7 +100,7 @@ PARTS = [
             "-n",
             PROCESSES,
             *(f"--ignore={path}" for path in WITHOUT_RUNS),
-            *_ordered("tests", LONGEST),
+            *(path for path in _ordered("tests", LONGEST) if path not in WITHOUT_RUNS),
         ],
         is_heavy=True,
     ),

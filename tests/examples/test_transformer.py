@@ -80,6 +80,7 @@ def trained(place: Path) -> tuple[RunFolder, str]:
     return runs.find("trained"), printed
 
 
+@only_in_soak
 def test_checkpoints_are_scored_by_sacrebleu(trained: tuple[RunFolder, str]) -> None:
     found, printed = trained
     state = found.state()
@@ -93,6 +94,7 @@ def test_checkpoints_are_scored_by_sacrebleu(trained: tuple[RunFolder, str]) -> 
     assert re.search(r"evaluator-0 \|     is .*\n.*evaluator-0 \|     should be \w+", printed)
 
 
+@only_in_soak
 def test_translations_and_a_picture_are_there_to_look_at(trained: tuple[RunFolder, str]) -> None:
     folder = trained[0].path / "eval"
     first, *blocks = (folder / "translations.txt").read_text().strip().split("\n\n")
@@ -106,6 +108,7 @@ def test_translations_and_a_picture_are_there_to_look_at(trained: tuple[RunFolde
     assert (folder / "attention.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
+@only_in_soak
 def test_the_exported_model_needs_tensorflow_alone(trained: tuple[RunFolder, str], tmp_path: Path) -> None:
     folder = trained[0].path / "model"
     assert [path.name for path in folder.iterdir()] == ["1"]

@@ -171,6 +171,7 @@ def test_a_side_car_that_never_ends_does_not_keep_the_run(
     assert oarlock("status", "live-side-car").stdout.startswith("live-side-car succeeded")
 
 
+@only_in_soak
 def test_a_failed_run_is_gone_on_with(oarlock: Command, tmp_path: Path, ended: list[str]) -> None:
     """With the program as it was sent, and what it left in its folders."""
     ended.append("live-onward")

@@ -135,7 +135,6 @@ def test_an_update_fails_no_request(place: Path, name: str, api: Api) -> None:
     assert len(api.all("ConfigMap", selecting(name))) == 1, "those of the first are gone"
 
 
-@only_in_soak
 def test_an_update_that_does_not_load_leaves_what_was_served(place: Path, name: str, api: Api) -> None:
     folder = write_model(place / "broken", 7)
     (folder / "1" / "model.py").write_text("def load(folder):\n    raise ValueError('no weights')\n")

@@ -97,6 +97,7 @@ def _left(api: Api, run: str) -> list[str]:
     return [one["metadata"]["name"] for one in found if one["metadata"]["name"].startswith(run)]
 
 
+@only_in_soak
 def test_it_answers_on_its_port_and_takes_its_pod_along(run: RunFolder, api: Api) -> None:
     with started(SCRIPT, "tensorboard", run.name, "--json") as client:
         assert client.stdout is not None

@@ -25,6 +25,7 @@ class Model:
     """Doubles what it gets, once it may: `gate` holds it up in the middle of a batch."""
 
     form = "Python"
+    only_computes = False
 
     def __init__(self, is_batched: bool = True) -> None:
         rows = None if is_batched else 1
@@ -37,11 +38,13 @@ class Model:
         self.gate.set()
         self.entered = threading.Event()
         self.batches: list[list[float]] = []  # the first number of each row
+        self.threads: list[threading.Thread] = []  # that computed them
         self.is_closed = False
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         x = inputs["x"]
         self.batches.append([float(row[0]) for row in x])
+        self.threads.append(threading.current_thread())
         self.entered.set()
         assert self.gate.wait(PATIENCE)
         if (x < 0).any():
@@ -100,6 +103,65 @@ def test_a_lone_request_runs_at_once_and_alone() -> None:
         served = Served(Model())
         assert firsts(await served.ask(3)) == [6]
         assert served.model.batches == [[3]]
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("only_computes", "seconds", "by_the_loop"),
+    [(True, 0.00001, True), (True, 0.01, False), (False, 0.00001, False)],
+)
+def test_the_loop_itself_computes_what_is_known_to_be_quick(
+    only_computes: bool, seconds: float, by_the_loop: bool
+) -> None:
+    async def test() -> None:
+        served = Served(Model())
+        served.model.only_computes = only_computes
+        for _ in range(100):
+            served.batcher.pace.note(1, seconds)
+        assert firsts(await served.ask(3)) == [6]
+        assert served.model.threads == [threading.current_thread() if by_the_loop else served.batcher._thread]
+        with pytest.raises(ModelError, match="negative"):
+            await served.ask(-1)
+
+    run(test)
+
+
+def test_a_model_that_was_never_timed_is_not_tried_in_the_loop() -> None:
+    async def test() -> None:
+        served = Served(Model())
+        served.model.only_computes = True
+        await served.ask(3)
+        assert served.model.threads == [served.batcher._thread]
+
+    run(test)
+
+
+def test_quick_requests_that_come_at_once_are_still_a_batch_of_the_thread() -> None:
+    async def test() -> None:
+        served = Served(Model())
+        served.model.only_computes = True
+        for _ in range(100):
+            served.batcher.pace.note(1, 0.00001)
+        asked = [served.ask(number) for number in (1, 2, 3)]
+        assert [firsts(await one) for one in asked] == [[2], [4], [6]]
+        assert set(served.model.threads) == {served.batcher._thread}
+
+    run(test)
+
+
+def test_a_quick_request_waits_while_the_model_is_busy() -> None:
+    async def test() -> None:
+        served = Served(Model())
+        first = await served.held()
+        served.model.only_computes = True
+        for _ in range(100):
+            served.batcher.pace.note(1, 0.00001)
+        second = served.ask(2)
+        await until(lambda: served.batcher.waiting == 1)
+        served.model.gate.set()
+        assert (firsts(await first), firsts(await second)) == ([1], [4])
+        assert set(served.model.threads) == {served.batcher._thread}
 
     run(test)
 

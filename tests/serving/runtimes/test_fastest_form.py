@@ -27,6 +27,7 @@ class Model:
     """Doubles its input, in the time that it is given: seconds a call, and a row."""
 
     manifest = MANIFEST
+    only_computes = True
 
     def __init__(self, form: str, clock: Clock, call: float, row: float = 0.0, change: Any = None) -> None:
         self.form, self.is_open = form, True

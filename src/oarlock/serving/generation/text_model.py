@@ -29,6 +29,8 @@ FOREVER = 1e9  # seconds
 class TextModel:
     """A text model in memory, as a Runtime too: prompts in, completions out."""
 
+    only_computes = False  # it is a program's own, in a thread of its own
+
     def __init__(self, manifest: Manifest, generator: Generator) -> None:
         """Take over a generator, in a thread of its own. Raises ModelError."""
         self.manifest = replace(manifest, inputs=(PROMPT,), outputs=(COMPLETION,))

@@ -46,6 +46,7 @@ class JaxExport:
     """Calls the program; rows that only fill up a batch are cut off again."""
 
     form = "jax.export"
+    only_computes = False  # it may call back into Python
 
     def __init__(self, manifest: Manifest, exported: Any) -> None:
         import jax

@@ -48,6 +48,7 @@ class LiteRT:
     """One interpreter: it holds the inputs and outputs of one call, so that two threads must not share it."""
 
     form = "LiteRT"
+    only_computes = True
 
     def __init__(self, manifest: Manifest, interpreter: Any) -> None:
         import numpy as np

@@ -55,6 +55,7 @@ class OnnxSession:
     """Calls the session with arrays by name."""
 
     form = "ONNX Runtime"
+    only_computes = True
 
     def __init__(self, manifest: Manifest, session: Any) -> None:
         self.manifest = manifest

@@ -37,6 +37,8 @@ def load(folder: Path, manifest: Manifest, entry: Path, inner: Runtime | None) -
 class Predict:
     """Calls `predict` with arrays by name."""
 
+    only_computes = False  # it is a user's own program
+
     def __init__(self, manifest: Manifest, entry: Path, loaded: Any, inner: Runtime | None) -> None:
         self.manifest = manifest
         self.form = entry.name if inner is None else f"{entry.name} around {inner.form}"

@@ -49,6 +49,7 @@ class SavedModel:
     """Calls the function behind the signature with tensors in its own order."""
 
     form = "SavedModel"
+    only_computes = False  # it may call back into Python
 
     def __init__(self, manifest: Manifest, loaded: Any, function: Any) -> None:
         import tensorflow as tf

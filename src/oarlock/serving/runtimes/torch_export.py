@@ -74,6 +74,7 @@ class TorchExport:
     """Calls the program with tensors that share the memory of the arrays."""
 
     form = "torch.export"
+    only_computes = False  # it may have operators of its own
 
     def __init__(self, manifest: Manifest, module: Any) -> None:
         import torch
