@@ -92,7 +92,7 @@ PARTS = [
     Part("format", [BIN / "ruff", "format", "--check", "."]),
     Part("lint", [BIN / "ruff", "check", "."]),
     Part("lowest versions", [PYTHON, "tests/lowest.py"]),
-    Part("without runs", [*BY_FILE, "-n", "2", *WITHOUT_RUNS]),
+    Part("without runs", [*BY_FILE, "-n", "3", *WITHOUT_RUNS]),
     Part(
         "tests",
         [

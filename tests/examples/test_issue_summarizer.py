@@ -83,6 +83,7 @@ def trained(place: Path) -> tuple[RunFolder, str]:
     return runs.find("trained"), printed
 
 
+@only_in_soak
 def test_checkpoints_are_scored_beside_a_baseline(trained: tuple[RunFolder, str]) -> None:
     found, printed = trained
     state = found.state()
@@ -95,6 +96,7 @@ def test_checkpoints_are_scored_beside_a_baseline(trained: tuple[RunFolder, str]
     assert re.search(rf"step {STEPS}: bleu \d.* bleu_baseline \d.* of 12 pairs", printed)
 
 
+@only_in_soak
 def test_titles_are_there_to_read(trained: tuple[RunFolder, str]) -> None:
     blocks = (trained[0].path / "eval" / "titles.txt").read_text().strip().split("\n\n")
     assert len(blocks) == 12
@@ -103,6 +105,7 @@ def test_titles_are_there_to_read(trained: tuple[RunFolder, str]) -> None:
         assert names == ["body", "title", "baseline", "greedy", "beam"]
 
 
+@only_in_soak
 def test_the_exported_model_takes_text_and_gives_text(trained: tuple[RunFolder, str]) -> None:
     folder = trained[0].path / "model"
     assert [path.name for path in folder.iterdir()] == ["1"]

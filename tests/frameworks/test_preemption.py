@@ -35,6 +35,7 @@ def test_no_step_of_a_fit_is_lost_or_made_twice(home: Path, tmp_path: Path) -> N
     _preempt(gang, cases(["on its way"], soak=["in its last steps"]), 60)
 
 
+@only_in_soak
 def test_all_steps_made_are_saved_before_it_leaves(home: Path, tmp_path: Path) -> None:
     """A state so large that the last save takes a while: the request comes in the middle of it."""
     gang = diaries.start(tmp_path / "job", "torch", 6, save=NEVER, pause=0.0, width=1 << 18)

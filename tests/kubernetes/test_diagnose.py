@@ -276,6 +276,7 @@ def preempting(place: Api, admin: Api) -> Iterator[dict[str, object]]:
         yield plain_pod("urgent", priorityClassName=place.namespace, container=wanted)
 
 
+@only_in_soak
 @pytest.mark.alone
 def test_a_drained_node_is_told_until_the_task_runs_again(place: Api, tmp_path: Path) -> None:
     run = start(place, tmp_path, "diag-drained", "limits.grace=3s", "args=[deaf]")
@@ -336,6 +337,7 @@ def test_looking_takes_as_many_calls_for_many_pods_as_for_few(
     assert asked == ["Job", "Pod", *["Event"] * 5]
 
 
+@only_in_soak
 @pytest.mark.alone
 def test_a_lost_node_is_told(cluster: Cluster, place: Api, tmp_path: Path) -> None:
     run = start(place, tmp_path, "diag-lost", NODE_2)

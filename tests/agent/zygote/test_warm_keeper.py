@@ -106,6 +106,7 @@ def test_it_leaves_by_itself(kept: Start) -> None:
     until_gone([keeper], 30)
 
 
+@only_in_soak
 def test_what_an_import_may_look_at_must_be_the_same(
     kept: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

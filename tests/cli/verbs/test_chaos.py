@@ -19,6 +19,7 @@ from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
 from tests.support.commands import SCRIPT
 from tests.support.small_programs import ENDLESS, write
+from tests.support.soaking import only_in_soak
 from tests.support.waiting import eventually
 
 # Nobody gets through its first step before all are in theirs, as with a collective: who is preempted before
@@ -205,6 +206,7 @@ def test_a_run_that_is_only_starting_is_waited_for(oarlock: Any, tmp_path: Path)
     assert (report["generations"], report["faults"][0]["generation"]) == (1, 1)
 
 
+@only_in_soak
 def test_the_same_seed_does_the_same(oarlock: Any, start: Start) -> None:
     start(*OFTEN)
     words = (*QUICK, "--faults", "5", "--seed", "11", "--every", "0.1s", "--json")
@@ -252,6 +254,7 @@ def test_ctrl_c_while_a_task_is_paused_continues_it_and_still_reports(start: Sta
     assert run.state().generation == 1
 
 
+@only_in_soak
 def test_a_pause_ends_even_if_who_asked_for_it_is_dead(start: Start) -> None:
     run = start()
     client = _pausing(run, "2s")
@@ -291,6 +294,7 @@ def test_a_kill_that_the_budget_does_not_allow_is_told_as_the_end(oarlock: Any, 
     assert re.search(r"\nrun +failed\n", done.stdout)
 
 
+@only_in_soak
 def test_what_does_not_recover_in_time_ends_it(home: Path, start: Start) -> None:
     """The second generation never comes to a step."""
     stuck = "import oarlock, time\nif oarlock.current().generation > 1: time.sleep(600)\n"
@@ -303,6 +307,7 @@ def test_what_does_not_recover_in_time_ends_it(home: Path, start: Start) -> None
     assert len(chaos.report.faults) == 1
 
 
+@only_in_soak
 def test_a_program_that_does_not_report_recovers_too(oarlock: Any, start: Start) -> None:
     start(program=ENDLESS)
     done = oarlock("chaos", *QUICK, "--faults", "4", "--seed", "5", "--json")

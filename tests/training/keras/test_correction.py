@@ -38,7 +38,6 @@ RIGHT = soaking.cases(
     [
         "predicted_without_compiling",
         "tf_data",
-        "own_batches_of_different_size",
         "shuffled",
         "masked",
         "uneven_own_train_step",
@@ -46,6 +45,7 @@ RIGHT = soaking.cases(
         "legacy_keras",
     ],
     soak=[
+        "own_batches_of_different_size",
         "tf_data_sharded_by_data",
         "own_batches_with_class_weight",
         "clipped",
