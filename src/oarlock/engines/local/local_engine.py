@@ -116,10 +116,10 @@ class LocalEngine(Engine):
         local_server.scale(run, replicas)
 
     def delete(self, chosen: Collection[RunFolder], *, now: bool, volumes: bool) -> list[str]:
-        """Only stop those that run: the caller deletes the records."""
-        for run in chosen:
+        """Only stop those that run, if told to: the caller deletes the records of the others."""
+        for run in chosen if now else ():
             if run.is_running():
-                self.stop(run, now=now)
+                self.stop(run, now=True)
         return []
 
     def refresh(self, run: RunFolder, *, with_logs: bool = False) -> None:
