@@ -140,7 +140,8 @@ def test_stacks_come_from_every_pod(oarlock: Command, api: Api, program: Path, e
     ]
     for answer in answers:
         assert any(f"/{program.name}" in frame for frame in answer["stack"])
-        assert not any("/oarlock/work/agent" in frame for frame in answer["stack"])
+        # The program may be inside `report` just now; what started it is nobody's business.
+        assert not any("/oarlock/agent/zygote/" in frame for frame in answer["stack"])
 
 
 def test_a_task_that_runs_out_of_memory_is_told_so(
