@@ -2,9 +2,9 @@
 
 The parts run one after the other: on two processors, cluster tests beside the others ran into deadlines, and
 both together took as long. Two parts begin with the first and run beside those that leave a processor idle:
-tests that break the cluster, which mostly wait for nodes that are gone, and the check of types. Two thirds of
-all tests start no run and take a minute together: they are done meanwhile, by a process of their own, so that
-the others need not be collected with them.
+tests that break the cluster, which mostly wait for nodes that are gone, and the check of types. More than
+half of all tests start no run and take little over a minute together: they run meanwhile, in a part of their
+own, so that the processes of the others need not collect them.
 """
 
 from __future__ import annotations

@@ -82,6 +82,10 @@ class Served:
     def ask(self, *numbers: float, width: int = 2, deadline: float = PATIENCE) -> asyncio.Task[Any]:
         return asyncio.ensure_future(self.batcher.predict(rows(*numbers, width=width), deadline))
 
+    def knows_a_row_to_take(self, seconds: float) -> None:
+        for _ in range(100):
+            self.batcher.pace.note(1, seconds)
+
     def count(self, name: str) -> float:
         return self.blocks.sums().get(Key("counter", name, ""), [0.0])[0]
 
@@ -117,8 +121,7 @@ def test_the_loop_itself_computes_what_is_known_to_be_quick(
     async def test() -> None:
         served = Served(Model())
         served.model.only_computes = only_computes
-        for _ in range(100):
-            served.batcher.pace.note(1, seconds)
+        served.knows_a_row_to_take(seconds)
         assert firsts(await served.ask(3)) == [6]
         assert served.model.threads == [threading.current_thread() if by_the_loop else served.batcher._thread]
         with pytest.raises(ModelError, match="negative"):
@@ -141,8 +144,7 @@ def test_quick_requests_that_come_at_once_are_still_a_batch_of_the_thread() -> N
     async def test() -> None:
         served = Served(Model())
         served.model.only_computes = True
-        for _ in range(100):
-            served.batcher.pace.note(1, 0.00001)
+        served.knows_a_row_to_take(0.00001)
         asked = [served.ask(number) for number in (1, 2, 3)]
         assert [firsts(await one) for one in asked] == [[2], [4], [6]]
         assert set(served.model.threads) == {served.batcher._thread}
@@ -155,8 +157,7 @@ def test_a_quick_request_waits_while_the_model_is_busy() -> None:
         served = Served(Model())
         first = await served.held()
         served.model.only_computes = True
-        for _ in range(100):
-            served.batcher.pace.note(1, 0.00001)
+        served.knows_a_row_to_take(0.00001)
         second = served.ask(2)
         await until(lambda: served.batcher.waiting == 1)
         served.model.gate.set()

@@ -17,6 +17,7 @@ from oarlock.agent.host.host import Host
 from oarlock.agent.host.host_effects import Upstream
 from oarlock.agent.host.real_machine import RealMachine
 from oarlock.agent.host.zygote_link import ZygoteLink
+from oarlock.agent.ingest import data_copy
 from oarlock.agent.ingest.data_folder import DataFolder
 from oarlock.agent.lead.phases import culprit
 from oarlock.agent.net.deadlines import Action
@@ -124,8 +125,7 @@ class IngestStage:
             self._begin(ingest)
 
     def _begin(self, ingest: Ingest) -> None:
-        # Every agent has a stage, few have data to ingest: these import HTTP, and a fifth of what it does.
-        from oarlock.agent.ingest import data_copy, steps
+        from oarlock.agent.ingest import steps  # and HTTP, which an agent without data does not need
 
         if self._leader is not None:
             self._steps = [data_copy.program(self._spec, ingest, self._folder, self._leader)]
@@ -174,8 +174,6 @@ class IngestStage:
     def _on_end(self, host: Host | None, ended: Outcome) -> None:
         if host is not self._host or self._host is None or self._ingest is None:
             return
-        from oarlock.agent.ingest import data_copy
-
         self._host.close()
         self._host = None
         if ended.code == 0 and self._steps:

@@ -30,9 +30,7 @@ class Runtime(Protocol):
 
     manifest: Manifest  # with the inputs and outputs that the loaded model really has
     form: str  # what runs, for `status`: SavedModel, LiteRT, torch.export, ...
-    only_computes: (
-        bool  # nothing in it reads or waits, so that the last calls say how long the next one takes
-    )
+    only_computes: bool  # it neither reads nor waits: the last calls say how long the next one takes
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Compute the outputs of checked inputs: types and shapes are the manifest's, text is objects of str.

@@ -6,7 +6,6 @@ delete something.
 
 from __future__ import annotations
 
-import ast
 import base64
 import json
 import zlib
@@ -27,6 +26,7 @@ from oarlock.engines.kubernetes.lifecycle.connect import explained
 from oarlock.engines.shared import checkpoint_folder
 from oarlock.engines.shared.checkpoint_folder import Entry
 from oarlock.errors import OarlockError
+from oarlock.program.bare_source import without_docstrings
 from oarlock.records.run_folder import RunFolder
 from oarlock.system import atomic_file, safe_names
 
@@ -131,17 +131,6 @@ class PodFolder:
 
 def _packed() -> str:
     modules = (safe_names, atomic_file, manifest, store, checkpoint_folder)  # in the order of their imports
-    texts = [(one.__name__, _without_docstrings(Path(one.__file__ or "").read_text())) for one in modules]
+    sources = {one.__name__: without_docstrings(Path(one.__file__ or "").read_bytes()) for one in modules}
+    texts = [(name, source.decode()) for name, source in sources.items()]
     return base64.urlsafe_b64encode(zlib.compress(json.dumps(texts).encode(), 9)).decode()
-
-
-def _without_docstrings(text: str) -> str:
-    """Remove docstrings, which are a quarter of what is sent."""
-    lines = text.splitlines()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Module)) and ast.get_docstring(node):
-            docstring = node.body[0]
-            begin, end = docstring.lineno - 1, docstring.end_lineno or 0
-            kept = "" if isinstance(node, ast.Module) else " " * docstring.col_offset + "0"
-            lines[begin:end] = [kept, *[""] * (end - begin - 1)]
-    return "\n".join(lines)
