@@ -10,14 +10,16 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from oarlock.engines.kubernetes.api.client import Api
-from oarlock.engines.kubernetes.api.names import selecting
+from oarlock.engines.kubernetes.api.names import REVISION, selecting
 from oarlock.engines.kubernetes.deployments import rollout
+from oarlock.engines.kubernetes.follow import pod_status
 from oarlock.engines.kubernetes.lifecycle import stop_delete
 from tests.support.clusters import Cluster, everything
 from tests.support.commands import SCRIPT, started
@@ -158,16 +160,35 @@ def test_it_is_stopped_and_resumed(name: str, api: Api) -> None:
     assert json.loads(_oarlock("status", name, "--json"))["state"] == "running"
 
 
-def test_another_machine_finds_it(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_machine_finds_it(
+    name: str, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OARLOCK_HOME", str(tmp_path / "elsewhere"))
     state = json.loads(_oarlock("status", name, "--json"))
     assert (state["state"], state["engine"]) == ("running", "kubernetes-serving")
-    with started(SCRIPT, "attach", name) as client:
+    with _left_behind(api, name), started(SCRIPT, "attach", name) as client:
         assert client.stdout is not None
         said = next(line for line in client.stdout if "serving adder" in line)
         client.send_signal(signal.SIGINT)
         assert client.wait(60) == 0
     assert said.partition(" | ")[0].strip() in {task["name"] for task in state["tasks"]}
+
+
+@contextmanager
+def _left_behind(api: Api, name: str) -> Iterator[None]:
+    """A pod with output, of an update that was taken back and that is slow to go."""
+    left = f"{name}-left"
+    pod = client_pod(left, name)
+    labels = pods_of(api, name)[0]["metadata"]["labels"]
+    pod["metadata"] |= {
+        "labels": {key: value for key, value in labels.items() if key != "pod-template-hash"},
+        "annotations": {REVISION: "9"},
+    }
+    api.create(pod)
+    eventually(lambda: pod_status.has_started(api.get("Pod", left)), "start of the pod that is left", 60)
+    eventually(lambda: any(api.log(left)), "its output", 60)
+    yield
+    api.delete("Pod", left, grace=0)
 
 
 def test_deleting_it_leaves_nothing(name: str, api: Api) -> None:

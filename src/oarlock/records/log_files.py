@@ -57,19 +57,20 @@ def choose(
     Raises JobError for an unknown task or time, and OarlockError if no such generation exists or no task has
     failed.
     """
-    latest = max(log_segments.generations(run.logs), default=0)
+    found = log_segments.generations(run.logs)
+    current = _current(run, found)
     names = set(tasks)
     if previous:
-        generation = latest - 1
+        generation = current - 1
     if failed:
         name, failed_in = culprit(run, generation)
         names, generation = {name}, failed_in
-    if generation is not None and not 1 <= generation <= max(latest, 1):
-        raise OarlockError(f"{run.name} has no generation {generation}; the latest is {latest}")
+    if generation is not None and not 1 <= generation <= max(found, default=1):
+        raise OarlockError(f"{run.name} has no generation {generation}; the latest is {current}")
     _check_names(run, names)
     return Choice(
         frozenset(names),
-        first=latest if generation is None else generation,
+        first=current if generation is None else generation,
         last=float("inf") if generation is None else generation,
         since="" if since is None else _since(since),
     )
@@ -78,6 +79,15 @@ def choose(
 def latest(run: RunFolder) -> Choice:
     """Choose all tasks of the latest generation."""
     return choose(run, tasks=(), failed=False, generation=None, previous=False, since=None)
+
+
+def _current(run: RunFolder, found: Sequence[int]) -> int:
+    """Of the generations with output, the newest up to the one that runs.
+
+    A served model goes back to an earlier generation if an update fails.
+    """
+    running = run.state().generation
+    return max((one for one in found if one <= running), default=max(found, default=0))
 
 
 def read(watching: Watch, choice: Choice, tail: int | None = None) -> Iterator[Block]:

@@ -44,6 +44,20 @@ def test_lines_of_all_tasks_are_merged_by_time(oarlock: Any, home: Path) -> None
     assert oarlock("logs", "--since", "2025-11-15T10:00:05Z").stdout.splitlines() == expected[4:]
 
 
+def test_a_served_model_that_went_back_to_an_earlier_generation(oarlock: Any, home: Path) -> None:
+    made = home / "runs" / "made"
+    made.mkdir(parents=True)
+    (made / "job.yaml").touch()
+    told = [{"kind": "run", "tasks": []}, *({"kind": "generation", "generation": one} for one in (1, 2, 1))]
+    (made / "events.jsonl").write_text("".join(f"{json.dumps({'t': 1, **event})}\n" for event in told))
+    for generation in (1, 2):
+        log = made / "logs" / str(generation) / f"pod-{generation}.log"
+        log.parent.mkdir(parents=True)
+        log.write_text(f"2025-11-15T10:00:0{generation}.000000Z said\n")
+    assert oarlock("logs").stdout.splitlines() == ["pod-1 | said", "pod-2 | said"]
+    assert oarlock("logs", "--generation", "2").stdout == "pod-2 | said\n"
+
+
 def test_bars_and_control_sequences_are_resolved_for_a_pipe(oarlock: Any, records: Path) -> None:
     lines = oarlock("logs", "good-run", "--task", "worker-0").stdout.splitlines()
     assert lines == ["worker-0 | progress 100%", "worker-0 | red plain", "worker-0 | done by worker-0"]

@@ -48,7 +48,7 @@ class ServerMirror:
         self._note(self._deployment(), pods)
         self._note_traffic(pods)
         for pod in pods[:MOST] if with_logs else ():
-            if pod_status.has_started(pod):
+            if pod_status.has_started(pod) and self._is_of_record(pod["metadata"]["uid"]):
                 self._read_now(pod)
         self._finish()
 
@@ -162,7 +162,11 @@ class ServerMirror:
         pods = self.watcher.pods
         for uid, pod in pods.items():
             self._names.setdefault(uid, self._name(pod))
-        self.intake.read(pods, lambda: False)
+        self.intake.read(filter(self._is_of_record, pods), lambda: False)
+
+    def _is_of_record(self, uid: str) -> bool:
+        """Not of an update that was taken back, whose pods may take a while to go."""
+        return self._names[uid][0] <= self.ledger.state.generation
 
     def _take(self, line: Line) -> None:
         uid, _, stamp, text = line
