@@ -56,9 +56,10 @@ def load(path: Path, folder: Path, model: Call | None = None, instead_of: Path |
         raise BadPredict(f"{path} cannot be imported")
     module = importlib.util.module_from_spec(spec)
     own = {_MODULE, *(_modules_in(folder) if path.parent == folder else ())}
-    search, others = list(sys.path), _hide(own, instead_of)
+    search, others, writes_none = list(sys.path), _hide(own, instead_of), sys.dont_write_bytecode
     sys.path[:] = [str(path.parent), *(place for place in search if not _is(place, instead_of))]
     sys.modules[_MODULE] = module  # pickle and dataclasses look for it there
+    sys.dont_write_bytecode = True  # a server takes a folder that changes for a new version
     importlib.invalidate_caches()
     try:
         spec.loader.exec_module(module)
@@ -67,7 +68,7 @@ def load(path: Path, folder: Path, model: Call | None = None, instead_of: Path |
             raise BadPredict(f"{path}: load(folder) has to take the model, too: load(folder, model)")
         return module.load(*given)
     finally:
-        sys.path[:] = search
+        sys.path[:], sys.dont_write_bytecode = search, writes_none
         _hide(own, None)  # they live on in what they gave; the next version imports its own
         sys.modules.update(others)
 
