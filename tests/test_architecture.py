@@ -219,6 +219,16 @@ finally:
     assert not imported & (FRAMEWORKS | CLIENT | {"rich", "yaml", "msgspec"})
 
 
+@pytest.mark.parametrize("engine", ["kubernetes_engine", "deployments.serving_engine"])
+def test_looking_at_a_run_on_a_cluster_imports_only_what_that_needs(engine: str) -> None:
+    """What sends programs and talks to pods would take as long as the answer."""
+    code = f"import sys, oarlock.engines.kubernetes.{engine}; print(*sys.modules)"
+    words = [sys.executable, "-c", code]
+    imported = set(subprocess.run(words, capture_output=True, text=True, timeout=300).stdout.split())
+    assert "httpx2" in imported
+    assert not imported & (FRAMEWORKS | {"rich", "wsproto", "pathspec", "oarlock.program.bundle"})
+
+
 def test_verbs_print_through_one_module() -> None:
     """`output` spells control characters out; `live` makes each Text in one function that does."""
     for path in sorted([*(SOURCE / "cli").rglob("*.py"), *(SOURCE / "screens").glob("*.py")]):

@@ -7,6 +7,7 @@ leading agent itself is machine 0.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import signal
 import socket
@@ -28,6 +29,7 @@ from oarlock.system import processes
 
 def main() -> int:
     """Lead the run, or follow its leading agent (`--machine`). Returns the exit code."""
+    gc.freeze()  # the modules stay: no collection, the last one least of all, has to look through them
     call = _call()
     if call.with_parent:
         processes.die_with_parent()

@@ -1,6 +1,7 @@
 """The Kubernetes engine: one Job per role on a cluster.
 
 The run supervises itself. A client sends it, acts on it, and keeps a record of it while it follows the run.
+What only few verbs need is imported when they do: `status` and `logs` would take half as long again.
 """
 
 from __future__ import annotations
@@ -12,23 +13,14 @@ from typing import IO, Any
 
 from oarlock.agent.net.control import UnreachableError
 from oarlock.engines.engine import Engine, Sending
-from oarlock.engines.kubernetes import pod_commands
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import STOPPED, Object
-from oarlock.engines.kubernetes.claims import (
-    board_deployment,
-    claim_checkpoints,
-    evaluation_pod,
-    pull_claims,
-    remove_pods,
-)
+from oarlock.engines.kubernetes.claims import board_deployment, remove_pods
 from oarlock.engines.kubernetes.claims.same_claim import is_mounted_by
-from oarlock.engines.kubernetes.deployments import serve_model
 from oarlock.engines.kubernetes.follow import background
 from oarlock.engines.kubernetes.lifecycle import adopt, identity, leading_agent, repair, stop_delete, submit
 from oarlock.engines.kubernetes.lifecycle.connect import api_for, api_of, explained
 from oarlock.engines.kubernetes.manifests.payload import Parcel
-from oarlock.engines.kubernetes.predictions import predict_model
 from oarlock.engines.shared.checkpoint_place import CheckpointFolder
 from oarlock.engines.shared.command_streams import Streams
 from oarlock.engines.shared.predictor import Predictor
@@ -159,6 +151,8 @@ class KubernetesEngine(Engine):
         self, run: RunFolder, task: str, words: Sequence[str], streams: Streams, notify: Callable[[str], None]
     ) -> int:
         """Through exec in the task's own pod."""
+        from oarlock.engines.kubernetes import pod_commands
+
         return pod_commands.beside_task(run, task, words, streams, notify)
 
     def inspect(
@@ -172,12 +166,16 @@ class KubernetesEngine(Engine):
         notify: Callable[[str], None],
     ) -> int:
         """In a temporary pod that mounts the run's claim."""
+        from oarlock.engines.kubernetes import pod_commands
+
         return pod_commands.beside_files(run, words, streams, image=image, writes=writes, notify=notify)
 
     def tensorboard(
         self, run: RunFolder, port: int | None, image: str | None
     ) -> AbstractContextManager[Board]:
         """In a temporary pod that mounts the run's claim, behind a port of this machine."""
+        from oarlock.engines.kubernetes import pod_commands
+
         return pod_commands.board(run, port, image)
 
     def deploy_board(self, run: RunFolder, image: str | None, host: str | None) -> StandingBoard:
@@ -202,23 +200,31 @@ class KubernetesEngine(Engine):
         self, order: ServeOrder, name: str | None = None, on_wait: Callable[[str], bool] = lambda _: True
     ) -> RunFolder:
         """As a Deployment, whose record names the engine that acts on it from then on."""
+        from oarlock.engines.kubernetes.deployments import serve_model
+
         return serve_model.serve(order, name, on_wait)
 
     def predictors(
         self, order: ServeOrder, workers: int, notify: Callable[[str], None]
     ) -> AbstractContextManager[Sequence[Predictor]]:
         """In the pods of one Job, behind ports of this machine."""
+        from oarlock.engines.kubernetes.predictions import predict_model
+
         return predict_model.predictors(order, workers, notify)
 
     @contextmanager
     def checkpoints(self, run: RunFolder, *, writes: bool) -> Iterator[CheckpointFolder]:
         """On the run's claim, which a pod reads."""
+        from oarlock.engines.kubernetes.claims import claim_checkpoints
+
         api, path = api_of(run), run.folder("checkpoints")
         with claim_checkpoints.opened(api, run, path, writes=writes) as folder:
             yield folder
 
     def pull(self, run: RunFolder, what: str | None, to: Path, show: Show, *, replaces: bool) -> Pulled:
         """From the leading pod while the run lasts, then from a temporary pod."""
+        from oarlock.engines.kubernetes.claims import pull_claims
+
         names = pull_claims.KINDS[what] if what else pull_claims.DEFAULT
         with explained():
             return pull_claims.fetch(api_of(run), run, names, to, show, replaces=replaces)
@@ -233,6 +239,8 @@ class KubernetesEngine(Engine):
         notify: Callable[[str], None],
     ) -> list[Event]:
         """In a pod beside the run's claim, which has its data too; without a claim, from its snapshots."""
+        from oarlock.engines.kubernetes.claims import evaluation_pod
+
         if run.engine != self.name:
             raise OarlockError(
                 f"{run.name} did not run on a cluster: `oarlock evaluate {run.name}` scores it here"

@@ -1,4 +1,7 @@
-"""The engine of a model that is served on a cluster: what the verbs do with its Deployment."""
+"""The engine of a model that is served on a cluster: what the verbs do with its Deployment.
+
+What only few verbs need is imported when they do.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from oarlock.engines.engine import Engine, Sending
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import STOPPED, Object
 from oarlock.engines.kubernetes.claims import remove_pods
-from oarlock.engines.kubernetes.deployments import rollout, serve_model, server_address, server_record
+from oarlock.engines.kubernetes.deployments import rollout, server_record
 from oarlock.engines.kubernetes.lifecycle import adopt, identity
 from oarlock.engines.kubernetes.lifecycle.connect import explained
 from oarlock.engines.shared.serve_order import ServeOrder
@@ -45,10 +48,14 @@ class ServingEngine(Engine):
         self, order: ServeOrder, name: str | None = None, on_wait: Callable[[str], bool] = lambda _: True
     ) -> RunFolder:
         """Update what is served."""
+        from oarlock.engines.kubernetes.deployments import serve_model
+
         return serve_model.serve(order, name, on_wait)
 
     def announced(self, run: RunFolder) -> Announcement | None:
         """Inside the cluster, and through a port that is forwarded."""
+        from oarlock.engines.kubernetes.deployments import server_address
+
         with explained(), closing(_reach(run)) as api:
             found = identity.require_deployment(run, api)
             return None if found is None else server_address.note(api, run, found)

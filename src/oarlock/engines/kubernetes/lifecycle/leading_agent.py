@@ -7,7 +7,6 @@ from typing import Any
 
 from oarlock.agent.net.control import UnreachableError
 from oarlock.agent.protocol.pod_paths import AGENT
-from oarlock.engines.kubernetes.api import pod_exec
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import Identity, Object
@@ -23,6 +22,8 @@ def pods(api: Api, run: Identity) -> list[Object]:
 
 def ask(api: Api, pod: Object, question: dict[str, Any]) -> dict[str, Any]:
     """The leading agent's answer. Raises UnreachableError if it does not answer, and ApiError."""
+    from oarlock.engines.kubernetes.api import pod_exec  # whose websocket takes longer to import than to use
+
     try:
         words = ["python3", "-I", "-c", _ASK, json.dumps(question)]
         code, said, complaint = pod_exec.run(api, pod["metadata"]["name"], words)

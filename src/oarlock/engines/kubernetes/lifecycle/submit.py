@@ -27,7 +27,7 @@ from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api, uid_of
 from oarlock.engines.kubernetes.api.names import COMPLETE, LEAD, MANAGED, OWNER, Identity, Object
 from oarlock.engines.kubernetes.lifecycle import identity
-from oarlock.engines.kubernetes.manifests import objects, packing, pod_template
+from oarlock.engines.kubernetes.manifests import objects, pod_template
 from oarlock.engines.kubernetes.manifests.payload import Parcel
 from oarlock.errors import JobError
 from oarlock.job.cluster_names import QUEUE
@@ -51,6 +51,8 @@ def start(
 
     `on_packed` gets what will be sent before any of it is.
     """
+    from oarlock.engines.kubernetes.manifests import packing  # which no other verb needs
+
     clear_stale(api)
     held: list[int] = []
     parcels: list[Parcel] = []
