@@ -49,6 +49,9 @@ def main():
     state = oarlock.State(weights=weights, moments=no_moments(weights))
     say(f"{sum(array.size for array in state.weights.values()):,} weights, from step {state.step}")
 
+    # What a step takes, so that Oarlock can say how fast this is, and what share of the GPU is used.
+    tokens = config.context * len(batches.mine(0))
+    task.report(flops=config.operations * tokens, tokens_per_step=tokens)
     train_step = train_step_of(config, args)
     for step in state.steps(args.steps, save=args.save, batches=batches):
         mine = text.windows(train, args.context, batches.mine(step))

@@ -62,8 +62,9 @@ def main():
         options = {"triton.multi_kernel": 1} if device.type == "cuda" else None
         trained = torch.compile(trained, options=options)
 
-    # How many operations a step takes, so that Oarlock can say what share of the GPU is used.
-    task.report(flops=config.operations * config.context * len(batches.mine(0)))
+    # What a step takes, so that Oarlock can say how fast this is, and what share of the GPU is used.
+    tokens = config.context * len(batches.mine(0))
+    task.report(flops=config.operations * tokens, tokens_per_step=tokens)
     model.train()
     profiler = profiled(args.profile, say)
     for step in state.steps(args.steps, save=args.save, batches=batches):

@@ -169,11 +169,12 @@ def test_operations_of_a_step_become_a_share_of_the_gpu(agent: socket.socket, cl
 
 @pytest.mark.usefixtures("h200")
 def test_operations_may_be_told_for_steps_that_only_hooks_see(agent: socket.socket, clock: Clock) -> None:
-    current().report(flops=98.9e12)
+    current().report(flops=98.9e12, tokens_per_step=500)
     for step in range(1, 12):
         channel.report_observed({"step": step, "observed": "keras"})
         clock.now += 1
-    assert received(agent)[-1]["mfu"] == 0.1
+    last = received(agent)[-1]
+    assert (last["mfu"], last["tokens_per_second"]) == (0.1, 500)
 
 
 def test_what_is_reported_has_a_step() -> None:

@@ -97,9 +97,21 @@ def test_nothing_is_said_unless_the_program_says_what_a_step_takes() -> None:
     assert measured.after(4, step=5) == {}
 
 
+def test_tokens_are_counted_beside_the_operations_or_alone() -> None:
+    measured = Measured(flops=None)
+    measured.throughput.expect(tokens=1000)
+    measured.after(0, step=1)
+    assert measured.after(4, step=5) == {"tokens_per_second": 1000}
+    measured.throughput.expect(flops=1e12)
+    assert measured.after(4, step=9) == {}, "both count from here"
+    assert measured.after(4, step=17) == {"flops_per_second": 2e12, "tokens_per_second": 2000}
+
+
 @pytest.mark.parametrize("wrong", [0, -1.0, math.nan, math.inf])
 def test_what_cannot_be_is_refused(wrong: float) -> None:
     with pytest.raises(ValueError, match="flops"):
         Throughput().expect(wrong, None)
     with pytest.raises(ValueError, match="peak"):
         Throughput().expect(None, wrong)
+    with pytest.raises(ValueError, match="tokens"):
+        Throughput().expect(tokens=wrong)

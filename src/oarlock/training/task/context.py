@@ -54,6 +54,7 @@ class Context:
         total: int | None = None,
         flops: float | None = None,
         peak: float | None = None,
+        tokens_per_step: float | None = None,
         **metrics: Any,
     ) -> None:
         """Report progress and metrics. Cheap enough for every step.
@@ -62,11 +63,15 @@ class Context:
             once, it holds for later steps: reports have `flops_per_second` from then on and, if the GPUs are
             known ones, `mfu`. Without a step it is for a program whose steps Oarlock sees by itself.
         peak: operations per second that all GPUs of this task can do together, if Oarlock does not know them.
+        tokens_per_step: those of this task's part of the batch; reports then have `tokens_per_second`.
         """
-        channel.expect(flops, peak)
+        told = (flops, peak, tokens_per_step)
+        channel.expect(*told)
         if step is None:
-            if metrics or total is not None or (flops is None and peak is None):
-                raise TypeError("report() needs a step; only flops and peak can be told without one")
+            if metrics or total is not None or told == (None, None, None):
+                raise TypeError(
+                    "report() needs a step; only flops, peak and tokens_per_step can be told without one"
+                )
             return
         event = {"step": int(step), **metrics}
         if total is not None:

@@ -1,8 +1,8 @@
-"""Operations per second, and their share of what the GPUs can do (MFU), from the steps that are reported.
+"""Operations and tokens per second, and the share of what the GPUs can do (MFU), from the steps reported.
 
-A program says once how many operations one step of this task takes; the time between the reported steps says
-the rest. Nothing waits for the GPU: a program may report a step that its GPU has not finished, but it is
-never more than a few steps ahead, so that the figure of some seconds is right.
+A program says once how many operations and tokens one step of this task takes; the time between the reported
+steps says the rest. Nothing waits for the GPU: a program may report a step that its GPU has not finished, but
+it is never more than a few steps ahead, so that the figure of some seconds is right.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _APART = 0.25  # seconds between two marks that are kept
 
 
 class Throughput:
-    """Counts the operations of one task. `clock` and `devices` are for tests."""
+    """Counts the operations and tokens of one task. `clock` and `devices` are for tests."""
 
     def __init__(
         self,
@@ -29,43 +29,52 @@ class Throughput:
     ) -> None:
         self._clock = clock
         self._devices = devices
-        self._flops: float | None = None  # of one step of this task
+        self._per_step: dict[str, float] = {}  # of this task: "flops" and "tokens", if they were told
         self._given: float | None = None  # the user's own peak
         self._found: float | None = None  # that of the GPUs in use
         self._has_looked = False
         self._step: int | None = None
-        self._done = 0.0  # operations so far
-        self._marks: deque[tuple[float, float]] = deque()  # when, and how many were done by then
+        self._done: dict[str, float] = {}  # so far
+        self._marks: deque[tuple[float, dict[str, float]]] = deque()  # when, and what was done by then
 
-    def expect(self, flops: float | None, peak: float | None) -> None:
+    def expect(
+        self, flops: float | None = None, peak: float | None = None, tokens: float | None = None
+    ) -> None:
         """Note what one step takes from now on, and what this task's GPUs can do together."""
-        if flops is not None:
-            self._flops = _positive(flops, "flops")
+        for name, count in (("flops", flops), ("tokens", tokens)):
+            if count is None:
+                continue
+            if name not in self._per_step:
+                self._step = None  # it counts from here
+            self._per_step[name] = _positive(count, name)
         if peak is not None:
             self._given = _positive(peak, "peak")
 
     def figures(self, step: int) -> dict[str, float]:
-        """Take a step in. Return `mfu` and `flops_per_second`, once there is enough to tell."""
-        if self._flops is None:
+        """Take a step in. Return `mfu` and what is done per second, once there is enough to tell."""
+        if not self._per_step:
             return {}
         now, before = self._clock(), self._step
         self._step = step
-        if before is None or step < before:  # it counts from here
+        if before is None or step < before:
+            self._done = dict.fromkeys(self._per_step, 0.0)
             self._marks.clear()
             self._marks.append((now, self._done))
             return {}
-        self._done += self._flops * (step - before)
+        self._done = {
+            name: self._done[name] + count * (step - before) for name, count in self._per_step.items()
+        }
         began, done = self._oldest(now)
         if self._marks[-1][0] + _APART <= now:
             self._marks.append((now, self._done))
-        if now - began < _SHORTEST or self._done <= done:
+        if now - began < _SHORTEST or self._done == done:
             return {}
-        speed = (self._done - done) / (now - began)
-        peak = self._peak()
-        share = {} if peak is None else {"mfu": round(speed / peak, 4)}
-        return {**share, "flops_per_second": float(f"{speed:.4g}")}
+        speeds = {name: (self._done[name] - done[name]) / (now - began) for name in self._done}
+        peak = self._peak() if "flops" in speeds else None
+        share = {} if peak is None else {"mfu": round(speeds["flops"] / peak, 4)}
+        return {**share, **{f"{name}_per_second": float(f"{speed:.4g}") for name, speed in speeds.items()}}
 
-    def _oldest(self, now: float) -> tuple[float, float]:
+    def _oldest(self, now: float) -> tuple[float, dict[str, float]]:
         while len(self._marks) > 2 and self._marks[1][0] + _WINDOW <= now:
             self._marks.popleft()
         return self._marks[0]
@@ -85,5 +94,5 @@ class Throughput:
 def _positive(value: float, name: str) -> float:
     number = float(value)
     if not 0 < number < float("inf"):
-        raise ValueError(f"{name} is {value!r}: pass the number of operations, more than 0")
+        raise ValueError(f"{name} is {value!r}: pass a number that is more than 0")
     return number
