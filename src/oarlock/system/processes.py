@@ -11,6 +11,8 @@ import time
 from collections.abc import Collection, Container
 from pathlib import Path
 
+from oarlock.system import control_group
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PF_EXITING = 0x4
@@ -137,18 +139,9 @@ def why_no_fork(number: int) -> str:
         return reason
     most = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     user = f"this user may have {most} (ulimit -u)" if most != resource.RLIM_INFINITY else ""
-    group = _pids_limit()
+    group = control_group.pids_limit()
     limits = [user, f"this control group {group} (pids.max)" if group else ""]
     return f"{reason}: too many processes and threads; {', '.join(filter(None, limits)) or 'no limit is set'}"
-
-
-def _pids_limit() -> str | None:
-    try:
-        _, _, own = Path("/proc/self/cgroup").read_text().strip().splitlines()[-1].split(":", 2)
-        found = Path(f"/sys/fs/cgroup{own}/pids.max").read_text().strip()
-    except (OSError, ValueError, IndexError):
-        return None
-    return None if found == "max" else found
 
 
 def exit_code(status: int) -> int:

@@ -17,7 +17,7 @@ from oarlock.agent.net.loop import Loop
 from oarlock.agent.protocol.spec import Spec
 from oarlock.agent.record.run_record import Record
 from oarlock.run.cluster import Task
-from oarlock.system import free_ports, oom_kills
+from oarlock.system import control_group, free_ports
 from oarlock.system.processors import ProcessorTime
 
 
@@ -43,7 +43,7 @@ class RealMachine:
 
     def oom_kills(self) -> int:
         """Read the kernel's count for this control group."""
-        return oom_kills.kills()
+        return control_group.kills()
 
     def stdin_for(self, task: Task) -> tuple[int, ...]:
         """The input of `oarlock run`, for the leader task."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from oarlock.engines.local import gpu_devices, gpu_shares
 from oarlock.records import runs
 from oarlock.screens.units import size
-from oarlock.system import free_ports, private_network
+from oarlock.system import control_group, free_ports, private_network
 from oarlock.system.processors import usable_cores
 
 Finding = dict[str, object]
@@ -49,12 +49,9 @@ def memory() -> Finding:
     """Measure the memory, within the limits of a container."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        limit = Path("/sys/fs/cgroup/memory.max")
-        if limit.is_file() and (text := limit.read_text().strip()).isdecimal():
-            total = min(total, int(text))
     except (OSError, ValueError):
         return finding("memory", "ok", "unknown")
-    return finding("memory", "ok", size(total))
+    return finding("memory", "ok", size(min(total, control_group.memory_limit() or total)))
 
 
 def gpus() -> Finding:

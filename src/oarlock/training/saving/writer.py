@@ -25,7 +25,7 @@ from pathlib import Path
 from oarlock.checkpoints import score_file
 from oarlock.checkpoints.manifest import WrittenEntry
 from oarlock.checkpoints.store import Checkpoint, FencedError, Store, fingerprint
-from oarlock.system import fd_frames
+from oarlock.system import control_group, fd_frames
 from oarlock.system.atomic_file import write_whole
 from oarlock.training.saving.save_messages import ANSWERS, REQUESTS, Answer, NotSaved, Save, Saved
 
@@ -165,15 +165,7 @@ def _write_all(fd: int, data: memoryview) -> None:
 
 def _has_room(size: int) -> bool:
     """Whether the file may stay in memory, where the next start finds it: only if nothing must make room."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        free = next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemFree:"))
-        limit, used = ((Path("/sys/fs/cgroup") / f"memory.{name}") for name in ("max", "current"))
-        if limit.exists() and (most := limit.read_text().strip()) != "max":
-            free = min(free, int(most) - int(used.read_text()))
-    except (OSError, ValueError, StopIteration):
-        return False
-    return free > _ROOM * size
+    return control_group.free_memory() > _ROOM * size
 
 
 def _forget(fd: int) -> None:

@@ -1,0 +1,59 @@
+"""The control group of this process: in a container its limits, and whom the kernel killed for memory."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_ROOT = Path("/sys/fs/cgroup")
+_V1 = _ROOT / "memory"  # where the kernel has groups of version 1
+
+
+def kills() -> int:
+    """How many processes were killed for memory so far; 0 where the kernel does not count.
+
+    A process that gets SIGKILL cannot say who sent it.
+    """
+    for path in (_own() / "memory.events", _V1 / "memory.oom_control"):
+        found = re.search(r"^oom_kill (\d+)$", _read(path), re.MULTILINE)
+        if found:
+            return int(found[1])
+    return 0
+
+
+def memory_limit() -> int | None:
+    """How many bytes it may have; None if there is no limit."""
+    return _number(_own() / "memory.max", _V1 / "memory.limit_in_bytes")
+
+
+def free_memory() -> int:
+    """How many bytes it can get without making room; 0 if that is not known."""
+    found = re.search(r"^MemFree: +(\d+) kB$", _read(Path("/proc/meminfo")), re.MULTILINE)
+    free = 1024 * int(found[1]) if found else 0
+    limit, used = memory_limit(), _number(_own() / "memory.current", _V1 / "memory.usage_in_bytes")
+    return free if limit is None or used is None else min(free, max(0, limit - used))
+
+
+def pids_limit() -> int | None:
+    """How many processes and threads it may have; None if there is no limit."""
+    return _number(_own() / "pids.max", _ROOT / "pids" / "pids.max")
+
+
+def _own() -> Path:
+    """Its folder, of version 2; in most containers a namespace makes it the root."""
+    found = re.search(r"^0::/(.*)$", _read(Path("/proc/self/cgroup")), re.MULTILINE)
+    own = _ROOT / found[1] if found else _ROOT
+    return own if own.exists() else _ROOT
+
+
+def _number(*paths: Path) -> int | None:
+    """What the first of these files says that exists; None if it says `max`."""
+    text = next(filter(None, map(_read, paths)), "").strip()
+    return int(text) if text.isdecimal() else None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
