@@ -70,7 +70,9 @@ def test_the_helm_chart_ingests_trains_on_servers_and_is_scored(top: Path) -> No
     assert "made imagenet" in told
     assert state.tasks.keys() >= {"chief-0", "worker-0", "worker-1", "ps-0", "evaluator-0"}
     assert state.tasks["chief-0"].step == 60
-    assert steps_saved(folder / "imagenet-checkpoints") == [20, 40, 60]
+    saved = steps_saved(folder / "imagenet-checkpoints")
+    assert saved[-1] == 60
+    assert set(saved) <= {20, 40, 60}  # one is not made while the one before it is still being written
     assert state.scores["precision"].latest_step == 60
     assert state.scores["precision"].latest > 0.5  # of five classes; steps of two workers, in any order
     assert (folder / "imagenet-eval" / "60.txt").is_file()
