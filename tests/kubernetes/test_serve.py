@@ -208,6 +208,17 @@ def test_a_model_that_does_not_load_leaves_nothing(place: Path, api: Api, home: 
     assert not (home / "runs" / name).exists()
 
 
+def test_a_gateway_where_there_is_none_leaves_nothing(place: Path, api: Api) -> None:
+    """Whoever may not create routes is not told whether the cluster knows of them."""
+    name = unused()
+    words = ("--ingress", "a.example.org", "--gateway", "web")
+    done = _call("serve", place / "three", "--name", name, *words, *WORDS)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert "you may not create an HTTPRoute" in done.stderr
+    assert "leave out --gateway for an Ingress" in done.stderr
+    assert rollout.remaining(api, Named(name)) == []
+
+
 def test_a_strangers_deployment_is_left_alone(place: Path, api: Api) -> None:
     name = unused()
     pod = {"metadata": {"labels": {"a": name}}, "spec": client_pod("x", "y")["spec"]}

@@ -210,7 +210,13 @@ def _create(api: Api, manifest: Object) -> None:
     except ApiError as error:
         if error.status == 404 and kind in _NOT_EVERYWHERE:
             raise JobError(
-                f"the cluster does not have {_NOT_EVERYWHERE[kind]}; --ingress makes an Ingress instead"
+                f"the cluster does not have {_NOT_EVERYWHERE[kind]}; --ingress alone makes an Ingress instead"
+            ) from None
+        if error.status == 403 and kind in _NOT_EVERYWHERE:
+            raise JobError(
+                f"you may not create an {kind} in namespace {api.namespace}, or the cluster does not have "
+                f"{_NOT_EVERYWHERE[kind]}: the role edit alone does not allow it; ask the administrator, or "
+                "leave out --gateway for an Ingress"
             ) from None
         if error.status == 409 and error.reason == "AlreadyExists":
             raise JobError(
