@@ -113,5 +113,5 @@ def test_what_cannot_be_is_refused(wrong: float) -> None:
         Throughput().expect(wrong, None)
     with pytest.raises(ValueError, match="peak"):
         Throughput().expect(None, wrong)
-    with pytest.raises(ValueError, match="tokens"):
+    with pytest.raises(ValueError, match="tokens_per_step"):
         Throughput().expect(tokens=wrong)

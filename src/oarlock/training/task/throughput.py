@@ -46,7 +46,7 @@ class Throughput:
                 continue
             if name not in self._per_step:
                 self._step = None  # it counts from here
-            self._per_step[name] = _positive(count, name)
+            self._per_step[name] = _positive(count, "tokens_per_step" if name == "tokens" else name)
         if peak is not None:
             self._given = _positive(peak, "peak")
 
