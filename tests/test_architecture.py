@@ -229,6 +229,14 @@ def test_looking_at_a_run_on_a_cluster_imports_only_what_that_needs(engine: str)
     assert not imported & (FRAMEWORKS | {"rich", "wsproto", "pathspec", "oarlock.program.bundle"})
 
 
+def test_starting_a_run_here_imports_no_http() -> None:
+    code = "import sys, oarlock.cli.verbs.run, oarlock.engines.local.local_engine; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    imported = set(done.stdout.split())
+    assert "yaml" in imported, done.stderr
+    assert not imported & (FRAMEWORKS | CLIENT | {"rich", "http.client", "ssl", "asyncio"})
+
+
 def test_verbs_print_through_one_module() -> None:
     """`output` spells control characters out; `live` makes each Text in one function that does."""
     for path in sorted([*(SOURCE / "cli").rglob("*.py"), *(SOURCE / "screens").glob("*.py")]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from oarlock.agent.net.control import UnreachableError
 from oarlock.engines.engine import Engine, Sending
@@ -20,20 +20,22 @@ from oarlock.engines.kubernetes.claims.same_claim import is_mounted_by
 from oarlock.engines.kubernetes.follow import background
 from oarlock.engines.kubernetes.lifecycle import adopt, identity, leading_agent, repair, stop_delete, submit
 from oarlock.engines.kubernetes.lifecycle.connect import api_for, api_of, explained
-from oarlock.engines.kubernetes.manifests.payload import Parcel
 from oarlock.engines.shared.checkpoint_place import CheckpointFolder
 from oarlock.engines.shared.command_streams import Streams
-from oarlock.engines.shared.predictor import Predictor
 from oarlock.engines.shared.pull_result import Pulled, Show
-from oarlock.engines.shared.serve_order import ServeOrder
 from oarlock.engines.shared.standing_board import StandingBoard
-from oarlock.engines.shared.tensorboard_process import Board
 from oarlock.errors import JobError, OarlockError
 from oarlock.job.job_file import JobFile
 from oarlock.job.model import Job
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
 from oarlock.run.events import Event
+
+if TYPE_CHECKING:
+    from oarlock.engines.kubernetes.manifests.payload import Parcel
+    from oarlock.engines.shared.predictor import Predictor
+    from oarlock.engines.shared.serve_order import ServeOrder
+    from oarlock.engines.shared.tensorboard_process import Board
 
 _GOING = 60.0  # seconds for objects to disappear, beyond the grace
 

@@ -23,7 +23,6 @@ from oarlock.engines.shared.checkpoint_folder import Folder
 from oarlock.engines.shared.checkpoint_place import CheckpointFolder
 from oarlock.engines.shared.command_streams import Streams
 from oarlock.engines.shared.standing_board import StandingBoard
-from oarlock.engines.shared.tensorboard_process import Board
 from oarlock.errors import JobError, OarlockError
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
@@ -35,6 +34,7 @@ from oarlock.system.polling import wait_for
 if TYPE_CHECKING:
     from oarlock.engines.shared.predictor import Predictor
     from oarlock.engines.shared.serve_order import ServeOrder
+    from oarlock.engines.shared.tensorboard_process import Board
     from oarlock.job.job_file import JobFile
     from oarlock.serving.fleet.announcement import Announcement
 
