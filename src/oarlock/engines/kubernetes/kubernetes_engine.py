@@ -7,7 +7,7 @@ What only few verbs need is imported when they do: `status` and `logs` would tak
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -27,7 +27,6 @@ from oarlock.engines.shared.standing_board import StandingBoard
 from oarlock.errors import JobError, OarlockError
 from oarlock.job.job_file import JobFile
 from oarlock.job.model import Job
-from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
 from oarlock.run.events import Event
 
@@ -59,7 +58,7 @@ class KubernetesEngine(Engine):
         def on_packed(parcel: Parcel) -> None:
             on_send(Sending(parcel.files, parcel.size, parcel.withheld, parcel.warnings))
 
-        _settle_unsent()
+        repair.settle_unsent()
         with explained():
             return submit.start(jobfile, name, api_for(jobfile.job), on_packed)
 
@@ -259,14 +258,6 @@ class KubernetesEngine(Engine):
         """Only a disruption budget refuses. A pod that is gone already counts as removed."""
         with explained(), closing(api_of(run)) as api:
             return remove_pods.remove(api, fault, pod)
-
-
-def _settle_unsent() -> None:
-    """Finish or remove what clients that died have sent only in part."""
-    for known in runs.all_runs():
-        if known.cluster_file.exists() and (known.path / submit.UNSENT).exists():
-            with suppress(OarlockError), explained():  # its cluster may be away: the next start tries again
-                repair.settle(known, identity.reach(known))
 
 
 def _worker_job(run: RunFolder, api: Api, workers: int) -> tuple[Object | None, int]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import COMPLETE, LEAD, ROLE, STOPPED, Object
 from oarlock.engines.kubernetes.lifecycle import identity, stop_delete, submit
+from oarlock.engines.kubernetes.lifecycle.connect import explained
 from oarlock.errors import OarlockError
+from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
 
 _GOING = 60.0  # seconds for half-sent objects to go
@@ -41,6 +44,14 @@ def match(api: Api, jobs: Sequence[Object], workers: int | None) -> None:
     count = workers - (_role(lead) == "worker")
     if len(followers) == 1 and followers[0]["spec"].get("parallelism") != count:
         stop_delete.scale(api, followers[0], count)
+
+
+def settle_unsent() -> None:
+    """Finish or remove what clients that died have sent only in part."""
+    for known in runs.all_runs():
+        if known.cluster_file.exists() and (known.path / submit.UNSENT).exists():
+            with suppress(OarlockError), explained():  # its cluster may be away: the next start tries again
+                settle(known, identity.reach(known))
 
 
 def settle(run: RunFolder, api: Api) -> bool:
