@@ -1,4 +1,7 @@
-"""The control group of this process: in a container its limits, and whom the kernel killed for memory."""
+"""The control group of this process: in a container its limits, and whom the kernel killed for memory.
+
+Of each file the first path is that of version 2, the second that of version 1.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import re
 from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
-_V1 = _ROOT / "memory"  # where the kernel has groups of version 1
 
 
 def kills() -> int:
@@ -14,7 +16,7 @@ def kills() -> int:
 
     A process that gets SIGKILL cannot say who sent it.
     """
-    for path in (_own() / "memory.events", _V1 / "memory.oom_control"):
+    for path in (_own() / "memory.events", _ROOT / "memory" / "memory.oom_control"):
         found = re.search(r"^oom_kill (\d+)$", _read(path), re.MULTILINE)
         if found:
             return int(found[1])
@@ -23,15 +25,18 @@ def kills() -> int:
 
 def memory_limit() -> int | None:
     """How many bytes it may have; None if there is no limit."""
-    return _number(_own() / "memory.max", _V1 / "memory.limit_in_bytes")
+    return _number(_own() / "memory.max", _ROOT / "memory" / "memory.limit_in_bytes")
 
 
 def free_memory() -> int:
     """How many bytes it can get without making room; 0 if that is not known."""
     found = re.search(r"^MemFree: +(\d+) kB$", _read(Path("/proc/meminfo")), re.MULTILINE)
     free = 1024 * int(found[1]) if found else 0
-    limit, used = memory_limit(), _number(_own() / "memory.current", _V1 / "memory.usage_in_bytes")
-    return free if limit is None or used is None else min(free, max(0, limit - used))
+    limit = memory_limit()
+    if limit is None:
+        return free
+    used = _number(_own() / "memory.current", _ROOT / "memory" / "memory.usage_in_bytes")
+    return 0 if used is None else min(free, max(0, limit - used))
 
 
 def pids_limit() -> int | None:
