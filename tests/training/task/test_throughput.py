@@ -99,7 +99,7 @@ def test_nothing_is_said_unless_the_program_says_what_a_step_takes() -> None:
 
 def test_tokens_are_counted_beside_the_operations_or_alone() -> None:
     measured = Measured(flops=None)
-    measured.throughput.expect(tokens=1000)
+    measured.throughput.expect(tokens_per_step=1000)
     measured.after(0, step=1)
     assert measured.after(4, step=5) == {"tokens_per_second": 1000}
     measured.throughput.expect(flops=1e12)
@@ -114,4 +114,4 @@ def test_what_cannot_be_is_refused(wrong: float) -> None:
     with pytest.raises(ValueError, match="peak"):
         Throughput().expect(None, wrong)
     with pytest.raises(ValueError, match="tokens_per_step"):
-        Throughput().expect(tokens=wrong)
+        Throughput().expect(tokens_per_step=wrong)

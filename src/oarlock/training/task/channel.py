@@ -49,9 +49,9 @@ def report(event: dict[str, Any]) -> None:
     _report(event)
 
 
-def expect(flops: float | None, peak: float | None, tokens: float | None) -> None:
+def expect(flops: float | None, peak: float | None, tokens_per_step: float | None) -> None:
     """Note what one step takes: from now on reports say how fast that is, those of hooks included."""
-    _throughput.expect(flops, peak, tokens)
+    _throughput.expect(flops, peak, tokens_per_step)
 
 
 def newest() -> dict[str, Any]:

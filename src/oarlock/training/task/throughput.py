@@ -38,15 +38,17 @@ class Throughput:
         self._marks: deque[tuple[float, dict[str, float]]] = deque()  # when, and what was done by then
 
     def expect(
-        self, flops: float | None = None, peak: float | None = None, tokens: float | None = None
+        self, flops: float | None = None, peak: float | None = None, tokens_per_step: float | None = None
     ) -> None:
         """Note what one step takes from now on, and what this task's GPUs can do together."""
-        for name, count in (("flops", flops), ("tokens", tokens)):
-            if count is None:
-                continue
-            if name not in self._per_step:
-                self._step = None  # it counts from here
-            self._per_step[name] = _positive(count, "tokens_per_step" if name == "tokens" else name)
+        told: dict[str, float] = {}
+        if flops is not None:
+            told["flops"] = _positive(flops, "flops")
+        if tokens_per_step is not None:
+            told["tokens"] = _positive(tokens_per_step, "tokens_per_step")
+        if told.keys() - self._per_step.keys():
+            self._step = None  # all of it counts from here
+        self._per_step.update(told)
         if peak is not None:
             self._given = _positive(peak, "peak")
 
