@@ -58,15 +58,15 @@ def choose(
     failed.
     """
     found = log_segments.generations(run.logs)
-    current = _current(run, found)
+    current, latest = _current(run, found), max(found, default=0)
     names = set(tasks)
     if previous:
         generation = current - 1
     if failed:
         name, failed_in = culprit(run, generation)
         names, generation = {name}, failed_in
-    if generation is not None and not 1 <= generation <= max(found, default=1):
-        raise OarlockError(f"{run.name} has no generation {generation}; the latest is {current}")
+    if generation is not None and not 1 <= generation <= max(latest, 1):
+        raise OarlockError(f"{run.name} has no generation {generation}; the latest is {latest}")
     _check_names(run, names)
     return Choice(
         frozenset(names),
