@@ -185,10 +185,12 @@ def _left_behind(api: Api, name: str) -> Iterator[None]:
         "annotations": {REVISION: "9"},
     }
     api.create(pod)
-    eventually(lambda: pod_status.has_started(api.get("Pod", left)), "start of the pod that is left", 60)
-    eventually(lambda: any(api.log(left)), "its output", 60)
-    yield
-    api.delete("Pod", left, grace=0)
+    try:
+        eventually(lambda: pod_status.has_started(api.get("Pod", left)), "start of the pod that is left", 60)
+        eventually(lambda: any(api.log(left)), "its output", 60)
+        yield
+    finally:
+        api.delete("Pod", left, grace=0)
 
 
 def test_deleting_it_leaves_nothing(name: str, api: Api) -> None:
