@@ -14,6 +14,7 @@ import pytest
 from oarlock.engines.local import local_engine
 from oarlock.records import runs
 from tests.support.commands import SCRIPT, Command
+from tests.support.cuda_library import cuda_library  # noqa: F401
 from tests.support.fake_gpus import machine_with_gpus  # noqa: F401
 from tests.support.finished_runs import finished, records, terminal  # noqa: F401
 from tests.support.gang_fixture import start  # noqa: F401

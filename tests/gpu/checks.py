@@ -8,8 +8,10 @@ runs the programs as in a pod: with the standard library alone.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,142 +28,11 @@ from oarlock.system.gpus import nvml
 from oarlock.system.gpus.gpu_watch import is_used_by
 from oarlock.system.gpus.kernel_log import KernelLog
 from oarlock.system.polling import wait_for
+from tests.gpu import gpu_programs
 
 GIB = 1 << 30
 PATIENCE = 300.0
 Check = Callable[[Path], str]
-
-HOLDS = """
-import sys, torch
-kept = torch.empty(8 << 30, dtype=torch.uint8, device="cuda").fill_(1)
-torch.cuda.synchronize()
-print("holds", flush=True)
-sys.stdin.read()
-"""
-MULTIPLIES = """
-import time, torch, oarlock
-me, size, times = oarlock.current(), 8192, 20
-a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-torch.mm(a, b)
-end, step = time.monotonic() + 15, 0
-while time.monotonic() < end:
-    for _ in range(times):
-        torch.mm(a, b)
-    step += 1
-    me.report(step, flops=2 * size**3 * times)
-    if step % 5 == 0:
-        torch.cuda.synchronize()
-"""
-MULTIPLIES_JAX = """
-import time, jax, jax.numpy as jnp, oarlock
-me, size, times = oarlock.current(), 8192, 20
-a = jnp.full((size, size), 1 / size, jnp.bfloat16)
-multiply = jax.jit(lambda x: jax.lax.fori_loop(0, times, lambda _, y: y @ a, x))
-x = multiply(a).block_until_ready()
-end, step = time.monotonic() + 15, 0
-while time.monotonic() < end:
-    x, step = multiply(x), step + 1
-    me.report(step, flops=2 * size**3 * times)
-    if step % 5 == 0:
-        x.block_until_ready()
-"""
-FILLS = """
-import torch, oarlock
-kept = []
-for step in range(1, 10_000):
-    kept.append(torch.empty(8 << 30, dtype=torch.uint8, device="cuda"))
-    oarlock.current().report(step)
-"""
-FILLS_JAX = """
-import jax, jax.numpy as jnp
-kept = []
-for step in range(10_000):
-    kept.append(jnp.ones((2 << 30,), jnp.float32).block_until_ready())
-"""
-KILLS_ITSELF = """
-import os, signal, torch, oarlock
-me = oarlock.current()
-free, total = torch.cuda.mem_get_info()
-kept = torch.empty(int(total * 0.8), dtype=torch.uint8, device="cuda").fill_(1)
-torch.cuda.synchronize()
-me.report(me.generation)
-if me.generation < 4:
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-ASSERTS = """
-import torch
-rows = torch.zeros(4, device="cuda")
-print(rows[torch.tensor([9], device="cuda")].cpu())
-"""
-SAVES = """
-import os, sys
-import torch
-from oarlock.training.saving import gpu_copy
-from oarlock.training.saving.session import CheckpointSession
-
-gpu_copy._SPARE = float(sys.argv[1])
-torch.manual_seed(0)
-state = {
-    "large": torch.rand(300 << 20, device="cuda"),
-    "turned": torch.rand(1000, 30, device="cuda").to(torch.bfloat16).t(),
-    "count": torch.tensor(7, device="cuda"),
-    "empty": torch.empty(0, 3, device="cuda"),
-    "here": torch.arange(5),
-    "flags": torch.rand(999, device="cuda") > 0.5,
-}
-expected = {name: value.cpu().clone() for name, value in state.items()}
-session = CheckpointSession()
-session.prepare({"state": state})
-for step in (1, 2):
-    assert session.save(step, {"state": state}, {}, None)
-    for _ in range(20):  # as the next step does, at once
-        state["large"].add_(1.0)
-        state["turned"].zero_()
-        state["flags"].logical_not_()
-        state["count"].add_(1)
-    session.finish()
-    found = {"state": {name: torch.zeros_like(value) for name, value in state.items()}}
-    fresh = CheckpointSession()
-    fresh.restore(found)
-    assert fresh.step == step
-    for name, value in expected.items():
-        assert torch.equal(found["state"][name].cpu(), value), (step, name)
-    expected = {name: value.cpu().clone() for name, value in state.items()}
-session.close()
-print("the same")
-"""
-REPORTS = """
-import os, socket, time, torch
-ours, theirs = socket.socketpair()
-os.environ["OARLOCK_FD"] = str(theirs.detach())
-from oarlock.training.task import channel
-value = torch.ones((), device="cuda")
-torch.cuda.synchronize()
-took = []
-for step in range(1, 4):
-    torch.cuda._sleep(1_000_000_000)
-    value = value + 1
-    began = time.monotonic()
-    channel.report({"step": step, "loss": value})
-    took.append(time.monotonic() - began)
-channel.flush()
-lines = ours.recv(1 << 16).decode().splitlines()
-assert '"loss": 4.0' in lines[-1], lines
-print("a report takes", max(took), "s, the GPU", 0.5, "s or more")
-"""
-COMPILES = """
-import os, signal, sys, time
-had = "torch._dynamo" in sys.modules
-import torch
-import oarlock
-me = oarlock.current()
-model = torch.compile(torch.nn.Linear(64, 64).cuda())
-model(torch.rand(8, 64, device="cuda")).sum().backward()
-print("generation", me.generation, "had", had, flush=True)
-me.report(step=me.generation)
-if me.generation < 3:
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
 
 
 def the_library_says_what_nvidia_smi_says(folder: Path) -> str:
@@ -187,7 +58,9 @@ def memory_of_a_killed_process_is_seen_to_be_freed(folder: Path) -> str:
     """The agent waits for that before it starts the next generation."""
     library = _library()
     before = library.read()[0].memory
-    holder = subprocess.Popen([sys.executable, "-c", HOLDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", gpu_programs.HOLDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"holds\n"
@@ -207,12 +80,12 @@ def memory_of_a_killed_process_is_seen_to_be_freed(folder: Path) -> str:
 
 def mfu_and_figures_are_reported(folder: Path) -> str:
     """A product of matrices reaches most of the peak."""
-    return _has_figures(_run(folder, MULTIPLIES))
+    return _has_figures(_run(folder, gpu_programs.MULTIPLIES))
 
 
 def mfu_and_figures_are_reported_for_jax(folder: Path) -> str:
     """The same: JAX names its devices in another way."""
-    return _has_figures(_run(folder, MULTIPLIES_JAX))
+    return _has_figures(_run(folder, gpu_programs.MULTIPLIES_JAX))
 
 
 def _has_figures(events: list[dict[str, Any]]) -> str:
@@ -228,17 +101,17 @@ def _has_figures(events: list[dict[str, Any]]) -> str:
 
 def torch_runs_out_of_memory(folder: Path) -> str:
     """One more try, then the end, with the GPU and what to do."""
-    return _is_out_of_memory(_run(folder, FILLS))
+    return _is_out_of_memory(_run(folder, gpu_programs.FILLS))
 
 
 def jax_runs_out_of_memory(folder: Path) -> str:
     """The same for JAX, whose message names no GPU."""
-    return _is_out_of_memory(_run(folder, FILLS_JAX, XLA_PYTHON_CLIENT_PREALLOCATE="false"))
+    return _is_out_of_memory(_run(folder, gpu_programs.FILLS_JAX, XLA_PYTHON_CLIENT_PREALLOCATE="false"))
 
 
 def a_restarted_task_finds_the_memory_free(folder: Path) -> str:
     """Four generations with 80 % of the memory each, three of them killed with it."""
-    events = _run(folder, KILLS_ITSELF)
+    events = _run(folder, gpu_programs.KILLS_ITSELF)
     assert events[-1]["state"] == "succeeded", events[-1]
     ended = [event["t"] for event in events if event["kind"] == "task" and event["state"] == "ended"]
     again = [event["t"] for event in events if event["kind"] == "task" and event["state"] == "started"][1:]
@@ -249,7 +122,7 @@ def a_restarted_task_finds_the_memory_free(folder: Path) -> str:
 
 def an_assertion_on_the_device_is_named(folder: Path) -> str:
     """An index that is out of range."""
-    reason = str(_run(folder, ASSERTS)[-1].get("reason"))
+    reason = str(_run(folder, gpu_programs.ASSERTS)[-1].get("reason"))
     assert "a kernel's assertion failed" in reason, reason
     assert reason.startswith("GPU 0 ("), reason
     return reason
@@ -265,16 +138,39 @@ def a_checkpoint_is_the_state_of_its_moment(folder: Path) -> str:
     """With a copy on the GPU, and where there is no room for one."""
     for spare in ("0.05", "2.0"):
         env = {**os.environ, "CHECKPOINT_DIR": str(folder / spare)}
-        words = [sys.executable, "-c", SAVES, spare]
+        words = [sys.executable, "-c", gpu_programs.SAVES, spare]
         done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, env=env, check=False)
         assert done.stdout == "the same\n", done.stderr[-3000:]
     return "what was saved is what was there, though the next step changed it at once"
 
 
+def a_module_and_its_optimizer_are_restored(folder: Path) -> str:
+    """To the last bit, through pinned memory."""
+    env = {**os.environ, "CHECKPOINT_DIR": str(folder / "checkpoints")}
+    words = [sys.executable, "-c", gpu_programs.RESTORES]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, env=env, check=False)
+    assert done.stdout == "the same\n", done.stderr[-3000:]
+    return "weights, buffers and the optimizer's state"
+
+
+def a_task_that_dies_is_followed_by_one_with_its_gpu_open(folder: Path) -> str:
+    """The zygote prepared it while the driver freed the memory."""
+    events = _run(folder, gpu_programs.FINDS_OPEN)
+    log = "\n".join(path.read_text() for path in sorted((folder / "run" / "logs").rglob("*.log")))
+    found = re.findall(r"generation \d finds \([^)]*\)", log)
+    assert events[-1]["state"] == "succeeded", (events[-1], log[-2000:])
+    assert found == ["generation 1 finds ()", "generation 2 finds (0,)", "generation 3 finds (0,)"], found
+    return "; ".join(found)
+
+
 def a_report_does_not_wait_for_the_gpu(folder: Path) -> str:
     """The loss of a step is sent when it is there."""
     done = subprocess.run(
-        [sys.executable, "-c", REPORTS], capture_output=True, text=True, timeout=PATIENCE, check=False
+        [sys.executable, "-c", gpu_programs.REPORTS],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.strip()
@@ -282,7 +178,7 @@ def a_report_does_not_wait_for_the_gpu(folder: Path) -> str:
 
 def a_restart_has_the_compiler_and_the_gpu(folder: Path) -> str:
     """The zygote imports the compiler, and CUDA works in what it forks after that."""
-    events = _run(folder, COMPILES, modules=("torch",))
+    events = _run(folder, gpu_programs.COMPILES, modules=("torch",))
     log = "\n".join(path.read_text() for path in sorted((folder / "run" / "logs").rglob("*.log")))
     told = [line for line in log.splitlines() if "had" in line]
     assert events[-1]["state"] == "succeeded", (events[-1], log[-2000:])
@@ -290,6 +186,31 @@ def a_restart_has_the_compiler_and_the_gpu(folder: Path) -> str:
     assert not any("spawned" in note for note in notes), notes
     assert told[-1].endswith("had True"), told
     return "; ".join(told)
+
+
+def gpus_are_shared_out(folder: Path) -> str:
+    """One more task than there are GPUs is refused; a task sees as many as it asked for."""
+    if importlib.util.find_spec("click") is None:
+        return "not checked: `oarlock run` needs the client's packages"
+    (folder / "program.py").write_text(gpu_programs.COUNTS)
+    count = len(_library().read())
+    refused = _command(folder, "-n", str(count + 1), "--set", "roles.worker.gpu=1")
+    assert refused.returncode == 1, (refused.returncode, refused.stdout, refused.stderr)
+    assert f"asks for {count + 1} GPUs" in refused.stderr, refused.stderr
+    for asked in (0, 1):
+        done = _command(folder, "-n", "1", "--set", f"roles.worker.gpu={asked}")
+        assert done.returncode == 0, (done.stdout, done.stderr)
+        assert f"sees {asked} of them" in done.stdout, done.stdout
+    return refused.stderr.strip()
+
+
+def _command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """`oarlock run` with these options, as a person types it."""
+    start = [sys.executable, "-c", "from oarlock.cli import main; main()", "run", *words, "program.py"]
+    env = {**os.environ, "OARLOCK_HOME": str(folder / "home")}
+    return subprocess.run(
+        start, cwd=folder, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
 
 
 CHECKS: tuple[Check, ...] = (
@@ -303,8 +224,11 @@ CHECKS: tuple[Check, ...] = (
     an_assertion_on_the_device_is_named,
     the_kernel_log_is_read_or_is_not,
     a_checkpoint_is_the_state_of_its_moment,
+    a_module_and_its_optimizer_are_restored,
+    a_task_that_dies_is_followed_by_one_with_its_gpu_open,
     a_report_does_not_wait_for_the_gpu,
     a_restart_has_the_compiler_and_the_gpu,
+    gpus_are_shared_out,
 )
 
 

@@ -11,6 +11,7 @@ from oarlock.agent.gpus.gpu_claim import GpuClaim
 from oarlock.agent.gpus.gpu_trouble import Trouble
 from oarlock.agent.host.host import Host
 from oarlock.agent.host.task_process import TaskProcess
+from oarlock.agent.net.deadlines import Action
 from oarlock.agent.protocol.gates import MeetAt
 from oarlock.agent.protocol.spec import Limits, Program, Seat, Spec
 from oarlock.agent.protocol.wishes import Clear, Finish, Halt, Order, Run, Stop, ToGates, Wish
@@ -52,10 +53,13 @@ class Line:
     ends = (3, 4)
     written = 0
 
-    def __init__(self, name: str, said: list[str], on_lines: Callable[[list[bytes]], None]) -> None:
+    def __init__(
+        self, name: str, said: list[str], on_lines: Callable[[list[bytes]], None], on_end: Action
+    ) -> None:
         self.name = name
         self.said = said
         self.on_lines = on_lines
+        self.on_end = on_end
         self.unread: list[bytes] = []
         self.is_handed_over = False
 
@@ -102,6 +106,8 @@ class Zygote:
             name = signal.Signals(order.number).name
             pids = ",".join(map(str, order.pids))
             self.said.append(f"{name}:{pids}{'' if order.ours else ':theirs'}")
+        elif isinstance(order, orders.OpenGpus):
+            self.said.append(f"open:{order.task}:{','.join(map(str, order.gpus))}")
         else:
             self.said.append("sweep")
 
@@ -150,6 +156,7 @@ class HostedTasks:
         self.figures: dict[str, dict[str, Any]] | None = None  # of GPUs, by task; None: there are none
         self.trouble: Trouble | None = None  # with GPUs
         self.held: str | None = ""  # memory of GPUs
+        self.dying: set[str] = set()  # tasks
         self.zygote = Zygote(self.said)
         seat = Seat("machine-0", slots or {"worker": 2})
         self.host = Host(self.loop, spec, seat, self, self.zygote, self, supply)
@@ -177,9 +184,14 @@ class HostedTasks:
     def folders(self, task: Task) -> dict[str, str]:
         return {}
 
-    def open_line(self, task: Task, generation: int, on_lines: Callable[[list[bytes]], None]) -> Line:
-        self.lines[task.name] = Line(task.name, self.said, on_lines)
+    def open_line(
+        self, task: Task, generation: int, on_lines: Callable[[list[bytes]], None], on_end: Action
+    ) -> Line:
+        self.lines[task.name] = Line(task.name, self.said, on_lines, on_end)
         return self.lines[task.name]
+
+    def is_dying(self, process: TaskProcess) -> bool:
+        return process.name in self.dying
 
     def is_active(self, process: TaskProcess) -> bool:
         return self.is_computing

@@ -4,13 +4,12 @@ and says about GPUs what a file says. It is found as the real one is, by the dyn
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+
+from tests.support import compiled_library
 
 SOURCE = r"""
 #include <stdio.h>
@@ -85,11 +84,7 @@ class NvmlLibrary:
     @property
     def env(self) -> Mapping[str, str]:
         """The variables for a process that is to find it."""
-        before = os.environ.get("LD_LIBRARY_PATH")
-        return {
-            "LD_LIBRARY_PATH": f"{self.folder}{os.pathsep + before if before else ''}",
-            "OARLOCK_TEST_NVML": str(self._file),
-        }
+        return {**compiled_library.search_path(self.folder), "OARLOCK_TEST_NVML": str(self._file)}
 
     def say(self, *gpus: tuple[int, int, int, int, int, int, str]) -> None:
         """Each: memory in use and in all, milliwatts, percent, a process (0: none) and its memory, name."""
@@ -101,16 +96,7 @@ class NvmlLibrary:
 @pytest.fixture
 def nvml_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlLibrary:
     """The library in a folder of its own, for processes that the test starts."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler builds the stand-in for NVIDIA's library")
-    folder = tmp_path / "nvml"
-    folder.mkdir()
-    (folder / "nvml.c").write_text(SOURCE)
-    target = folder / "libnvidia-ml.so.1"
-    command = [compiler, "-shared", "-fPIC", "-w", "-o", str(target), str(folder / "nvml.c")]
-    subprocess.run(command, check=True, timeout=300)
-    library = NvmlLibrary(folder)
+    library = NvmlLibrary(compiled_library.build(tmp_path, "libnvidia-ml.so.1", SOURCE))
     for name, value in library.env.items():
         monkeypatch.setenv(name, value)
     return library

@@ -28,7 +28,8 @@ def send(sock: socket.socket, message: Message, fds: tuple[int, ...] = ()) -> No
     """Send a message and copies of descriptors, and wait until the socket has taken all of it."""
     data = _encode(message, fds)
     sent = _send_some(sock, data, fds)
-    sock.sendall(data[sent:])
+    if sent < len(data):  # even nothing cannot be sent to a receiver that has read it all and closed its end
+        sock.sendall(data[sent:])
 
 
 def receive(sock: socket.socket) -> tuple[Message | None, list[int]]:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from oarlock.agent.gpus.gpu_trouble import Trouble
 from oarlock.agent.host.ending import GPU_MEMORY, OTHERS, SUPPLY
 from oarlock.agent.host.task_events import GPUS
 from oarlock.agent.protocol.status import Status
-from oarlock.agent.protocol.wishes import (
-    Fault,
-    Made,
-    Run,
-)
+from oarlock.agent.protocol.wishes import Clear, Fault, Finish, Made, Run, Stop, Wish
 from oarlock.run.cluster import form
 from tests.support.hosted_tasks import SPEC, HostedTasks, Supply, wish_to_run
 
@@ -43,6 +41,41 @@ def test_reports_are_merged_and_not_passed_on_too_often() -> None:
     host.loop.clock += 0.1
     host.writes("worker-1", kind="report", step=3)
     assert [event["step"] for event in host.events] == [1, 3]
+
+
+GPUS_DYING = [
+    ("it has opened none", [], "worker-1", None, []),
+    ("it dies by itself", [0, 1], "worker-1", None, ["open:worker-1:0,1"]),
+    ("it only closes its line", [0], "worker-0", None, []),
+    ("the generation restarts", [0], "worker-1", Clear(2), ["open:worker-1:0"]),
+    ("the run is over", [0], "worker-1", Finish(1), []),
+    ("the run stops", [0], "worker-1", Stop(1), []),
+]
+
+
+@pytest.mark.parametrize(
+    ("opened", "dying", "wish", "said"), [row[1:] for row in GPUS_DYING], ids=[row[0] for row in GPUS_DYING]
+)
+def test_the_gpus_of_a_dying_task_are_opened_for_the_next(
+    opened: list[int], dying: str, wish: Wish | None, said: list[str]
+) -> None:
+    host = HostedTasks().into("running")
+    host.writes("worker-1", kind="gpus", gpus=opened)
+    if wish is not None:
+        host.obey(wish)
+    host.said.clear()
+    host.dying = {dying}
+    host.lines["worker-1"].on_end()
+    assert host.said == said
+
+
+def test_a_task_that_is_done_needs_no_next() -> None:
+    host = HostedTasks().into("running")
+    host.writes("worker-1", kind="gpus", gpus=[0])
+    host.writes("worker-1", kind="gpus", gpus=[])
+    host.dying = {"worker-1"}
+    host.lines["worker-1"].on_end()
+    assert host.said == []
 
 
 def test_where_a_task_is_goes_into_the_status() -> None:

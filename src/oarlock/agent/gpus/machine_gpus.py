@@ -14,7 +14,9 @@ from oarlock.system.gpus.gpu_watch import GpuWatch, is_used_by
 from oarlock.system.gpus.kernel_log import KernelLog
 
 _STALE = 30.0  # seconds: a driver that has not answered for longer hangs
-_SLACK = 256 << 20  # bytes that a GPU may have in use more than before, with nothing of ours on it
+# Bytes that a GPU may have in use more than before, though nothing of the dead is left: a process that stands
+# by (`zygote/gpu_standby.py`) has a context there, of 0.6 GiB on an H200.
+_SLACK = 1 << 30
 
 
 class Claimant(NamedTuple):

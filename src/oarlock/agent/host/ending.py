@@ -20,7 +20,7 @@ GPU_MEMORY = "memory of dead tasks on GPUs"
 
 _SERVING = 3.0  # seconds for workers that may only serve to end by themselves
 _LOOK = 0.5  # seconds until the next look at what has arrived
-_FREED, _LOOK_AGAIN = 5.0, 0.02  # seconds for GPUs to free memory of the dead, and between two looks at it
+_FREED, _LOOK_AGAIN = 5.0, 0.005  # seconds for GPUs to free memory of the dead, and between two looks at it
 _DUMP = 2.0  # seconds for stacks to arrive in the log before the tasks are killed
 
 

@@ -44,8 +44,13 @@ class Machine(Protocol):
     def folders(self, task: Task) -> dict[str, str]:
         """Data, checkpoints, model and logs as this task sees them."""
 
-    def open_line(self, task: Task, generation: int, on_lines: Callable[[list[bytes]], None]) -> TaskLine:
-        """Make a task's pipes; `on_lines` gets what it writes on its line for events."""
+    def open_line(
+        self, task: Task, generation: int, on_lines: Callable[[list[bytes]], None], on_end: Action
+    ) -> TaskLine:
+        """Make a task's pipes; `on_lines` gets what it writes on its line for events, until `on_end`."""
+
+    def is_dying(self, process: TaskProcess) -> bool:
+        """Whether it runs no more, though the kernel has not cleared up after it yet."""
 
     def is_active(self, process: TaskProcess) -> bool:
         """Whether it has printed or computed since this was last true."""

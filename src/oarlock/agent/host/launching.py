@@ -51,7 +51,9 @@ class Launching:
         """Open the task's pipes and order its fork. `began`: when it was first tried, if it was."""
         generation = self._hosted.generation
         process = TaskProcess(task, launch, self._loop.time() if began is None else began)
-        process.line = self._machine.open_line(task, generation, partial(self._events.hear, process))
+        process.line = self._machine.open_line(
+            task, generation, partial(self._events.hear, process), partial(self._events.on_line_end, process)
+        )
         self._hosted.tasks[task.name] = process
         program = self._spec.program_of(task.role)
         stdin = self._machine.stdin_for(task)
@@ -62,7 +64,7 @@ class Launching:
             ),
             **self._spec.gpus.variables(wish.gang, task),
         }
-        process.claim = self._machine.gpu_claim(task, env)
+        process.env, process.claim = env, self._machine.gpu_claim(task, env)
         order = Launch(
             task=task.name,
             parent=self._zygote.pid,

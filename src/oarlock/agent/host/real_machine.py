@@ -13,11 +13,12 @@ from oarlock.agent.gpus.machine_gpus import Claimant, MachineGpus
 from oarlock.agent.host.stack_requests import StackRequests
 from oarlock.agent.host.task_pipes import TaskPipes
 from oarlock.agent.host.task_process import TaskProcess
+from oarlock.agent.net.deadlines import Action
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.protocol.spec import Spec
 from oarlock.agent.record.run_record import Record
 from oarlock.run.cluster import Task
-from oarlock.system import control_group, free_ports
+from oarlock.system import control_group, free_ports, processes
 from oarlock.system.processors import ProcessorTime
 
 
@@ -57,9 +58,15 @@ class RealMachine:
         model.mkdir(exist_ok=True)
         return {**self._spec.folders, "model": str(model)}
 
-    def open_line(self, task: Task, generation: int, on_lines: Callable[[list[bytes]], None]) -> TaskPipes:
+    def open_line(
+        self, task: Task, generation: int, on_lines: Callable[[list[bytes]], None], on_end: Action
+    ) -> TaskPipes:
         """Make a task's pipes. Its output goes to its log in the record."""
-        return TaskPipes(self._loop, self._record.log(generation, task.name), on_lines)
+        return TaskPipes(self._loop, self._record.log(generation, task.name), on_lines, on_end)
+
+    def is_dying(self, process: TaskProcess) -> bool:
+        """By the kernel's word."""
+        return process.pid is not None and processes.is_dying(process.pid)
 
     def is_active(self, process: TaskProcess) -> bool:
         """By its output, or by its processor time."""

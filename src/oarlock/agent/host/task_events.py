@@ -14,7 +14,8 @@ from oarlock.agent.net.deadlines import Deadlines
 from oarlock.agent.net.dropped_messages import DroppedMessages
 from oarlock.agent.protocol import messages
 from oarlock.agent.protocol.gates import GATE_EVENTS, Whereabouts
-from oarlock.agent.zygote.orders import Exit, Import
+from oarlock.agent.protocol.wishes import Clear, Run
+from oarlock.agent.zygote.orders import Exit, Import, OpenGpus
 from oarlock.run.best_scores import of_checkpoint
 from oarlock.run.contract import PREEMPTED
 from oarlock.run.events import Event
@@ -95,6 +96,8 @@ class TaskEvents:
             self._upstream.on_status()
         elif event["kind"] == messages.IMPORTED:
             self._zygote.send(Import(tuple(event["modules"])))
+        elif event["kind"] == messages.GPUS:
+            process.opened = tuple(event["gpus"])
         elif event["kind"] == "error":
             self._on_error(process, event)
         elif event["kind"] in GATE_EVENTS:
@@ -142,6 +145,12 @@ class TaskEvents:
         elif process.task.is_leader:
             process.made.add(event["folder"])
             self._upstream.on_status()
+
+    def on_line_end(self, process: TaskProcess) -> None:
+        """The line closes first when a task dies. If its GPUs take longer, and it may start again, the zygote
+        prepares that meanwhile."""
+        if process.opened and isinstance(self._hosted.wish, (Run, Clear)) and self._machine.is_dying(process):
+            self._zygote.send(OpenGpus(process.name, process.opened, dict(process.env)))
 
     def on_exits(self, exits: Sequence[Exit]) -> None:
         """Handle exits that the zygote saw together: one status tells them all."""

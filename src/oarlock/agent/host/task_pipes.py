@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Callable
 
+from oarlock.agent.net.deadlines import Action
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.record.task_log import Log
 from oarlock.system.lines import Lines
@@ -21,9 +22,10 @@ _TAIL = 1 << 16  # bytes: a crash of NCCL takes twenty thousand
 class TaskPipes:
     """The `TaskLine` of a real task."""
 
-    def __init__(self, loop: Loop, log: Log, on_lines: Callable[[list[bytes]], None]) -> None:
+    def __init__(self, loop: Loop, log: Log, on_lines: Callable[[list[bytes]], None], on_end: Action) -> None:
         self._loop = loop
         self._on_lines = on_lines
+        self._on_end = on_end
         self._log = log
         self._output, self._output_end = os.pipe()
         self._showing = f"show the unfinished line in {self._output}"
@@ -93,6 +95,8 @@ class TaskPipes:
 
     def _on_events(self) -> None:
         self._on_lines(self._read_lines(_READS))
+        if not self._loop.watches(self._events):
+            self._on_end()
 
     def _read_lines(self, most: int) -> list[bytes]:
         data = b""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from oarlock.agent.gpus.gpu_claim import GpuClaim
@@ -58,6 +59,7 @@ class TaskProcess:
         self.name = task.name
         self.launch = launch
         self.began = began
+        self.env: Mapping[str, str] = {}  # that it was launched with
         self.line: TaskLine | None = None  # None once it is closed
         self.pid: int | None = None
         self.status: int | None = None
@@ -67,6 +69,7 @@ class TaskProcess:
         self.failed_at: float | None = None
         self.starved = False  # killed for memory
         self.claim = GpuClaim(given=())
+        self.opened: tuple[int, ...] = ()  # GPUs that its next process will open again
         self.trouble: Trouble | None = None  # with its GPU
         self.metrics = Metrics()
         self.reported_at = float("-inf")  # when the leading agent last got a report of it

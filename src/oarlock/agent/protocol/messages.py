@@ -26,10 +26,12 @@ _HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,255}", re.ASCII)
 _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,200}", re.ASCII)  # no folder, and nothing hidden
 _NONCE = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _MOST_FILES = 20_000  # of a program
+_MOST_GPUS = 64  # of a machine
 _OF_MEMBERS = (
     *("ready", "never_ready", "alive", "task", "report", "gpu", "error", "note", "warning", "checkpoint"),
 )
 IMPORTED = "imported"  # what a task has imported by now that the zygote has not: a restart needs it, too
+GPUS = "gpus"  # that a task has opened, and its next process will; none: it is done
 FOLLOW = "follow"  # an evaluator waits for checkpoints from now on: part of the status
 _OF_TASKS = ("report", "error", "note", "warning", "checkpoint")
 FOLDER_EVENTS = ("made", "await")  # what a task says about a folder that is made once; never in the record
@@ -211,7 +213,7 @@ def offered_data(data: Message) -> OfferedData:
 
 def task_event(line: bytes, task: str, now: float) -> Event:
     """Read a task's line: an event for the record, a word of its gate (GATE_EVENTS) or of a folder that is
-    made once (FOLDER_EVENTS), FOLLOW, or IMPORTED."""
+    made once (FOLDER_EVENTS), FOLLOW, IMPORTED, or GPUS."""
     data = checked.json_object(wire.parse(line), "event")
     if data.get("kind") in FOLDER_EVENTS:
         return {"kind": data["kind"], "folder": checked.text(data, "folder", checked.FOLDER)}
@@ -222,6 +224,9 @@ def task_event(line: bytes, task: str, now: float) -> Event:
     if data.get("kind") == IMPORTED:
         found = checked.json_list(data.get("modules"), "modules")
         return {"kind": IMPORTED, "modules": [name for name in found if isinstance(name, str)]}
+    if data.get("kind") == GPUS:
+        found = checked.json_list(data.get("gpus"), "gpus")
+        return {"kind": GPUS, "gpus": [one for one in found if type(one) is int and 0 <= one < _MOST_GPUS]}
     t = checked.or_none(data, "t", checked.number)
     told = {**data, "task": task, "t": now if t is None or not 0 <= t <= now else t}
     return checked_events.event(told, _OF_TASKS)

@@ -35,6 +35,11 @@ class LaterImports:
             self._thread = threading.Thread(target=self._in_background, name="oarlock-imports", daemon=True)
             self._thread.start()
 
+    @property
+    def is_importing(self) -> bool:
+        """Whether a thread is at it, or something is left for `finish`."""
+        return self._thread is not None and (self._thread.is_alive() or bool(self._wanted))
+
     def finish(self) -> None:
         """Before a fork: wait for the import under way, then import the rest here. The child needs it all."""
         if self._thread is None:

@@ -65,8 +65,18 @@ class Import:
 
 
 @dataclass(frozen=True)
+class OpenGpus:
+    """A task is dying that worked on these GPUs: a process is to open them, in which its next launch begins.
+    `env`: what the dying one was launched with."""
+
+    task: str
+    gpus: tuple[int, ...]  # as the task numbers those that it sees
+    env: dict[str, str]
+
+
+@dataclass(frozen=True)
 class Sweep:
-    """Kill and reap everything that ended tasks have left behind."""
+    """Kill everything that ended tasks have left behind, and wait for it to be gone, but not for writers."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +87,14 @@ class Stay:
     seconds: float
 
 
-Order = Union[Prepare, Launch, Signal, Import, Sweep, Stay]
+Order = Union[Prepare, Launch, Signal, Import, OpenGpus, Sweep, Stay]
 ORDERS: MessageKinds[Order] = MessageKinds(
     {
         "prepare": Prepare,
         "launch": Launch,
         "signal": Signal,
         "import": Import,
+        "open_gpus": OpenGpus,
         "sweep": Sweep,
         "stay": Stay,
     }

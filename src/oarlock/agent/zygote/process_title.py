@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from oarlock.agent.protocol.spec import Program
+from oarlock.system import processes
 
 _ARG_START, _ARG_END = 45, 46  # in /proc/self/stat, counted from the state on: `man 5 proc`
 
@@ -19,8 +20,7 @@ def show_task(task: str, program: Program) -> None:
     words = ["-m", program.target] if program.kind == "module" else [program.target]
     with suppress(OSError, ValueError):
         _set_command(" ".join(["oarlock", task, *words, *program.args]).encode("utf-8", "backslashreplace"))
-    with suppress(OSError):  # the kernel keeps the first 15 bytes
-        Path("/proc/self/comm").write_bytes(Path(program.target).name.encode("utf-8", "backslashreplace"))
+    processes.set_name(Path(program.target).name.encode("utf-8", "backslashreplace"))  # its first 15 bytes
 
 
 def _set_command(title: bytes) -> None:

@@ -18,7 +18,7 @@ import types
 from pathlib import Path
 from typing import NoReturn
 
-from oarlock.agent.zygote import preimport, process_title, task_input
+from oarlock.agent.zygote import preimport, process_title, program_gpus, task_input
 from oarlock.agent.zygote.orders import ORDERS, Launch
 from oarlock.run.error_text import error_text
 from oarlock.system import processes, stack_dump
@@ -64,19 +64,20 @@ def main() -> NoReturn:
 def run(launch: Launch, output: int, events: int, stdin: int | None = None) -> NoReturn:
     """In a fork of the zygote."""
     settle(launch, output, stdin)
-    adopt_environment(launch, events)
-    os.set_inheritable(events, False)
+    adopt_environment(launch, processes.raised(events))
     _shed_the_zygote()
-    before = frozenset(sys.modules)
-    channel.after_first_report(lambda: _tell_imports(before))
+    before, opened = frozenset(sys.modules), program_gpus.watch()
+    channel.after_first_report(lambda: _tell_needs(before, opened()))
     _run_program(launch)
 
 
-def _tell_imports(before: frozenset[str]) -> None:
-    """What the first step imported: a restart finds it in the zygote."""
+def _tell_needs(before: frozenset[str], gpus: tuple[int, ...]) -> None:
+    """What the first step imported, and the GPUs that it opened: a restart finds both done."""
     found = [name for name in preimport.LATER if name in sys.modules and name not in before]
     if found:
         channel.send({"kind": "imported", "modules": found}, patience=0)
+    if gpus:
+        channel.send({"kind": "gpus", "gpus": gpus}, patience=0)
 
 
 def _shed_the_zygote() -> None:
@@ -234,6 +235,8 @@ def _end(code: int) -> NoReturn:
     After a failure under `jax.distributed`, its exit handler would wait 98 s for a dead peer.
     """
     channel.flush()
+    if code == 0:
+        channel.send({"kind": "gpus", "gpus": []}, patience=0)  # nobody follows
     if code == 0 or not jax_cluster.is_connected():
         try:
             threading._shutdown()  # type: ignore[attr-defined]

@@ -14,7 +14,6 @@ import select
 import signal
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from oarlock.agent.zygote import later_imports, preimport, runner, warm_keeper
+from oarlock.agent.zygote import gpu_standby, later_imports, preimport, runner, warm_keeper
 from oarlock.agent.zygote.orders import (
     ORDERS,
     REPLIES,
@@ -32,6 +31,7 @@ from oarlock.agent.zygote.orders import (
     Launch,
     Launched,
     NotLaunched,
+    OpenGpus,
     Order,
     Prepare,
     Ready,
@@ -44,6 +44,7 @@ from oarlock.agent.zygote.orders import (
     Sweep,
     Swept,
 )
+from oarlock.agent.zygote.spawned_task import spawn
 from oarlock.system import fd_frames, private_network, processes
 from oarlock.training.frameworks import eager_torch
 
@@ -102,6 +103,7 @@ class _Zygote:
         self.line = line
         self.warm = ready.warm
         self.later = later_imports.LaterImports()
+        self.standbys = gpu_standby.Standbys()
         self.alive: set[int] = set()
         self.ended_by_us: set[int] = set()
         self.wake, self.wake_write = os.pipe()
@@ -137,6 +139,7 @@ class _Zygote:
     def hand_over(self, stay: Stay) -> socket.socket:
         """End what is left of the run, answer the agent, and return the socket that later runs will find."""
         self._finish_imports()
+        self.standbys.end()
         processes.end_orphans()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
@@ -157,8 +160,11 @@ class _Zygote:
             self._signal(order)
         elif isinstance(order, Import) and self.warm:
             self.later.add(order.modules)
+        elif isinstance(order, OpenGpus):
+            self._open_gpus(order)
         elif isinstance(order, Sweep):
-            processes.end_orphans()
+            # A commit is fenced and locked (`checkpoints/store.py`): nobody has to wait for a killed writer.
+            processes.end_orphans(unawaited=processes.WRITER)
             self._reply(Swept())
 
     def _reply(self, reply: Reply) -> None:
@@ -166,6 +172,18 @@ class _Zygote:
 
     def _launch(self, launch: Launch, *fds: int) -> None:
         self._finish_imports()
+        pid = self.standbys.take(launch, fds) if self._forks(launch) else None
+        if pid is None:
+            pid = self._fork(launch, *fds)
+        _close(fds)
+        if pid is not None:
+            self.alive.add(pid)
+            self._reply(Launched(launch.task, pid))
+
+    def _forks(self, launch: Launch) -> bool:
+        return self.warm and launch.program.kind != "command"
+
+    def _fork(self, launch: Launch, *fds: int) -> int | None:
         sys.stdout.flush()
         sys.stderr.flush()
         # The child ignores these as we do until it has settled. Blocked, a stop that comes before that waits;
@@ -175,24 +193,31 @@ class _Zygote:
             pid = os.fork()
         except OSError as error:
             signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
-            _close(fds)
             self._reply(NotLaunched(launch.task, error.errno or 0))
-            return
+            return None
         if pid == 0:
             try:
-                signal.set_wakeup_fd(-1)
-                os.close(self.wake)
-                os.close(self.wake_write)
-                self.line.close()
-                if self.warm and launch.program.kind != "command":
+                self._close_in_child()
+                if self._forks(launch):
                     runner.run(launch, *fds)
-                _spawn(launch, *fds)
+                spawn(launch, *fds)
             finally:
                 os._exit(70)
         signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
-        self.alive.add(pid)
-        _close(fds)
-        self._reply(Launched(launch.task, pid))
+        return pid
+
+    def _close_in_child(self) -> None:
+        signal.set_wakeup_fd(-1)
+        os.close(self.wake)
+        os.close(self.wake_write)
+        self.line.close()
+
+    def _open_gpus(self, order: OpenGpus) -> None:
+        """Not while imports are under way: they would be half done in the fork."""
+        if self.warm and not self.later.is_importing:
+            unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)  # as for a launch
+            self.standbys.open(order, self._close_in_child)
+            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
 
     def _finish_imports(self) -> None:
         """Before a fork. If an import did what a fork would break, tasks are spawned from now on."""
@@ -227,6 +252,7 @@ class _Zygote:
 
     def _leave(self) -> NoReturn:
         """The agent is gone: no task may outlive it."""
+        self.standbys.end()
         processes.end_orphans()
         os._exit(0)
 
@@ -260,27 +286,6 @@ def _start_again(
     start = processes.entry("oarlock.agent.zygote.zygote")
     words = [sys.executable, "-c", start, *sys.argv[1:3], json.dumps(told)]
     os.execv(sys.executable, words)
-
-
-def _spawn(launch: Launch, output: int, events: int, stdin: int | None = None) -> NoReturn:
-    """Turn this fork into a new interpreter, or into the user's command."""
-    runner.settle(launch, output, stdin)
-    os.set_inheritable(events, True)
-    program = launch.program
-    if program.kind == "command":
-        runner.adopt_environment(launch, events)
-        words = [*program.target, *program.args]
-        try:
-            os.execvp(words[0], words)
-        except OSError as error:
-            print(f"oarlock: cannot start {words[0]}: {error.strerror}", file=sys.stderr, flush=True)
-            os._exit(127 if isinstance(error, FileNotFoundError) else 126)
-    with tempfile.TemporaryFile() as file:  # has no size limit, unlike arguments and pipes
-        file.write(json.dumps(ORDERS.to_data(launch)).encode())
-        file.flush()
-        os.set_inheritable(file.fileno(), True)
-        start = processes.entry("oarlock.agent.zygote.runner")
-        os.execv(sys.executable, [sys.executable, "-u", "-c", start, str(file.fileno()), str(events)])
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oarlock.training.saving import sharded_variables, tensor_bytes
+from oarlock.training.saving.gpu_restore import GpuRestore
 from oarlock.training.saving.tensor_bytes import Leaf, Piece
 
 Tree = dict[str, Any]
@@ -64,7 +65,9 @@ def restore(name: str, value: Any, tree: Tree, saved: Saved) -> Any:
         return value
     if kind == "state_dict" and _is_stateful(value):
         inner = _unwrapped(value)
-        state = _decode(inside, _Tensors(saved, inner))
+        tensors = _Tensors(saved, inner)
+        state = _decode(inside, tensors)
+        tensors.on_gpus.finish()
         try:
             inner.load_state_dict(state)
         except RuntimeError as error:
@@ -218,6 +221,7 @@ class _Tensors(_Arrays):
 
     def __init__(self, saved: Saved, value: Any) -> None:
         super().__init__(saved)
+        self.on_gpus = GpuRestore()
         groups = getattr(value, "param_groups", None)
         self._is_optimizer = groups is not None
         self._known: dict[tuple[Any, ...], Any]
@@ -234,9 +238,13 @@ class _Tensors(_Arrays):
             size = pieces[0][0].size
             like = like if tuple(like.shape) == size else None  # a step count is not spread
         tensor = tensor_bytes.to_torch(pieces, like)
-        # Without a copy an optimizer would work on the pages of the file; to a GPU it copies them itself.
-        is_copied = like is not None and like.is_cuda and tensor.shape == like.shape
-        return tensor.clone() if self._is_optimizer and not is_copied else tensor
+        if like is not None and like.is_cuda and like.shape == tensor.shape and not hasattr(like, "to_local"):
+            # A module's own tensor is filled in place; an optimizer keeps the new one.
+            is_own = not self._is_optimizer and like.dtype == tensor.dtype and like.is_contiguous()
+            target = like if is_own else like.new_empty(tensor.shape, dtype=tensor.dtype)
+            return self.on_gpus.add(target, tensor)
+        # Without a copy an optimizer would work on the pages of the file.
+        return tensor.clone() if self._is_optimizer else tensor
 
 
 def _assign(name: str, value: Any, trees: list[Tree], saved: Saved) -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 from oarlock.checkpoints import score_file
 from oarlock.checkpoints.manifest import WrittenEntry
 from oarlock.checkpoints.store import Checkpoint, FencedError, Store, fingerprint
-from oarlock.system import control_group, fd_frames
+from oarlock.system import control_group, fd_frames, processes
 from oarlock.system.atomic_file import write_whole
 from oarlock.training.saving.save_messages import ANSWERS, REQUESTS, Answer, NotSaved, Save, Saved
 
@@ -40,6 +40,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # meant for the program, which will close the socket
     os.nice(_NICE)
+    processes.set_name(processes.WRITER)
     sock = socket.socket(fileno=int(sys.argv[1]))
     memory: mmap.mmap | None = None
     while True:

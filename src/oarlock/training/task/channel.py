@@ -219,6 +219,8 @@ def open_line() -> socket.socket | None:
             return None
         _opened_by = os.getpid()
         atexit.register(flush)
+        # A copy of it in a data loader would hide from the agent that this process has died.
+        os.register_at_fork(after_in_child=_socket.close)
     return _socket if _opened_by == os.getpid() else None
 
 

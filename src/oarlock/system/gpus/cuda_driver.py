@@ -1,0 +1,49 @@
+"""NVIDIA's CUDA driver, called through ctypes: the contexts in which a process works on GPUs.
+
+Frameworks work in the primary context of a GPU, whoever in the process has opened it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+
+_NAME = "libcuda.so.1"
+
+
+def contexts() -> tuple[int, ...]:
+    """Return the GPUs on which this process has a context, as it numbers those that it sees. Loads nothing:
+    in a process without the driver there are none."""
+    try:
+        library = ctypes.CDLL(_NAME, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError:
+        return ()
+    count = ctypes.c_int()
+    if library.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return ()  # it is loaded, and nobody has initialized it
+    return tuple(number for number in range(count.value) if _is_open(library, number))
+
+
+def open_contexts(numbers: Sequence[int]) -> bool:
+    """Open a context on each of these GPUs. It stays open for as long as this process lives."""
+    try:
+        library = ctypes.CDLL(_NAME)
+    except OSError:
+        return False
+    return library.cuInit(0) == 0 and all(_open(library, number) for number in numbers)
+
+
+def _is_open(library: ctypes.CDLL, number: int) -> bool:
+    device, flags, active = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int()
+    if library.cuDeviceGet(ctypes.byref(device), number) != 0:
+        return False
+    said = library.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(active))
+    return bool(said == 0 and active.value)
+
+
+def _open(library: ctypes.CDLL, number: int) -> bool:
+    device, context = ctypes.c_int(), ctypes.c_void_p()
+    if library.cuDeviceGet(ctypes.byref(device), number) != 0:
+        return False
+    return bool(library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0)

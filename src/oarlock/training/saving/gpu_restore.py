@@ -1,0 +1,77 @@
+"""Copies saved tensors to GPUs, several at a time through pinned memory, before torch takes them over.
+
+From pages of a file the driver copies 7 GB a second, in one thread or in eight. Threads that copy pieces into
+pinned memory, each with a stream of its own, bring 20 (1.5 GB on an H200: 0.07 s instead of 0.2).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+_THREADS = 4
+_PIECE = 4 << 20  # bytes; each thread fills one while the GPU takes another
+_LARGE = 64 << 20  # bytes from which this is worth its threads and its pinned memory
+
+
+class GpuRestore:
+    """Tensors on GPUs that are still to be filled."""
+
+    def __init__(self) -> None:
+        self._copies: list[tuple[Any, Any]] = []
+
+    def add(self, target: Any, saved: Any) -> Any:
+        """Return `target`, which holds what `saved` does once `finish` has returned."""
+        self._copies.append((target, saved))
+        return target
+
+    def finish(self) -> None:
+        """Fill all of them."""
+        torch: Any = sys.modules["torch"]
+        by_gpu: dict[Any, list[tuple[Any, Any]]] = {}
+        for target, saved in self._copies:
+            by_gpu.setdefault(target.device, []).append((target, saved))
+        self._copies = []
+        with torch.no_grad():
+            for device, copies in by_gpu.items():
+                if sum(saved.nbytes for _, saved in copies) < _LARGE:
+                    for target, saved in copies:
+                        target.copy_(saved)
+                else:
+                    _fill(torch, device, copies)
+
+
+def _fill(torch: Any, device: Any, copies: list[tuple[Any, Any]]) -> None:
+    pieces = [
+        (_bytes(torch, target)[at : at + _PIECE], _bytes(torch, saved)[at : at + _PIECE])
+        for target, saved in copies
+        for at in range(0, saved.nbytes, _PIECE)
+    ]
+    training = torch.cuda.current_stream(device)
+    before = training.record_event()  # the memory may be new, and its last use still under way
+
+    def fill(number: int) -> Any:
+        stream = torch.cuda.Stream(device)
+        stream.wait_event(before)
+        with torch.cuda.stream(stream):
+            memory = [torch.empty(_PIECE, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
+            taken: list[Any] = [None, None]
+            for turn, (target, saved) in enumerate(pieces[number::_THREADS]):
+                if taken[turn % 2] is not None:
+                    taken[turn % 2].synchronize()
+                staged = memory[turn % 2][: len(saved)]
+                # Not `copy_`: each thread of ours would start as many of torch's.
+                ctypes.memmove(staged.data_ptr(), saved.data_ptr(), len(saved))
+                target.copy_(staged, non_blocking=True)
+                taken[turn % 2] = stream.record_event()
+        return stream.record_event()
+
+    with ThreadPoolExecutor(_THREADS, "oarlock-restore") as pool:
+        for filled in pool.map(fill, range(_THREADS)):
+            training.wait_event(filled)
+
+
+def _bytes(torch: Any, tensor: Any) -> Any:
+    return tensor.detach().view(-1).view(torch.uint8)

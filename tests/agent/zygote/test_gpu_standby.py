@@ -1,0 +1,136 @@
+"""A process that has opened the GPUs of a dying task becomes the task's next; the driver is a stand-in."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from tests.support.cuda_library import CudaLibrary
+
+# A zygote with one task's orders in its line, and what it answers; the agent is this process.
+ZYGOTE = """
+import os, select, signal, socket, sys
+from oarlock.agent.protocol.spec import Program
+from oarlock.agent.zygote import gpu_standby, zygote
+from oarlock.agent.zygote.orders import ORDERS, REPLIES, Launch, OpenGpus, Ready, Sweep
+from oarlock.system import fd_frames, processes
+from oarlock.system.polling import wait_for
+
+processes.adopt_orphans()
+gpu_standby._OPENING = 120.0  # a busy machine
+agent, line = socket.socketpair()
+it = zygote._Zygote(fd_frames.Line(line), Ready(warm=True))
+
+def launch(**env):
+    output, events = os.open("output", os.O_WRONLY | os.O_CREAT), os.open(os.devnull, os.O_WRONLY)
+    program = Program("program", "program.py")
+    it._obey(Launch("worker-0", os.getpid(), os.getcwd(), program, None, "worker-0", env), (output, events))
+    [pid] = it.alive
+    return pid
+
+def children():
+    return processes.descendants(os.getpid())
+
+def ended(pid):
+    code = processes.exit_code(os.waitpid(pid, 0)[1])
+    return code, open("output").read().strip()
+"""
+PROGRAM = """
+import os
+from oarlock.system.gpus import cuda_driver
+print(cuda_driver.contexts(), os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ["RANK"])
+"""
+
+
+@pytest.fixture
+def zygote(tmp_path: Path, cuda_library: CudaLibrary) -> ZygoteOf:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    return ZygoteOf(tmp_path, cuda_library)
+
+
+class ZygoteOf:
+    def __init__(self, folder: Path, library: CudaLibrary) -> None:
+        self.folder = folder
+        self.library = library
+
+    def does(self, code: str) -> None:
+        words = [sys.executable, "-c", ZYGOTE + dedent(code)]
+        env = {**os.environ, **self.library.env, "PYTHONUNBUFFERED": "1"}
+        done = subprocess.run(
+            words, cwd=self.folder, env=env, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_next_launch_of_the_task_begins_with_open_gpus(zygote: ZygoteOf) -> None:
+    zygote.does("""
+        it._obey(OpenGpus("worker-0", (1,), {"CUDA_VISIBLE_DEVICES": "4,5", "RANK": "0"}), ())
+        [standby] = children()
+        assert launch(CUDA_VISIBLE_DEVICES="4,5", RANK="3") == standby
+        found = ended(standby)
+        assert found == (0, "(1,) 4,5 3"), found
+        assert not children()
+    """)
+
+
+def test_it_survives_a_sweep_and_a_stop_that_comes_early(zygote: ZygoteOf) -> None:
+    (zygote.folder / "program.py").write_text("import time; print('runs'); time.sleep(1000)")
+    zygote.does("""
+        it._obey(OpenGpus("worker-0", (0,), {}), ())
+        [standby] = children()
+        it._obey(Sweep(), ())
+        os.kill(standby, signal.SIGTERM)  # it is blocked until the task has settled, and not lost
+        assert launch() == standby
+        assert ended(standby)[0] == 128 + signal.SIGTERM
+    """)
+
+
+def test_a_task_with_other_gpus_gets_a_process_of_its_own(zygote: ZygoteOf) -> None:
+    zygote.does("""
+        it._obey(OpenGpus("worker-0", (0,), {"CUDA_VISIBLE_DEVICES": "0"}), ())
+        [standby] = children()
+        pid = launch(CUDA_VISIBLE_DEVICES="1", RANK="0")
+        assert pid != standby
+        assert ended(pid) == (0, "() 1 0")
+        assert os.WTERMSIG(os.waitpid(standby, 0)[1]) == signal.SIGKILL
+    """)
+
+
+def test_gpus_that_cannot_be_opened_are_left_to_the_program(zygote: ZygoteOf) -> None:
+    zygote.library.refuse()
+    zygote.does("""
+        it._obey(OpenGpus("worker-0", (0,), {}), ())
+        [standby] = children()
+        pid = launch(RANK="0")
+        assert pid != standby
+        assert ended(pid) == (0, "() None 0")
+    """)
+
+
+def test_a_zygote_that_leaves_ends_it_first(zygote: ZygoteOf) -> None:
+    zygote.does("""
+        pid = os.fork()
+        if pid == 0:
+            it._obey(OpenGpus("worker-0", (0,), {}), ())
+            it._leave()
+        os.waitpid(pid, 0)
+        assert not children()
+    """)
+
+
+def test_it_dies_with_the_zygote(zygote: ZygoteOf) -> None:
+    zygote.does("""
+        zygote_pid = os.fork()
+        if zygote_pid == 0:
+            it._obey(OpenGpus("worker-0", (0,), {}), ())
+            print(children()[0], file=open("pid", "w"))
+            os._exit(0)
+        os.waitpid(zygote_pid, 0)
+        standby = int(open("pid").read())
+        wait_for(lambda: os.waitpid(-1, os.WNOHANG)[0] == standby, "its end", 60)
+    """)

@@ -1,0 +1,63 @@
+"""Which GPUs a program may find open when it starts again; the driver is a stand-in."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from textwrap import dedent
+
+import pytest
+
+from tests.support.cuda_library import CudaLibrary
+
+OPENS = "cuda_driver.open_contexts([1])"
+PROGRAMS = [
+    ("it opens one", OPENS, "(1,)"),
+    ("it opens none", "", "()"),
+    ("it chooses others itself", f"os.environ['CUDA_VISIBLE_DEVICES'] = '1'; {OPENS}", "()"),
+    ("it forks before", f"os.fork() or os._exit(0); {OPENS}", "()"),
+    ("it forks afterwards", f"{OPENS}; os.fork() or os._exit(0)", "(1,)"),
+    ("it starts programs", f"import subprocess; subprocess.run(['true']); {OPENS}", "(1,)"),
+    ("it uses TensorFlow", f"sys.modules['tensorflow'] = sys; {OPENS}", "()"),
+]
+
+
+@pytest.mark.parametrize(
+    ("program", "named"), [row[1:] for row in PROGRAMS], ids=[row[0] for row in PROGRAMS]
+)
+def test_a_program_that_could_notice_gets_none(program: str, named: str, cuda_library: CudaLibrary) -> None:
+    code = f"""
+        import os, sys
+        from oarlock.agent.zygote import program_gpus
+        from oarlock.system.gpus import cuda_driver
+
+        opened = program_gpus.watch()
+        {program}
+        print(opened())
+    """
+    env = {**os.environ, **cuda_library.env}
+    words = [sys.executable, "-c", dedent(code)]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout.strip() == named, done.stderr
+
+
+def test_what_the_driver_refuses_is_not_open(cuda_library: CudaLibrary) -> None:
+    cuda_library.refuse()
+    code = """
+        from oarlock.system.gpus import cuda_driver
+
+        print(cuda_driver.open_contexts([0]), cuda_driver.contexts())
+    """
+    env = {**os.environ, **cuda_library.env}
+    words = [sys.executable, "-c", dedent(code)]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout == "False ()\n", done.stderr
+
+
+def test_without_a_driver_there_is_none() -> None:
+    code = "from oarlock.system.gpus import cuda_driver; print(cuda_driver.contexts())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.stdout == "()\n", done.stderr

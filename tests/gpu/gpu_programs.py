@@ -1,0 +1,190 @@
+"""What the checks of a real GPU run, each in a process or a run of its own."""
+
+HOLDS = """
+import sys, torch
+kept = torch.empty(8 << 30, dtype=torch.uint8, device="cuda").fill_(1)
+torch.cuda.synchronize()
+print("holds", flush=True)
+sys.stdin.read()
+"""
+MULTIPLIES = """
+import time, torch, oarlock
+me, size, times = oarlock.current(), 8192, 20
+a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+torch.mm(a, b)
+end, step = time.monotonic() + 15, 0
+while time.monotonic() < end:
+    for _ in range(times):
+        torch.mm(a, b)
+    step += 1
+    me.report(step, flops=2 * size**3 * times)
+    if step % 5 == 0:
+        torch.cuda.synchronize()
+"""
+MULTIPLIES_JAX = """
+import time, jax, jax.numpy as jnp, oarlock
+me, size, times = oarlock.current(), 8192, 20
+a = jnp.full((size, size), 1 / size, jnp.bfloat16)
+multiply = jax.jit(lambda x: jax.lax.fori_loop(0, times, lambda _, y: y @ a, x))
+x = multiply(a).block_until_ready()
+end, step = time.monotonic() + 15, 0
+while time.monotonic() < end:
+    x, step = multiply(x), step + 1
+    me.report(step, flops=2 * size**3 * times)
+    if step % 5 == 0:
+        x.block_until_ready()
+"""
+FILLS = """
+import torch, oarlock
+kept = []
+for step in range(1, 10_000):
+    kept.append(torch.empty(8 << 30, dtype=torch.uint8, device="cuda"))
+    oarlock.current().report(step)
+"""
+FILLS_JAX = """
+import jax, jax.numpy as jnp
+kept = []
+for step in range(10_000):
+    kept.append(jnp.ones((2 << 30,), jnp.float32).block_until_ready())
+"""
+KILLS_ITSELF = """
+import os, signal, torch, oarlock
+me = oarlock.current()
+free, total = torch.cuda.mem_get_info()
+kept = torch.empty(int(total * 0.8), dtype=torch.uint8, device="cuda").fill_(1)
+torch.cuda.synchronize()
+me.report(me.generation)
+if me.generation < 4:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+ASSERTS = """
+import torch
+rows = torch.zeros(4, device="cuda")
+print(rows[torch.tensor([9], device="cuda")].cpu())
+"""
+SAVES = """
+import os, sys
+import torch
+from oarlock.training.saving import gpu_copy
+from oarlock.training.saving.session import CheckpointSession
+
+gpu_copy._SPARE = float(sys.argv[1])
+torch.manual_seed(0)
+state = {
+    "large": torch.rand(300 << 20, device="cuda"),
+    "turned": torch.rand(1000, 30, device="cuda").to(torch.bfloat16).t(),
+    "count": torch.tensor(7, device="cuda"),
+    "empty": torch.empty(0, 3, device="cuda"),
+    "here": torch.arange(5),
+    "flags": torch.rand(999, device="cuda") > 0.5,
+}
+expected = {name: value.cpu().clone() for name, value in state.items()}
+session = CheckpointSession()
+session.prepare({"state": state})
+for step in (1, 2):
+    assert session.save(step, {"state": state}, {}, None)
+    for _ in range(20):  # as the next step does, at once
+        state["large"].add_(1.0)
+        state["turned"].zero_()
+        state["flags"].logical_not_()
+        state["count"].add_(1)
+    session.finish()
+    found = {"state": {name: torch.zeros_like(value) for name, value in state.items()}}
+    fresh = CheckpointSession()
+    fresh.restore(found)
+    assert fresh.step == step
+    for name, value in expected.items():
+        assert torch.equal(found["state"][name].cpu(), value), (step, name)
+    expected = {name: value.cpu().clone() for name, value in state.items()}
+session.close()
+print("the same")
+"""
+RESTORES = """
+import torch
+from torch import nn
+from oarlock.training.saving.session import CheckpointSession
+
+def made():
+    # Larger than what is copied in one go; two names for one weight; a weight whose numbers lie otherwise.
+    model = nn.Sequential(nn.Linear(6000, 6000), nn.Conv2d(64, 64, 3), nn.BatchNorm1d(8))
+    model.tied, model[1] = model[0], model[1].to(memory_format=torch.channels_last)
+    model = model.cuda()
+    model.half = torch.nn.Parameter(torch.rand(333, 777, device="cuda", dtype=torch.bfloat16))
+    return model, torch.optim.AdamW(model.parameters(), 1e-2, fused=True)
+
+def bits(model, optimizer):
+    found = dict(model.state_dict())
+    for number, state in optimizer.state_dict()["state"].items():
+        found.update({f"{number}.{name}": value for name, value in state.items()})
+    return {name: value.cpu().clone() for name, value in found.items()}
+
+torch.manual_seed(0)
+model, optimizer = made()
+for weight in model.parameters():
+    weight.grad = torch.rand_like(weight)
+optimizer.step()
+session = CheckpointSession()
+assert session.save(1, {"model": model, "optimizer": optimizer}, {}, None)
+session.finish()
+session.close()
+expected = bits(model, optimizer)
+model, optimizer = made()
+for weight in model.parameters():
+    weight.data.fill_(7)  # still under way when it is restored
+CheckpointSession().restore({"model": model, "optimizer": optimizer})
+found = bits(model, optimizer)
+assert found.keys() == expected.keys(), (found.keys(), expected.keys())
+for name in expected:
+    assert torch.equal(found[name], expected[name]), name
+weights = [weight.grad is None and weight.is_leaf for weight in model.parameters()]
+assert all(weights)
+print("the same")
+"""
+FINDS_OPEN = """
+import os, signal, oarlock
+from oarlock.system.gpus import cuda_driver
+me = oarlock.current()
+print("generation", me.generation, "finds", cuda_driver.contexts(), flush=True)
+import torch
+kept = torch.ones(8 << 28, device="cuda")
+kept.add_(1)
+me.report(step=me.generation)
+if me.generation < 3:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+REPORTS = """
+import os, socket, time, torch
+ours, theirs = socket.socketpair()
+os.environ["OARLOCK_FD"] = str(theirs.detach())
+from oarlock.training.task import channel
+value = torch.ones((), device="cuda")
+torch.cuda.synchronize()
+took = []
+for step in range(1, 4):
+    torch.cuda._sleep(1_000_000_000)
+    value = value + 1
+    began = time.monotonic()
+    channel.report({"step": step, "loss": value})
+    took.append(time.monotonic() - began)
+channel.flush()
+lines = ours.recv(1 << 16).decode().splitlines()
+assert '"loss": 4.0' in lines[-1], lines
+print("a report takes", max(took), "s, the GPU", 0.5, "s or more")
+"""
+COMPILES = """
+import os, signal, sys, time
+had = "torch._dynamo" in sys.modules
+import torch
+import oarlock
+me = oarlock.current()
+model = torch.compile(torch.nn.Linear(64, 64).cuda())
+model(torch.rand(8, 64, device="cuda")).sum().backward()
+print("generation", me.generation, "had", had, flush=True)
+me.report(step=me.generation)
+if me.generation < 3:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+COUNTS = """
+import torch
+print("sees", torch.cuda.device_count(), "of them")
+"""

@@ -1,0 +1,51 @@
+"""A stand-in for NVIDIA's CUDA driver: it opens contexts on two GPUs, unless a file forbids it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support import compiled_library
+
+SOURCE = r"""
+#include <stdlib.h>
+#include <unistd.h>
+
+static int initialized, opened[2];
+
+int cuInit(unsigned int flags) { initialized = 1; return 0; }
+int cuDeviceGetCount(int *count) { *count = 2; return initialized ? 0 : 3; }
+int cuDeviceGet(int *device, int number) { *device = number; return number < 2 ? 0 : 101; }
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+    if (access(getenv("OARLOCK_TEST_NO_CUDA"), F_OK) == 0) return 2;  /* out of memory */
+    opened[device] = 1;
+    *context = &opened[device];
+    return 0;
+}
+int cuDevicePrimaryCtxGetState(int device, unsigned int *flags, int *active) {
+    *flags = 0;
+    *active = opened[device];
+    return 0;
+}
+"""
+
+
+class CudaLibrary:
+    """What a process needs to find it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._none_left = folder / "no-memory-left"
+        self.env = {
+            **compiled_library.search_path(folder),
+            "OARLOCK_TEST_NO_CUDA": str(self._none_left),
+        }
+
+    def refuse(self) -> None:
+        """No GPU has memory for another context from now on."""
+        self._none_left.touch()
+
+
+@pytest.fixture
+def cuda_library(tmp_path: Path) -> CudaLibrary:
+    return CudaLibrary(compiled_library.build(tmp_path, "libcuda.so.1", SOURCE))
