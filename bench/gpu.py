@@ -83,7 +83,21 @@ def measure_steps(size: str, repeats: int) -> list[Row]:
     ]
 
 
-def _rate(place: Arena, size: str, side: str, name: str, file: str) -> float:
+def measure_deterministic(repeats: int) -> list[Row]:
+    """What it costs to get the same bits again: kernels that always add in the same order."""
+    rates: dict[tuple[str, ...], list[float]] = {("--deterministic",): [], (): []}
+    with arena() as place:
+        file = tokens(place)
+        for turn in range(repeats):
+            for more in rates:
+                progress(f"deterministic, {turn + 1} of {repeats}: {' '.join(more) or 'not'}")
+                name = f"exact-{turn}-{len(more)}"
+                rates[more].append(_rate(place, "124m", "oarlock", name, file, *more))
+    exact, usual = rates.values()
+    return [Row("tokens a second, 124m, `--deterministic`", "", exact, usual, "without it")]
+
+
+def _rate(place: Arena, size: str, side: str, name: str, file: str, *more: str) -> float:
     """Tokens per second, from the first printed line to the last."""
     steps = _STEPS[size]
     if side == "reference":
@@ -94,7 +108,7 @@ def _rate(place: Arena, size: str, side: str, name: str, file: str) -> float:
     else:
         batch = _BATCH[size]
         shape = ("--size", size, "--batch", str(batch), "--steps", str(steps), "--show", str(_SHOW))
-        run = words(side, *shape, "--compile", "--tokens", file, "--save", "100000")
+        run = words(side, *shape, "--compile", "--tokens", file, "--save", "100000", *more)
     marks = [at for at, line in lines(place, run, name) if re.search(r"\bstep \d+: ", line)]
     return (len(marks) - 1) * _SHOW * batch * _CONTEXT / (marks[-1] - marks[0])
 
@@ -136,10 +150,17 @@ QUESTIONS = [
     Question("start", "From the command to the first step on a GPU", measure_start, repeats=3),
     Question("steps-124m", "124 million weights on a GPU", partial(measure_steps, "124m"), repeats=3),
     Question("steps-774m", "774 million weights on a GPU", partial(measure_steps, "774m"), repeats=3),
-    Question("kills", "A worker on a GPU is killed", measure_kills, repeats=3),
+    Question("kills", "A worker on a GPU is killed", partial(measure_kills, "eager", 1.0), repeats=3),
+    Question(
+        "compiled-kills",
+        "A worker on a GPU is killed, compiled",
+        partial(measure_kills, "compiled", 8.0),
+        repeats=3,
+    ),
     Question("jax", "A worker on a GPU is killed, JAX", measure_jax, repeats=3),
     Question("chaos", "20 faults on a compiled run on a GPU", measure_chaos, repeats=1),
     Question("exact", "The same bits on a GPU, killed or not", measure_exact, repeats=1),
+    Question("deterministic", "The same bits on a GPU, the cost", measure_deterministic, repeats=3),
     Question("saves", "Saving 10 GB from a GPU", measure_saves, repeats=1),
 ]
 

@@ -21,17 +21,13 @@ _FAULTS = 20
 _ENOUGH = 500.0
 
 
-def measure_kills(repeats: int) -> list[Row]:
-    """SIGKILL to the next step, at 124m: eager, and compiled with what the first compilation left behind."""
-    rows = []
-    for way, limit in (("eager", 1.0), ("compiled", 8.0)):
-        progress(f"kills: {way}")
-        with arena() as place:
-            more = ("--compile",) if way == "compiled" else ()
-            taken = list(_kills(place, _endless(place, *more), way, repeats))
-            what = f"killed to the next step, 124m {way}"
-            rows.append(Row(what, "s", taken, target=Target(limit, of="ours")))
-    return rows
+def measure_kills(way: str, limit: float, repeats: int) -> list[Row]:
+    """SIGKILL to the next step, at 124m: eager, or compiled with what the first compilation left behind."""
+    progress(f"kills: {way}")
+    with arena() as place:
+        more = ("--compile",) if way == "compiled" else ()
+        taken = list(_kills(place, _endless(place, *more), way, repeats))
+    return [Row(f"killed to the next step, 124m {way}", "s", taken, target=Target(limit, of="ours"))]
 
 
 def _endless(place: Arena, *more: str) -> list[str | Path]:

@@ -109,7 +109,7 @@ def made():
     model = nn.Sequential(nn.Linear(6000, 6000), nn.Conv2d(64, 64, 3), nn.BatchNorm1d(8))
     model.tied, model[1] = model[0], model[1].to(memory_format=torch.channels_last)
     model = model.cuda()
-    model.half = torch.nn.Parameter(torch.rand(333, 777, device="cuda", dtype=torch.bfloat16))
+    model.brief = torch.nn.Parameter(torch.rand(333, 777, device="cuda", dtype=torch.bfloat16))
     return model, torch.optim.AdamW(model.parameters(), 1e-2, fused=True)
 
 def bits(model, optimizer):

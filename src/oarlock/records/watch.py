@@ -20,7 +20,8 @@ from oarlock.run import events
 from oarlock.run.run_state import RunState
 from oarlock.system.lines import Lines
 
-_POLL = 0.05
+_POLL, _LONG_POLL = 0.02, 0.05  # seconds between two looks; the longer where a look takes long
+_QUICK = 0.002  # seconds
 _PIECE = 1 << 20  # bytes read at a time, of all logs together
 _LEAST = 1 << 14  # and of each
 _BLOCK = 1 << 17  # read at a time from the end: more than the longest line
@@ -162,6 +163,7 @@ class Watch:
     def follow(self, is_live: Callable[[], bool]) -> Iterator[Found]:
         """Yield what is new until the run is no longer live; a run whose agent vanished ends as `lost`."""
         while True:
+            began = time.monotonic()
             may_grow = is_live()  # before reading: what was written by then is seen
             found = self.look()
             yield found
@@ -171,7 +173,7 @@ class Watch:
                 if not self.state.is_final:
                     self.state = self.run.state()
                 return
-            time.sleep(_POLL)
+            time.sleep(_POLL if time.monotonic() - began < _QUICK else _LONG_POLL)
 
     def _happened(self) -> list[events.Event]:
         arrived = [
