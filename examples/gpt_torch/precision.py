@@ -11,9 +11,10 @@ import torch
 
 class HalfPrecision:
     def __init__(self, weights):
-        self.model = copy.deepcopy(weights).to(torch.bfloat16)
         self._weights = list(weights.parameters())
-        self._copies = list(self.model.parameters())
+        self._copies = [torch.nn.Parameter(weight.detach().to(torch.bfloat16)) for weight in self._weights]
+        taken = {id(weight): copied for weight, copied in zip(self._weights, self._copies)}
+        self.model = copy.deepcopy(weights, taken)  # with these in place of copies in 32 bits
 
     def take_gradients(self):
         """From the copy, which computed them, for the optimizer."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 _THREADS = 4
-_PIECE = 4 << 20  # bytes; each thread fills one while the GPU takes another
+_PIECE = 4 << 20  # bytes; each thread fills as many while the GPU takes what it filled before
+_ALIGNED = 512  # bytes
 _LARGE = 64 << 20  # bytes from which this is worth its threads and its pinned memory
 
 
@@ -44,30 +46,33 @@ class GpuRestore:
 
 
 def _fill(torch: Any, device: Any, copies: list[tuple[Any, Any]]) -> None:
-    pieces = [
-        (_bytes(torch, target)[at : at + _PIECE], _bytes(torch, saved)[at : at + _PIECE])
-        for target, saved in copies
-        for at in range(0, saved.nbytes, _PIECE)
-    ]
+    pieces = [piece for target, saved in copies for piece in _pieces(torch, target, saved)]
     memory = torch.empty(_THREADS, 2, _PIECE, dtype=torch.uint8, pin_memory=True)
     training = torch.cuda.current_stream(device)  # what it has still to do with the targets comes first
 
     def fill(number: int) -> None:
+        half, used = 0, 0
         taken: list[Any] = [None, None]
         with torch.no_grad(), torch.cuda.stream(training):
-            for turn, (target, saved) in enumerate(pieces[number::_THREADS]):
-                half = turn % 2
-                if taken[half] is not None:
-                    taken[half].synchronize()
-                staged = memory[number, half, : len(saved)]
+            for target, address, size in pieces[number::_THREADS]:
+                if used + size > _PIECE:
+                    taken[half] = training.record_event()
+                    half, used = 1 - half, 0
+                    if taken[half] is not None:
+                        taken[half].synchronize()
+                staged = memory[number, half, used : used + size]
                 # Not `copy_`: each thread of ours would start as many of torch's.
-                ctypes.memmove(staged.data_ptr(), saved.data_ptr(), len(saved))
+                ctypes.memmove(staged.data_ptr(), address, size)
                 target.copy_(staged, non_blocking=True)
-                taken[half] = training.record_event()
+                used += -(-size // _ALIGNED) * _ALIGNED
 
     with ThreadPoolExecutor(_THREADS, "oarlock-restore") as pool:
         list(pool.map(fill, range(_THREADS)))
 
 
-def _bytes(torch: Any, tensor: Any) -> Any:
-    return tensor.detach().view(-1).view(torch.uint8)
+def _pieces(torch: Any, target: Any, saved: Any) -> Iterator[tuple[Any, int, int]]:
+    """Bytes of the target, the address of what belongs there, and how many they are."""
+    there, address = target.detach().view(-1).view(torch.uint8), saved.data_ptr()
+    for at in range(0, saved.nbytes, _PIECE):
+        size = min(_PIECE, saved.nbytes - at)
+        yield there[at : at + size], address + at, size

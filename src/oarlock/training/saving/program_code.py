@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import zlib
 from pathlib import Path
@@ -18,6 +19,8 @@ def checksums() -> dict[str, str]:
         path = getattr(module, "__file__", None)
         if not isinstance(path, str) or "site-packages" in path:
             continue
+        if path.startswith(os.sep) and not path.startswith(f"{folder}{os.sep}"):
+            continue  # one of a thousand others
         try:
             name = str(Path(path).absolute().relative_to(folder))
             found[name] = f"{zlib.crc32(Path(path).read_bytes()):08x}"
