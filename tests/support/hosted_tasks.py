@@ -156,6 +156,7 @@ class HostedTasks:
         self.figures: dict[str, dict[str, Any]] | None = None  # of GPUs, by task; None: there are none
         self.trouble: Trouble | None = None  # with GPUs
         self.held: str | None = ""  # memory of GPUs
+        self.asked: list[float] = []  # since when that is in use
         self.dying: set[str] = set()  # tasks
         self.zygote = Zygote(self.said)
         seat = Seat("machine-0", slots or {"worker": 2})
@@ -214,6 +215,7 @@ class HostedTasks:
         return self.trouble
 
     def gpu_memory_held(self, dead: Sequence[TaskProcess], since: float) -> str | None:
+        self.asked.append(since)
         return self.held
 
     # What happens to it

@@ -91,3 +91,22 @@ def test_the_end_of_the_other_side_is_seen_behind_its_last_words(pair: Pair) -> 
     while right.fill():
         pass
     assert right.take() == ({"last": "words"}, ())
+
+
+class _ReadAtOnce(socket.socket):
+    """Its receiver has read everything and left before `sendmsg` returns."""
+
+    receiver: socket.socket
+
+    def sendmsg(self, *words: Any) -> int:
+        sent = super().sendmsg(*words)
+        self.receiver.recv(sent)
+        self.receiver.close()
+        return sent
+
+
+def test_a_receiver_that_leaves_after_the_message_has_it() -> None:
+    ours, theirs = socket.socketpair()
+    with _ReadAtOnce(fileno=ours.detach()) as sender:
+        sender.receiver = theirs
+        fd_frames.send(sender, {"kind": "launch"})

@@ -21,7 +21,7 @@ from oarlock.run.run_state import RunState
 from oarlock.system.lines import Lines
 
 _POLL, _LONG_POLL = 0.02, 0.05  # seconds between two looks; the longer where a look takes long
-_QUICK = 0.002  # seconds
+_QUICK = 0.0005  # seconds
 _PIECE = 1 << 20  # bytes read at a time, of all logs together
 _LEAST = 1 << 14  # and of each
 _BLOCK = 1 << 17  # read at a time from the end: more than the longest line

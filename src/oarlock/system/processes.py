@@ -133,7 +133,7 @@ def end_orphans(
                 os.waitpid(pid, os.WNOHANG)
             except ChildProcessError:
                 pass  # its parent reaps it, or has ended and it is ours at the next look
-        if all(_has_name(pid, unawaited) for pid in strays):
+        if unawaited is not None and all(_has_name(pid, unawaited) for pid in strays):
             return
         time.sleep(0.002)
 
@@ -144,11 +144,11 @@ def set_name(name: bytes) -> None:
         Path("/proc/self/comm").write_bytes(name)
 
 
-def _has_name(pid: int, name: bytes | None) -> bool:
+def _has_name(pid: int, name: bytes) -> bool:
     try:
         return Path(f"/proc/{pid}/comm").read_bytes().strip() == name
     except OSError:
-        return True  # it is gone
+        return False  # it is gone, and may have forked before
 
 
 def send(pid: int, sig: int) -> None:

@@ -117,6 +117,17 @@ def test_where_it_names_nobody_the_memory_that_was_in_use_before_decides(tmp_pat
     assert machine.held(GIVEN) == ""
 
 
+def test_a_process_that_stands_by_is_not_taken_for_the_dead(tmp_path: Path) -> None:
+    driver = Driver()
+    machine = Machine(tmp_path, driver)
+    machine.figures()  # nothing runs yet
+    driver.memory[1] = 60 * GIB
+    machine.figures(GIVEN)
+    driver.memory[1] = 1 * GIB + GIB // 2  # of which the new context has half a gigabyte
+    assert machine.held(GIVEN._replace(is_followed=True)) == ""
+    assert machine.held(GIVEN) == "GPU 1 has 1.50 GiB in use"
+
+
 def test_what_never_used_a_gpu_holds_none(tmp_path: Path) -> None:
     driver = Driver()
     machine = Machine(tmp_path, driver)

@@ -69,7 +69,7 @@ class ZygoteOf:
 
 def test_the_next_launch_of_the_task_begins_with_open_gpus(zygote: ZygoteOf) -> None:
     zygote.does("""
-        it._obey(OpenGpus("worker-0", (1,), {"CUDA_VISIBLE_DEVICES": "4,5", "RANK": "0"}), ())
+        it._obey(OpenGpus("worker-0", (1,), {"CUDA_VISIBLE_DEVICES": "4,5"}), ())
         [standby] = children()
         assert launch(CUDA_VISIBLE_DEVICES="4,5", RANK="3") == standby
         found = ended(standby)
@@ -109,6 +109,42 @@ def test_gpus_that_cannot_be_opened_are_left_to_the_program(zygote: ZygoteOf) ->
         pid = launch(RANK="0")
         assert pid != standby
         assert ended(pid) == (0, "() None 0")
+    """)
+
+
+def test_a_launch_that_fails_in_it_is_no_success(zygote: ZygoteOf) -> None:
+    zygote.does("""
+        it._obey(OpenGpus("worker-0", (0,), {}), ())
+        [standby] = children()
+        output = os.open("/dev/null", os.O_WRONLY)
+        program = Program("program", "program.py")
+        it._obey(Launch("worker-0", os.getpid(), "/nowhere", program, None, "", {}), (output, os.dup(output)))
+        assert it.alive == {standby}
+        assert processes.exit_code(os.waitpid(standby, 0)[1]) == 70
+    """)
+
+
+def test_one_that_ends_by_itself_is_forgotten_with_its_pid(zygote: ZygoteOf) -> None:
+    zygote.does("""
+        gpu_standby._PATIENCE = 0.0
+        it._obey(OpenGpus("worker-0", (0,), {}), ())
+        [standby] = children()
+        def is_reaped():
+            it._reap()
+            return not children()
+        wait_for(is_reaped, "its end", 60)
+        assert not it.standbys._waiting
+        assert standby not in processes._spared
+        pid = launch(RANK="0")
+        assert ended(pid) == (0, "() None 0")
+    """)
+
+
+def test_a_zygote_that_must_not_be_forked_has_none(zygote: ZygoteOf) -> None:
+    zygote.does("""
+        it.later.why_not = "importing it starts a thread"
+        it._obey(OpenGpus("worker-0", (0,), {}), ())
+        assert not children()
     """)
 
 

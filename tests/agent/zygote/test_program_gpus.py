@@ -16,6 +16,8 @@ PROGRAMS = [
     ("it opens one", OPENS, "(1,)"),
     ("it opens none", "", "()"),
     ("it chooses others itself", f"os.environ['CUDA_VISIBLE_DEVICES'] = '1'; {OPENS}", "()"),
+    ("torch sets the default itself", f"os.environ['CUDA_MODULE_LOADING'] = 'LAZY'; {OPENS}", "(1,)"),
+    ("it sets another", f"os.environ['CUDA_MODULE_LOADING'] = 'EAGER'; {OPENS}", "()"),
     ("it forks before", f"os.fork() or os._exit(0); {OPENS}", "()"),
     ("it forks afterwards", f"{OPENS}; os.fork() or os._exit(0)", "(1,)"),
     ("it starts programs", f"import subprocess; subprocess.run(['true']); {OPENS}", "(1,)"),

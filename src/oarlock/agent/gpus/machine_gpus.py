@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -14,9 +15,8 @@ from oarlock.system.gpus.gpu_watch import GpuWatch, is_used_by
 from oarlock.system.gpus.kernel_log import KernelLog
 
 _STALE = 30.0  # seconds: a driver that has not answered for longer hangs
-# Bytes that a GPU may have in use more than before, though nothing of the dead is left: a process that stands
-# by (`zygote/gpu_standby.py`) has a context there, of 0.6 GiB on an H200.
-_SLACK = 1 << 30
+_SLACK = 256 << 20  # bytes that a GPU may have in use more than before, with nothing of ours on it
+_CONTEXT = 768 << 20  # bytes of a process that stands by there (`zygote/gpu_standby.py`): 0.6 GiB on an H200
 
 
 class Claimant(NamedTuple):
@@ -24,6 +24,7 @@ class Claimant(NamedTuple):
 
     claim: GpuClaim
     pid: int | None
+    is_followed: bool = False  # by a process that has opened its GPUs
 
 
 class MachineGpus:
@@ -65,8 +66,15 @@ class MachineGpus:
         if look is None:
             return None
         gone = {one.pid for one in dead}
-        own = {gpu.uuid: gpu for one in dead for gpu in one.claim.among(look.gpus, one.pid)}
-        return ", ".join(_held(gpu) for gpu in own.values() if self._is_held(gpu, gone))
+        own: dict[str, GpuReading] = {}
+        allowed: Counter[str] = Counter()  # bytes beside what was in use before
+        for one in dead:
+            for gpu in one.claim.among(look.gpus, one.pid):
+                own[gpu.uuid] = gpu
+                allowed[gpu.uuid] += _CONTEXT if one.is_followed else 0
+        return ", ".join(
+            _held(gpu) for gpu in own.values() if self._is_held(gpu, gone, _SLACK + allowed[gpu.uuid])
+        )
 
     def trouble(self, claimant: Claimant, words: str) -> Trouble | None:
         """Return why a task failed that said `words` last, if a GPU had to do with it."""
@@ -90,13 +98,13 @@ class MachineGpus:
     def _may_hold(self, one: Claimant) -> bool:
         return one.pid in self._users if one.claim.given is None else bool(one.claim.given)
 
-    def _is_held(self, gpu: GpuReading, gone: set[int | None]) -> bool:
+    def _is_held(self, gpu: GpuReading, gone: set[int | None], allowed: int) -> bool:
         """By the driver's list of processes where it shows ours; else by the memory in use."""
         if gone & gpu.holders.keys():
             return True
         if gone & self._seen:
             return False
-        return gpu.uuid in self._idle and gpu.memory > self._idle[gpu.uuid] + _SLACK
+        return gpu.uuid in self._idle and gpu.memory > self._idle[gpu.uuid] + allowed
 
 
 def _summed(gpus: Sequence[GpuReading]) -> dict[str, Any]:

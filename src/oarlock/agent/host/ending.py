@@ -147,16 +147,18 @@ class EndingTasks:
         """No process is left of this generation. The next one has to find the memory of its GPUs free."""
         if self._hosted.ending == "clear" and self._hosted.cleared < self._hosted.generation:
             self._hosted.is_sweeping = True
-            self._await_memory(self._loop.now())
+            self._await_memory(self._loop.now(), self._loop.now())
         else:
             self._on_empty()
 
-    def _await_memory(self, since: float) -> None:
+    def _await_memory(self, began: float, since: float) -> None:
+        """`since`: what the GPUs said before that is out of date."""
         held = self._machine.gpu_memory_held(list(self._hosted.tasks.values()), since)
         if held == "":
             self._on_empty()
-        elif self._loop.now() - since < _FREED:
-            self._loop.after(GPU_MEMORY, _LOOK_AGAIN, lambda: self._await_memory(since))
+        elif self._loop.now() - began < _FREED:
+            since = since if held is None else self._loop.now()
+            self._loop.after(GPU_MEMORY, _LOOK_AGAIN, lambda: self._await_memory(began, since))
         else:
             told = held or "the driver does not say what is in use"
             text = f"the memory of dead tasks on GPUs is not free after {_FREED:g} s: {told}"

@@ -14,6 +14,7 @@ from oarlock.agent.net.deadlines import Deadlines
 from oarlock.agent.protocol.spec import Spec
 from oarlock.agent.protocol.wishes import Run
 from oarlock.agent.zygote.orders import Launch
+from oarlock.agent.zygote.program_gpus import deciding
 from oarlock.run import placeholders
 from oarlock.run.cluster import Task
 from oarlock.run.contract import environment
@@ -64,7 +65,7 @@ class Launching:
             ),
             **self._spec.gpus.variables(wish.gang, task),
         }
-        process.env, process.claim = env, self._machine.gpu_claim(task, env)
+        process.gpu_env, process.claim = deciding(env), self._machine.gpu_claim(task, env)
         order = Launch(
             task=task.name,
             parent=self._zygote.pid,

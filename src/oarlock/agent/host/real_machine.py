@@ -102,4 +102,5 @@ class RealMachine:
 
     def gpu_memory_held(self, dead: Sequence[TaskProcess], since: float) -> str | None:
         """By a look that began after they were gone."""
-        return self._gpus.held([Claimant(process.claim, process.pid) for process in dead], since)
+        claimants = [Claimant(process.claim, process.pid, process.is_followed) for process in dead]
+        return self._gpus.held(claimants, since)

@@ -150,7 +150,8 @@ class TaskEvents:
         """The line closes first when a task dies. If its GPUs take longer, and it may start again, the zygote
         prepares that meanwhile."""
         if process.opened and isinstance(self._hosted.wish, (Run, Clear)) and self._machine.is_dying(process):
-            self._zygote.send(OpenGpus(process.name, process.opened, dict(process.env)))
+            process.is_followed = True
+            self._zygote.send(OpenGpus(process.name, process.opened, dict(process.gpu_env)))
 
     def on_exits(self, exits: Sequence[Exit]) -> None:
         """Handle exits that the zygote saw together: one status tells them all."""

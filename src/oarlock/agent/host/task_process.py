@@ -59,7 +59,6 @@ class TaskProcess:
         self.name = task.name
         self.launch = launch
         self.began = began
-        self.env: Mapping[str, str] = {}  # that it was launched with
         self.line: TaskLine | None = None  # None once it is closed
         self.pid: int | None = None
         self.status: int | None = None
@@ -70,6 +69,8 @@ class TaskProcess:
         self.starved = False  # killed for memory
         self.claim = GpuClaim(given=())
         self.opened: tuple[int, ...] = ()  # GPUs that its next process will open again
+        self.gpu_env: Mapping[str, str] = {}  # variables that decide which those are
+        self.is_followed = False  # its next process opens them already
         self.trouble: Trouble | None = None  # with its GPU
         self.metrics = Metrics()
         self.reported_at = float("-inf")  # when the leading agent last got a report of it

@@ -11,19 +11,20 @@ import os
 import select
 import signal
 import socket
+import sys
 from collections.abc import Callable
-from contextlib import suppress
 from typing import NamedTuple, NoReturn
 
 from oarlock.agent.zygote import runner
 from oarlock.agent.zygote.orders import ORDERS, Launch, OpenGpus
-from oarlock.agent.zygote.program_gpus import deciding
+from oarlock.agent.zygote.program_gpus import LOADING, deciding
 from oarlock.system import fd_frames, processes
 from oarlock.system.gpus import cuda_driver
 
 _PATIENCE = 60.0  # seconds for the next launch to come
 _OPENING = 2.0  # seconds that a launch waits for the GPUs to be open
 _IS_OPEN = b"o"
+_FAILED = 70  # as other tasks that could not begin; nobody asks unless it has become one
 
 
 class _Standby(NamedTuple):
@@ -40,8 +41,12 @@ class Standbys:
 
     def open(self, order: OpenGpus, leave_zygote: Callable[[], None]) -> None:
         """Fork one. In it `leave_zygote` is called first. If the system refuses a process, there is none."""
-        self._dismiss(order.task)
-        ours, theirs = socket.socketpair()
+        zygote = os.getpid()
+        self.dismiss(order.task)
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError:
+            return
         with theirs:
             try:
                 pid = os.fork()
@@ -52,36 +57,53 @@ class Standbys:
                 try:
                     ours.close()
                     leave_zygote()
-                    _stand_by(order, theirs)
+                    _stand_by(order, theirs, zygote)
                 finally:
-                    os._exit(0)
+                    os._exit(_FAILED)
         processes.spare(pid)
-        self._waiting[order.task] = _Standby(pid, ours, deciding(order.env))
+        self._waiting[order.task] = _Standby(pid, ours, order.env)
 
     def take(self, launch: Launch, fds: tuple[int, ...]) -> int | None:
         """Let the one of this task become the task, and return its pid; None if there is none that can."""
         standby = self._waiting.get(launch.task)
         if standby is None:
             return None
-        if standby.variables == deciding(launch.env) and _is_ready(standby.sock):
-            with suppress(OSError):
-                fd_frames.send(standby.sock, ORDERS.to_data(launch), fds)
-                self._forget(launch.task)
-                return standby.pid
-        self._dismiss(launch.task)
-        return None
+        if standby.variables != deciding(launch.env):
+            self.dismiss(launch.task)
+            return None
+        if not _is_ready(standby.sock):
+            self.end()  # the driver hangs, or is busy: it would cost each task as long
+            return None
+        try:
+            fd_frames.send(standby.sock, ORDERS.to_data(launch), fds)
+        except OSError:
+            self.dismiss(launch.task)
+            return None
+        self._forget(launch.task)
+        return standby.pid
 
-    def end(self) -> None:
-        """Dismiss all."""
-        for task in list(self._waiting):
-            self._dismiss(task)
+    def reaped(self, pid: int) -> None:
+        """One has ended by itself, and its pid may be another process's from now on."""
+        for task, standby in list(self._waiting.items()):
+            if standby.pid == pid:
+                self._forget(task)
 
-    def _dismiss(self, task: str) -> None:
-        """Kill the one of this task. Whoever reaps orphans reaps it."""
+    def dismiss(self, task: str) -> None:
+        """Kill the one of this task, if there is one. Whoever reaps orphans reaps it."""
         standby = self._waiting.get(task)
         if standby is not None:
             processes.send(standby.pid, signal.SIGKILL)
             self._forget(task)
+
+    def close_in_child(self) -> None:
+        """In a fork: the others are none of its business."""
+        for standby in self._waiting.values():
+            standby.sock.close()
+
+    def end(self) -> None:
+        """Dismiss all."""
+        for task in list(self._waiting):
+            self.dismiss(task)
 
     def _forget(self, task: str) -> None:
         standby = self._waiting.pop(task)
@@ -98,11 +120,15 @@ def _is_ready(sock: socket.socket) -> bool:
         return False
 
 
-def _stand_by(order: OpenGpus, sock: socket.socket) -> NoReturn:
+def _stand_by(order: OpenGpus, sock: socket.socket, zygote: int) -> NoReturn:
     processes.die_with_parent()
+    if os.getppid() != zygote:
+        os._exit(_FAILED)
     # Room for high descriptors: with the driver's threads here, making it would take the kernel 50 ms.
     sock = socket.socket(fileno=processes.raised(sock.detach()))
-    os.environ.update(deciding(order.env))
+    os.environ.update(order.env)
+    if "torch" in sys.modules:  # as torch does itself up to 2.9, before it starts the driver
+        os.environ.setdefault(LOADING, "LAZY")
     if cuda_driver.open_contexts(order.gpus):
         sock.send(_IS_OPEN)
         if select.select([sock], [], [], _PATIENCE)[0]:
@@ -112,4 +138,4 @@ def _stand_by(order: OpenGpus, sock: socket.socket) -> NoReturn:
                 assert isinstance(launch, Launch)
                 sock.close()
                 runner.run(launch, *fds)
-    os._exit(0)
+    os._exit(_FAILED)

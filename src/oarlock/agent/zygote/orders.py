@@ -67,7 +67,7 @@ class Import:
 @dataclass(frozen=True)
 class OpenGpus:
     """A task is dying that worked on these GPUs: a process is to open them, in which its next launch begins.
-    `env`: what the dying one was launched with."""
+    `env`: what the dying one was launched with, of the variables that matter to that."""
 
     task: str
     gpus: tuple[int, ...]  # as the task numbers those that it sees

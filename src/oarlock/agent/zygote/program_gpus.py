@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 
 from oarlock.system.gpus import cuda_driver
 
+LOADING = "CUDA_MODULE_LOADING"  # torch up to 2.9 sets it itself
+
 
 def deciding(env: Mapping[str, str]) -> dict[str, str]:
     """Of these variables, those that decide which GPUs a process opens, and how the driver treats them."""
@@ -23,17 +25,22 @@ def watch() -> Callable[[], tuple[int, ...]]:
     them."""
     given = deciding(os.environ)
     early_forks: list[bool] = []
+    is_told = False
 
     def before_fork() -> None:
         # A child of a process without a context may open one; a child of one that has a context may not.
-        if not early_forks and not cuda_driver.contexts():
+        if not is_told and not early_forks and not cuda_driver.contexts():
             early_forks.append(True)
 
     os.register_at_fork(before=before_fork)
 
     def opened() -> tuple[int, ...]:
+        nonlocal is_told
+        is_told, now = True, deciding(os.environ)
+        if now.get(LOADING) == "LAZY" and LOADING not in given:
+            del now[LOADING]
         # TensorFlow: nobody has tried yet how it takes to an open context.
-        if early_forks or "tensorflow" in sys.modules or deciding(os.environ) != given:
+        if early_forks or "tensorflow" in sys.modules or now != given:
             return ()
         return cuda_driver.contexts()
 

@@ -172,7 +172,9 @@ class _Zygote:
 
     def _launch(self, launch: Launch, *fds: int) -> None:
         self._finish_imports()
-        pid = self.standbys.take(launch, fds) if self._forks(launch) else None
+        if not self._forks(launch):
+            self.standbys.dismiss(launch.task)
+        pid = self.standbys.take(launch, fds)
         if pid is None:
             pid = self._fork(launch, *fds)
         _close(fds)
@@ -211,10 +213,13 @@ class _Zygote:
         os.close(self.wake)
         os.close(self.wake_write)
         self.line.close()
+        self.standbys.close_in_child()
 
     def _open_gpus(self, order: OpenGpus) -> None:
         """Not while imports are under way: they would be half done in the fork."""
-        if self.warm and not self.later.is_importing:
+        if self.warm and not self.later.is_importing and self.later.why_not is None:
+            sys.stdout.flush()
+            sys.stderr.flush()
             unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)  # as for a launch
             self.standbys.open(order, self._close_in_child)
             signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
@@ -243,6 +248,7 @@ class _Zygote:
                 break
             if pid == 0:
                 break
+            self.standbys.reaped(pid)
             if pid in self.alive:
                 self.alive.discard(pid)
                 exits.append(Exit(pid, status, pid in self.ended_by_us))

@@ -232,17 +232,17 @@ class _Tensors(_Arrays):
             self._known = {("state", number): param for number, param in enumerate(params)}
 
     def get(self, name: str, path: tuple[Any, ...]) -> Any:
+        if "torch" not in sys.modules:  # an object of the program's own, with arrays
+            return super().get(name, path)
         pieces = self._saved[name]
         like = self._known.get(path[:2] if self._is_optimizer else path)
         if pieces[0][0].whole is None and self._is_optimizer and like is not None:
             size = pieces[0][0].size
             like = like if tuple(like.shape) == size else None  # a step count is not spread
         tensor = tensor_bytes.to_torch(pieces, like)
-        if like is not None and like.is_cuda and like.shape == tensor.shape and not hasattr(like, "to_local"):
-            # A module's own tensor is filled in place; an optimizer keeps the new one.
-            is_own = not self._is_optimizer and like.dtype == tensor.dtype and like.is_contiguous()
-            target = like if is_own else like.new_empty(tensor.shape, dtype=tensor.dtype)
-            return self.on_gpus.add(target, tensor)
+        on_gpu = self.on_gpus.add(tensor, like, is_new=self._is_optimizer)
+        if on_gpu is not None:
+            return on_gpu
         # Without a copy an optimizer would work on the pages of the file.
         return tensor.clone() if self._is_optimizer else tensor
 

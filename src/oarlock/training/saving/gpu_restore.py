@@ -24,13 +24,21 @@ class GpuRestore:
     def __init__(self) -> None:
         self._copies: list[tuple[Any, Any]] = []
 
-    def add(self, target: Any, saved: Any) -> Any:
-        """Return `target`, which holds what `saved` does once `finish` has returned."""
+    def add(self, saved: Any, like: Any, is_new: bool) -> Any:
+        """Return a tensor on the GPU of `like` that is what `saved` is once `finish` has returned: `like`
+        itself or a new one. None where torch has to copy it, or to leave it here as it does step counts."""
+        if not getattr(like, "is_cuda", False) or hasattr(like, "to_local") or like.shape != saved.shape:
+            return None
+        if saved.dim() == 0 if is_new else like.dtype != saved.dtype or not like.is_contiguous():
+            return None
+        target = like.new_empty(saved.shape, dtype=saved.dtype) if is_new else like
         self._copies.append((target, saved))
         return target
 
     def finish(self) -> None:
         """Fill all of them."""
+        if not self._copies:
+            return  # torch may not be there at all
         torch: Any = sys.modules["torch"]
         by_gpu: dict[Any, list[tuple[Any, Any]]] = {}
         for target, saved in self._copies:
@@ -38,16 +46,24 @@ class GpuRestore:
         self._copies = []
         with torch.no_grad():
             for device, copies in by_gpu.items():
-                if sum(saved.nbytes for _, saved in copies) < _LARGE:
-                    for target, saved in copies:
-                        target.copy_(saved)
-                else:
-                    _fill(torch, device, copies)
+                memory = _pinned(torch) if sum(saved.nbytes for _, saved in copies) >= _LARGE else None
+                if memory is not None:
+                    _fill(torch, device, copies, memory)
+                    continue
+                for target, saved in copies:
+                    target.copy_(saved)
 
 
-def _fill(torch: Any, device: Any, copies: list[tuple[Any, Any]]) -> None:
+def _pinned(torch: Any) -> Any:
+    """Two pieces for each thread; None where the system pins no memory for this process."""
+    try:
+        return torch.empty(_THREADS, 2, _PIECE, dtype=torch.uint8, pin_memory=True)
+    except RuntimeError:
+        return None
+
+
+def _fill(torch: Any, device: Any, copies: list[tuple[Any, Any]], memory: Any) -> None:
     pieces = [piece for target, saved in copies for piece in _pieces(torch, target, saved)]
-    memory = torch.empty(_THREADS, 2, _PIECE, dtype=torch.uint8, pin_memory=True)
     training = torch.cuda.current_stream(device)  # what it has still to do with the targets comes first
 
     def fill(number: int) -> None:
@@ -68,6 +84,7 @@ def _fill(torch: Any, device: Any, copies: list[tuple[Any, Any]]) -> None:
 
     with ThreadPoolExecutor(_THREADS, "oarlock-restore") as pool:
         list(pool.map(fill, range(_THREADS)))
+    training.synchronize()  # the program may use other streams
 
 
 def _pieces(torch: Any, target: Any, saved: Any) -> Iterator[tuple[Any, int, int]]:

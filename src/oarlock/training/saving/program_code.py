@@ -19,7 +19,7 @@ def checksums() -> dict[str, str]:
         path = getattr(module, "__file__", None)
         if not isinstance(path, str) or "site-packages" in path:
             continue
-        if path.startswith(os.sep) and not path.startswith(f"{folder}{os.sep}"):
+        if path.startswith(os.sep) and not path.startswith(f"{str(folder).rstrip(os.sep)}{os.sep}"):
             continue  # one of a thousand others
         try:
             name = str(Path(path).absolute().relative_to(folder))

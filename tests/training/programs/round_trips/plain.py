@@ -42,6 +42,28 @@ def case_arrays_of_every_type_and_shape():
         same(after[name], array)
 
 
+class Average:
+    """An object with a state of its own, in a program without torch."""
+
+    def __init__(self, size):
+        self.sum, self.count = np.zeros(size), 0
+
+    def state_dict(self):
+        return {"sum": self.sum, "count": self.count}
+
+    def load_state_dict(self, state):
+        self.sum, self.count = state["sum"], state["count"]
+
+
+def case_objects_with_a_state_of_their_own():
+    before, after = Average(3), Average(3)
+    before.sum += (1.5, 2.5, 3.5)
+    before.count = 2
+    through({"average": before}, {"average": after})
+    same(after.sum, before.sum)
+    assert after.count == 2
+
+
 def case_arrays_that_do_not_lie_in_a_row():
     whole = np.arange(60.0).reshape(3, 4, 5)
     before = {
