@@ -1,4 +1,6 @@
-"""What holds for every page: width, links that the site checks, commands that exist, English."""
+"""What holds for every page: width, links that the site checks, commands that exist, English.
+
+The English of messages, too."""
 
 from __future__ import annotations
 
@@ -13,12 +15,17 @@ import click
 import pytest
 
 from oarlock.cli.group import VERBS
-from tests.support import pages
+from tests.support import messages, pages
 from tests.support.pages import PAGES, ROOT
 
 WIDTH = 120
 # Calls in running text that stand for many: VERB, [OPTIONS], ...
 PATTERN = re.compile(r"[\[…<]|\.\.\.|VERB| \| ")
+# British spellings, and phrases that read translated.
+FOREIGN = re.compile(
+    r"(?i)\b(anew|afresh|manieth|colours?|neighbours?|behaviour|so many|goes on|somebody|nobody|everybody"
+    r"|in spite of|cannot be had|(?<!there )(is|are) (?-i:none)|left standing|stands already|to begin with)\b"
+)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -55,11 +62,12 @@ def _check_call(written: str) -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != "docs/job-file.md"])  # generated
 def test_words_that_are_no_american_english(page: str) -> None:
-    found = re.findall(
-        r"(?i)\b(anew|afresh|manieth|colours?|neighbours?|behaviour|so many|goes on|somebody|nobody)\b",
-        re.sub(r"`[^`\n]*`", "", pages.prose(page)),
-    )
-    assert found == []
+    text = re.sub(r"`[^`\n]*`", "", pages.prose(page))
+    assert [found[0] for found in FOREIGN.finditer(text)] == []
+
+
+def test_messages_are_in_american_english() -> None:
+    assert [(module, text) for module, text in messages.texts() if FOREIGN.search(text)] == []
 
 
 def test_files_that_pages_name_exist() -> None:

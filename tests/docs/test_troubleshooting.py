@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
 
 import pytest
 
 from tests.support import pages
-from tests.support.layout import modules
+from tests.support.messages import texts
 
 PAGE = "docs/troubleshooting.md"
 SIGNALS = re.compile(r"killed by SIG[A-Z]+")  # the name is filled in
@@ -23,18 +21,7 @@ def messages() -> list[str]:
 @pytest.fixture(scope="module")
 def said() -> str:
     """The texts in the source, `<...>` where something is filled in."""
-    return "\n".join(texts())
-
-
-def texts() -> Iterator[str]:
-    for module in modules().values():
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.JoinedStr):
-                yield "".join(
-                    str(part.value) if isinstance(part, ast.Constant) else "<...>" for part in node.values
-                )
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                yield node.value
+    return "\n".join(text for _, text in texts())
 
 
 def test_there_are_messages() -> None:

@@ -1,4 +1,4 @@
-"""Keras `fit` with two workers exports while it trains, and begins with the weights of another run."""
+"""Keras `fit` with two workers exports while it trains, and starts from the weights of another run."""
 
 from __future__ import annotations
 
@@ -71,4 +71,4 @@ def test_versions_of_chosen_steps_change_nothing_in_the_training(oarlock: Comman
     second = oarlock("run", "-n", "2", "--from", "first", "fit.py", "a", "b")
     assert second.returncode == 0, second.stdout + second.stderr
     assert told(second.stdout, "begins") == [told(first.stdout, "ends")[0], "0", "0"]
-    assert "begins with the weights of first, step 20: model" in second.stdout
+    assert "starts from the weights of first, step 20: model" in second.stdout

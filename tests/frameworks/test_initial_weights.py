@@ -1,4 +1,4 @@
-"""`oarlock run --from`: a new run begins with the weights of another, and with nothing else of it."""
+"""`oarlock run --from`: a new run starts from the weights of another, and takes nothing else from it."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_run_begins_with_the_weights_of_another_and_nothing_else(
     weights, moments, *_ = json.loads(begins[0])
     assert (weights, moments) == (trained[0], 0.0)
     assert json.loads(begins[1])[1] > 0, "a restart restores everything"
-    assert "begins with the weights of first, step 10" in second.stdout
+    assert "starts from the weights of first, step 10" in second.stdout
     assert "storage:\n  weights: " in runs.find("second").job_file.read_text()
 
 
@@ -146,7 +146,7 @@ def test_a_step_can_be_chosen_in_a_run_or_a_folder(oarlock: Command, tmp_path: P
         done = oarlock("run", "--from", source, program, "6", "more")
         assert done.returncode == 0, done.stdout + done.stderr
         assert numbers(done.stdout, "begin")[0] == 4 * 3 * (2 + 5)
-        assert "begins with the weights of first, step 5" in done.stdout
+        assert "starts from the weights of first, step 5" in done.stdout
     done = oarlock("run", "--from", "first@7", program, "6")
     assert done.returncode == 1
     assert "has no checkpoint of step 7; it has 10, 5" in done.stderr
@@ -173,7 +173,7 @@ def test_a_program_that_does_not_take_them_is_told(oarlock: Command, tmp_path: P
     (tmp_path / "other.py").write_text("print('hello')")
     done = oarlock("run", "--from", "first", str(tmp_path / "other.py"))
     assert done.returncode == 0
-    assert "the program did not begin with the weights of" in done.stdout
+    assert "the program did not start from the weights of" in done.stdout
 
 
 def test_a_resumed_run_keeps_what_is_its_own(oarlock: Command, tmp_path: Path) -> None:

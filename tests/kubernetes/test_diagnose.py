@@ -213,7 +213,7 @@ def test_an_agent_that_crashes_again_and_again_is_told_with_its_last_words(
 ) -> None:
     run = start(place, tmp_path, "diag-crash", f"kubernetes.pod={READ_ONLY}")
     problem = told(place, run)
-    assert problem.what.startswith("worker-0: its agent ends with code 1 again and again: /oarlock/store/")
+    assert problem.what.startswith("worker-0: its agent ends with code 1 repeatedly: /oarlock/store/")
     assert problem.what.endswith(" cannot be written: Read-only file system")
     assert problem.fix == "correct what it says and run it again; oarlock logs has the rest"
 

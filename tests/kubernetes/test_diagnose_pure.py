@@ -143,7 +143,7 @@ def test_last_words_are_a_persons_and_the_last() -> None:
     ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": said, "finishedAt": BORN}}
     looping = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
     (problem,) = problems_in([job(1)], [pod(0, state=looping, last=ended, restarts=4)], [], [], now=NOW)
-    assert problem.what == "worker-0: its agent ends with code 1 again and again: ValueError: no such seat"
+    assert problem.what == "worker-0: its agent ends with code 1 repeatedly: ValueError: no such seat"
 
 
 def test_a_single_restart_is_no_problem() -> None:

@@ -64,7 +64,7 @@ def test_from_a_run_on_the_same_claim_and_restarted(driver: Driver) -> None:
     second = driver.start(folder, "--from", f"{first.name}@5", "--set", "args=[die]").succeed()
     assert begins(second)["worker-0"] == [[5.0, 0.0, 0], [10.0, 5.0, 5]], second.told
     assert begins(second)["worker-1"][-1] == [10.0, 5.0, 5], second.told
-    assert f"begins with the weights of {first.name}, step 5: params" in second.out
+    assert f"starts from the weights of {first.name}, step 5: params" in second.out
 
 
 @only_in_soak

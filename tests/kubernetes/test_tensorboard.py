@@ -195,10 +195,10 @@ def test_one_that_is_deployed_stands_until_it_is_deleted(run: RunFolder, api: Ap
         eventually(lambda: tags_at(url) >= SHOWN, "what the program wrote and what it reported")
         assert runs_at(url).keys() == {".", "training"}
     again = _oarlock("tensorboard", run.name, "--deploy").stdout
-    assert again.splitlines()[0] == f"{run.name}: its TensorBoard stands already: http://b.example/"
+    assert again.splitlines()[0] == f"{run.name}: TensorBoard is already deployed: http://b.example/"
     assert _oarlock("tensorboard", run.name, "--delete").stdout == f"deleted the TensorBoard of {run.name}\n"
     eventually(lambda: _standing(api, identity.of(run)) == [], "end of all its objects")
-    assert _oarlock("tensorboard", run.name, "--delete").stdout == f"{run.name} has no TensorBoard standing\n"
+    assert _oarlock("tensorboard", run.name, "--delete").stdout == f"{run.name} has no deployed TensorBoard\n"
 
 
 @only_in_soak
@@ -216,7 +216,7 @@ def test_deleting_the_run_deletes_it_too(run: RunFolder, api: Api) -> None:
     api.create(board_objects.deployment(who, run.state().job, pod, {}, api.user))
     api.create(board_objects.service(who, run.state().job, api.user))
     made = _oarlock("tensorboard", run.name, "--deploy").stdout  # it stands, whether it answers or not
-    assert f"stands already: http://{run.name}-tensorboard.{api.namespace}.svc:6006/" in made
+    assert f"already deployed: http://{run.name}-tensorboard.{api.namespace}.svc:6006/" in made
     done = _oarlock("delete", "--force", run.name)
     assert done.stderr.splitlines()[0] == f"deleted the TensorBoard of {run.name}"
     eventually(lambda: _standing(api, who) == [], "end of all its objects")

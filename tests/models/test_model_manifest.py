@@ -44,7 +44,7 @@ def test_unknown_fields_are_ignored() -> None:
         ({"version": 99}, "a later Oarlock wrote it"),
         ({"format": "pickle"}, "its format is 'pickle'"),
         ({"kind": "smell"}, "its kind is 'smell'"),
-        ({"inputs": {}}, "inputs is no list"),
+        ({"inputs": {}}, "inputs is not a list"),
         ({"inputs": [{"dtype": "int8", "shape": []}]}, "one of its inputs has no name"),
         ({"inputs": [{"name": "x", "dtype": "object", "shape": []}]}, "'x' has the type 'object'"),
         ({"inputs": [{"name": "x", "dtype": "int8", "shape": [-1]}]}, r"'x' has the shape \[-1\]"),

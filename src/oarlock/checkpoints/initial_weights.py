@@ -16,7 +16,7 @@ from oarlock.checkpoints.store import Checkpoint, Store, verify
 from oarlock.system.atomic_file import sync_folder, write_durably
 
 NAME = name_of(0, 0)
-BEGINS = "begins with the weights of"  # a program says so
+BEGINS = "starts from the weights of"  # a program says so
 _ORIGIN = "from"  # in the manifest
 _AT_STEP = re.compile("(.+)@([0-9]{1,18})")
 _SHOWN = 8  # steps in a message

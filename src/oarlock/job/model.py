@@ -147,7 +147,7 @@ class Storage(Section, frozen=True, kw_only=True):
     weights: Annotated[
         str | None,
         _WEIGHTS,
-        "Checkpoints of another run, to begin with its weights: the newest, or that of @STEP. `run --from`.",
+        "Checkpoints of another run, to start from its weights: the newest, or that of @STEP. `run --from`.",
     ] = None
 
     def check(self) -> None:
@@ -246,7 +246,7 @@ class Job(Section, frozen=True, kw_only=True):
         if self.ingest and "://" in (self.storage.data or ""):
             raise FieldError(("storage", "data"), "an ingest writes to a folder; remove it, or name a folder")
         if self.chief_name != "chief" and not self.roles.chief:
-            raise FieldError(("chief_name",), "there is no chief to call so; add roles.chief: 1")
+            raise FieldError(("chief_name",), "it names the chief, and there is none; add roles.chief: 1")
         try:
             self.kubernetes.check_in_job(list(self.gang), self.env, refused_variable)
         except FieldError as problem:

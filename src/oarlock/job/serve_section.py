@@ -98,7 +98,7 @@ class Condition(NamedTuple):
         """Read a checked condition."""
         found = re.fullmatch(_CONDITION, written)
         if found is None:
-            raise FieldError(("when",), f"{written!r} is no score and bound")
+            raise FieldError(("when",), f"{written!r} is not a score and a bound")
         return cls(found[1], found[2], float(found[3]))
 
     def __str__(self) -> str:

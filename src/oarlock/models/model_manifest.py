@@ -123,7 +123,7 @@ def _check(found: Manifest) -> None:
 def _tensors(data: Mapping[str, Any], which: str) -> tuple[Tensor, ...]:
     listed = data.get(which, [])
     if not isinstance(listed, list):
-        raise ValueError(f"{which} is no list")
+        raise ValueError(f"{which} is not a list")
     found = tuple(_tensor(one, which) for one in listed)
     if len({one.name for one in found}) < len(found):
         raise ValueError(f"two {which} have the same name")

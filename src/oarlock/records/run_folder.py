@@ -219,7 +219,7 @@ class RunFolder(RecordFiles):
         except TimeoutError:
             raise OarlockError(self._who_has_it()) from None
         except FileNotFoundError:
-            raise UnknownRun(f"there is no run called {self.name} any more: it was deleted") from None
+            raise UnknownRun(f"the run {self.name} was deleted") from None
         return fd
 
     def _who_has_it(self) -> str:

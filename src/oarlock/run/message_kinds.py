@@ -31,7 +31,7 @@ class MessageKinds(Generic[T]):
     def from_data(self, data: Any) -> T:
         """The message in a JSON object. Raises ValueError where that is none of this set."""
         if not isinstance(data, dict) or data.get("kind") not in self._classes:
-            raise ValueError(f"no message: {str(data)[:80]!r}")
+            raise ValueError(f"not a message: {str(data)[:80]!r}")
         kind = self._classes[data["kind"]]
         own = getattr(kind, "from_data", None)
         message: T = build(kind, data) if own is None else own(data)

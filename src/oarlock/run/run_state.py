@@ -114,11 +114,11 @@ class RunState:
     def from_data(cls, data: Any) -> RunState:
         """What `to_data` gave, of this version or another. Raises ValueError where it makes no sense."""
         if not isinstance(data, dict) or not isinstance(data.get("tasks"), list):
-            raise ValueError("no state of a run")
+            raise ValueError("not the state of a run")
         check_version(data)
         scores = data.get("scores") or {}
         if not isinstance(scores, dict):
-            raise ValueError("no scores of a run")
+            raise ValueError("not the scores of a run")
         tasks = [build(TaskState, task) for task in data["tasks"]]
         return build(
             cls,

@@ -113,7 +113,7 @@ def plain(value: Any, depth: int = 0) -> Any:
 def build(kind: type[_T], data: Any, **given: Any) -> _T:
     """A dataclass from a JSON object. Fields that this version does not know are left out."""
     if not isinstance(data, Mapping):
-        raise ValueError(f"no {kind.__name__}: {str(data)[:40]!r}")
+        raise ValueError(f"not a {kind.__name__}: {str(data)[:40]!r}")
     known: dict[str, Any] = {}
     for field in fields(kind):  # type: ignore[arg-type]
         if field.name in given:

@@ -63,7 +63,7 @@ class Settings:
         except RecursionError:
             raise ValueError("it is nested too deep") from None
         if not isinstance(data, dict):
-            raise ValueError("it is no JSON object")
+            raise ValueError("it is not a JSON object")
         check_version(data)
         found = build(cls, data, weights=_weights(data.get("weights", {})))
         _check(found)
@@ -72,7 +72,7 @@ class Settings:
 
 def _weights(written: Any) -> dict[int, float]:
     if not isinstance(written, Mapping):
-        raise ValueError("weights is no JSON object")
+        raise ValueError("weights is not a JSON object")
     found: dict[int, float] = {}
     for number, weight in written.items():
         if not str(number).isdecimal() or not is_number(weight) or weight < 0:

@@ -52,14 +52,14 @@ def test_a_zygote_that_dies_while_it_imports_is_followed_by_one_that_does_not() 
     assert host.events[0]["text"] == "importing torch ended the process (exit code 1)"
     assert not host.zygote.warm
     host.host.on_zygote_lost()
-    assert host.events[-1]["text"] == "the parent of the tasks died (exit code 1)"
+    assert host.events[-1]["text"] == "the task launcher (zygote) died (exit code 1); starting another"
 
 
 def test_zygotes_that_die_as_they_start_are_not_replaced_forever() -> None:
     host = HostedTasks().into("importing")
     for _ in range(4):
         host.host.on_zygote_lost()
-    text = f"{host.host.name}: the parent of the tasks dies as it starts (exit code 1)"
+    text = f"{host.host.name}: the task launcher (zygote) dies as it starts (exit code 1)"
     assert host.events[-1] == {"kind": "never_ready", "text": text}
     assert not host.loop.expects("zygote")
 

@@ -190,4 +190,4 @@ def test_the_commands_of_its_page_work(url: str, oarlock: Command, tmp_path: Pat
     for line in lines:
         done = oarlock(*line.replace("s3://my-bucket/runs", url).split())
         assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
-        assert "begins with the weights of mnist-one, step " in done.stdout or "predict" in line
+        assert "starts from the weights of mnist-one, step " in done.stdout or "predict" in line

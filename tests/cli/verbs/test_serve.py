@@ -129,14 +129,14 @@ def test_the_newest_run_with_a_model_is_served(oarlock: Command, job: Path) -> N
         (["sums", "--tls-cert", "sums/1/model.py"], "--tls-cert and --tls-key belong together"),
         (
             ["sums", "--tls-cert", "sums/1/model.py", "--tls-key", "sums/1/model.py"],
-            "sums/1/model.py is no certificate in PEM form",
+            "sums/1/model.py is not a certificate in PEM form",
         ),
         (["sums", "--replicas", "0"], "--replicas 0"),
         (["sums", "--replicas", "1..3"], "a fixed number here, found 1..3"),
         (["sums", "--set", "serve.when=good"], "a score and a bound such as accuracy >= 0.95"),
         (["sums", "--model-name", "a/b"], "make a name"),
         (["sums", "--ingress", "a.example"], "--ingress is for --on kubernetes, not for --on local"),
-        (["sums", "--host", "192.0.2.1"], "192.0.2.1 is no address of this machine"),
+        (["sums", "--host", "192.0.2.1"], "192.0.2.1 is not an address of this machine"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_creates_nothing(

@@ -91,11 +91,11 @@ def test_nan_and_infinity_travel_as_bytes_only(numbers: int) -> None:
     zero = tensor("b", [2], "INT8", [0, 0])
     reply = send(numbers, [A, zero])
     assert reply.status == 400
-    assert "'quotient' has NaN or an infinity, for which JSON has no word" in reply.data["error"]
+    assert "'quotient' contains NaN or an infinity, which JSON cannot represent" in reply.data["error"]
     _, tail = split(send(numbers, [A, zero], parameters={"binary_data_output": True}))
     assert np.isinf(np.frombuffer(tail[:32])).all()
     content = b'{"inputs": [{"name": "a", "shape": [1, 2], "datatype": "FP64", "data": [NaN, 1]}]}'
-    assert "no JSON" in post(numbers, "/v2/models/m/infer", content).data["error"]
+    assert "not JSON" in post(numbers, "/v2/models/m/infer", content).data["error"]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_mistakes_in_binary_bodies(numbers: int) -> None:
         ([both[0], binary("b", [1], "INT8", 2)], b"x" * 18, None, "'b' has 2 bytes; [1] of int8 takes 1"),
         (both, b"x" * 17, "9999", "Inference-Header-Content-Length is '9999'"),
         (both, b"x" * 17, "-1", "Inference-Header-Content-Length"),
-        (both, b"x" * 17, "5", "no JSON"),
+        (both, b"x" * 17, "5", "not JSON"),
     ]
     for inputs, tail, length, says in cases:
         reply = send(numbers, inputs, tail, length)
@@ -180,7 +180,7 @@ def test_text_in_json_and_as_bytes() -> None:
         assert tail == packed
         raw = struct.pack("<I", 2) + b"\xff\xfe"
         reply = send(port, [binary("x", [1], "BYTES", 6)], raw)
-        assert "bytes that are no text" in reply.data["error"]
+        assert "bytes that are not text" in reply.data["error"]
         header, tail = split(
             send(port, [binary("x", [1], "BYTES", 6)], raw, parameters={"binary_data_output": True})
         )

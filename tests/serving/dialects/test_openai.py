@@ -250,7 +250,7 @@ def test_a_stream_has_whole_characters_only() -> None:
         ({"frequency_penalty": 0.5}, "frequency_penalty is 0.5"),
         ({"model": 3}, "model is 3, and a name is expected"),
         ([1], "the body is a list, and a JSON object is expected"),
-        (b"{", "the body is no JSON"),
+        (b"{", "the body is not JSON"),
     ],
 )
 def test_a_mistake_gets_a_sentence_in_the_shape_of_openai(place: Place, body: Any, sentence: str) -> None:

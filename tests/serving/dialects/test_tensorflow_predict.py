@@ -94,12 +94,12 @@ def test_nan_and_infinity_are_numbers_in_both_directions(numbers: int) -> None:
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        (b"", "no JSON"),
-        (b"{", "no JSON"),
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
         (b"[1]", "a JSON object is expected"),
-        (b"[" * 100_000, "no JSON"),
-        (b'{"instances": NaN', "no JSON"),
-        (b'{"instances": [' + b"9" * 5000 + b", NaN]}", "no JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b'{"instances": NaN', "not JSON"),
+        (b'{"instances": [' + b"9" * 5000 + b", NaN]}", "not JSON"),
         (b'{"NaN": ' + b"[" * 100_000, "nested too deep"),
         ({}, "neither instances nor inputs"),
         ({"instances": [IMAGE], "inputs": [IMAGE]}, "both instances and inputs"),
@@ -165,7 +165,7 @@ def test_text_may_be_base64_and_bytes_come_back_as_such() -> None:
         assert predict(port, {"instances": ["a", encoded]}) == {"predictions": ["a", encoded]}
         assert predict(port, {"instances": [encoded]}) == {"predictions": [encoded]}
         assert predict(port, {"inputs": [{"b64": "YWJj"}]}) == {"outputs": ["abc"]}
-        assert "no base64" in refused(port, {"instances": [{"b64": "?"}]})
+        assert "not base64" in refused(port, {"instances": [{"b64": "?"}]})
 
 
 def test_one_number_for_each_example() -> None:

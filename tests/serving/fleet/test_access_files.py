@@ -43,8 +43,8 @@ def test_a_certificate_and_its_key_are_accepted(made: Path) -> None:
     [
         ("none.crt", "server.key", r"none\.crt cannot be read: No such file or directory"),
         ("server.crt", "none.key", r"none\.key cannot be read: No such file or directory"),
-        ("text", "server.key", r"text is no certificate in PEM form"),
-        ("server.crt", "text", r"text is no private key in PEM form"),
+        ("text", "server.key", r"text is not a certificate in PEM form"),
+        ("server.crt", "text", r"text is not a private key in PEM form"),
         ("server.crt", "other.key", r"other\.key is not the key of .*server\.crt"),
         ("server.crt", "server.secret", r"server\.secret is encrypted: give a key without a passphrase"),
         ("damaged", "server.key", r"damaged and .*server\.key cannot be used: "),

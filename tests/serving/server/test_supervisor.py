@@ -110,7 +110,7 @@ def test_a_model_that_kills_its_process_while_loading_is_refused(folder: Path, t
         ({"versions": "7"}, "has no version 7; it has 1"),
         ({"weights": {1: 1.0, 9: 1.0}}, "has no version 9; it has 1"),
         ({"source": "/nowhere"}, "/nowhere holds no model"),
-        ({"host": "192.0.2.1"}, "192.0.2.1 is no address of this machine"),
+        ({"host": "192.0.2.1"}, "192.0.2.1 is not an address of this machine"),
     ],
 )
 def test_what_cannot_be_served_is_said_in_a_sentence(

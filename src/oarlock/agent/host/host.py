@@ -257,13 +257,13 @@ class Host:
         self._deaths = 0 if self.hosted.is_ready else self._deaths + 1
         if self._deaths > _MOST_DEATHS:
             self.loop.cancel(ZYGOTE)
-            self._give_notice(f"{self.name}: the parent of the tasks dies as it starts{how}")
+            self._give_notice(f"{self.name}: the task launcher (zygote) dies as it starts{how}")
             return
         if not self.hosted.is_ready and self.zygote.warm and not self.zygote.is_adopted:
             self._note(f"importing {', '.join(self.spec.modules)} ended the process{how}")
             self.zygote.warm = False  # let the program's own import say why
         else:
-            self._note(f"the parent of the tasks died{how}")
+            self._note(f"the task launcher (zygote) died{how}; starting another")
         self.hosted.is_ready = self.hosted.is_sweeping = False
         self.events.on_zygote_lost()
         self.upstream.on_status()

@@ -16,7 +16,7 @@ def event(data: Any, kinds: tuple[str, ...]) -> Event:
     """An event of one of these kinds. Raises WireError."""
     found = events.read(data)
     if found is None or found["kind"] not in kinds:
-        raise WireError("an event that is none")
+        raise WireError("not a valid event")
     return {name: value for name, value in found.items() if name in _FIELDS or _is_small(name, value)}
 
 

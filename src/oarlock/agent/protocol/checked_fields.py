@@ -24,14 +24,14 @@ T = TypeVar("T")
 def json_object(value: Any, what: str, most: int = MANY) -> Message:
     """An object with at most `most` entries. `what` names it in the error."""
     if not isinstance(value, dict) or len(value) > most:
-        raise WireError(f"{what} that is no object")
+        raise WireError(f"{what}: not an object")
     return value
 
 
 def json_list(value: Any, what: str, most: int = MANY) -> list[Any]:
     """A list with at most `most` entries. `what` names it in the error."""
     if not isinstance(value, list) or len(value) > most:
-        raise WireError(f"{what} that are no list")
+        raise WireError(f"{what}: not a list")
     return value
 
 
@@ -46,7 +46,7 @@ def text(data: Message, name: str, form: re.Pattern[str] = NAME) -> str:
 def name_of(value: Any) -> str:
     """The name of a task, a role or an agent."""
     if not isinstance(value, str) or NAME.fullmatch(value) is None:
-        raise WireError("a name that is none")
+        raise WireError("not a valid name")
     return value
 
 
@@ -59,7 +59,7 @@ def folders(value: Any) -> frozenset[str]:
     """The hashes of some folders."""
     found = json_list(value, "folders")
     if not all(isinstance(one, str) and FOLDER.fullmatch(one) for one in found):
-        raise WireError("folders that are none")
+        raise WireError("not valid folder hashes")
     return frozenset(found)
 
 
@@ -67,7 +67,7 @@ def counts(value: Any, what: str) -> dict[str, int]:
     """A number under each name."""
     found = json_object(value, what)
     if not all(type(count) is int and 0 <= count <= MOST for count in found.values()):
-        raise WireError(f"{what} that are no counts")
+        raise WireError(f"{what}: not a table of counts")
     return {name_of(name): count for name, count in found.items()}
 
 

@@ -176,7 +176,7 @@ def files(data: Message) -> list[tuple[str, int]]:
     for one in checked.json_list(data.get("files"), "files"):
         file, size = one if isinstance(one, list) and len(one) == 2 else (None, None)
         if not isinstance(file, str) or _FILE.fullmatch(file) is None or type(size) is not int or size < 0:
-            raise WireError("a file that is none")
+            raise WireError("not a valid file entry")
         found.append((file, size))
     return found
 
@@ -187,7 +187,7 @@ def program_files(data: Message) -> list[tuple[str, int, int]]:
     for one in checked.json_list(data.get("files"), "files", _MOST_FILES):
         name, size, modified = one if isinstance(one, list) and len(one) == 3 else (None, None, None)
         if not isinstance(name, str) or not stays_inside(name) or type(size) is not int or size < 0:
-            raise WireError("a file that is none")
+            raise WireError("not a valid file entry")
         if type(modified) is not int or not 0 <= modified < 2**63:
             raise WireError("a file without a proper time")
         found.append((name, size, modified))
@@ -200,7 +200,7 @@ def offered_data(data: Message) -> OfferedData:
     for one in checked.json_list(data.get("files"), "files", _MOST_FILES):
         name, *numbers = checked.json_list(one, "a file") or [None]
         if not isinstance(name, str) or not stays_inside(name.removesuffix("/")):
-            raise WireError("a file that is none")
+            raise WireError("not a valid file entry")
         if len(numbers) != 3 or not all(type(each) is int and 0 <= each < 2**63 for each in numbers):
             raise WireError("a file without a proper size, time and mode")
         size, modified, mode = numbers

@@ -47,7 +47,7 @@ class Outcome:
         message = checked.json_object(data, "task")
         signal = checked.optional(message, "signal", checked.whole)
         if signal is not None and not 0 < signal <= _SIGNALS:
-            raise WireError("a task with a signal that is none")
+            raise WireError("a task without a valid signal")
         error = message.get("error")
         return cls(
             name=checked.text(message, "name"),

@@ -205,11 +205,11 @@ class Spec:
         except RecursionError:
             raise ValueError("it is nested too deep") from None
         if not isinstance(data, dict):
-            raise ValueError("it is no JSON object")
+            raise ValueError("it is not a JSON object")
         check_version(data)
         stages = data.get("stages", {})
         if not isinstance(stages, dict):
-            raise ValueError("its stages are no JSON object")
+            raise ValueError("its stages are not a JSON object")
         return build(
             cls,
             data,

@@ -47,7 +47,7 @@ class Status:
         message = checked.json_object(data, "status")
         ports = tuple(checked.json_list(message.get("ports"), "ports"))
         if not all(type(port) is int and 0 < port < 65536 for port in ports):
-            raise WireError("a status whose ports are none")
+            raise WireError("a status without valid ports")
         slots = checked.counts(message.get("slots"), "slots")
         if sum(slots.values()) > len(ports):
             raise WireError("a status with more slots than ports")

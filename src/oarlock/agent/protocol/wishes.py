@@ -244,13 +244,13 @@ def from_data(data: Any) -> Wish | Order:
         return Made(generation, checked.folders(message.get("folders")))
     if do == "part":
         return Part(generation)
-    raise WireError("a wish that is none")
+    raise WireError("not a valid wish")
 
 
 def _run(message: Message, generation: int) -> Run:
     addresses = checked.json_object(message.get("addresses"), "addresses", _MOST_TASKS)
     if not all(isinstance(address, str) for address in addresses.values()):
-        raise WireError("addresses that are none")
+        raise WireError("not valid addresses")
     places = checked.json_object(message.get("places"), "places", _MOST_TASKS)
     placed = {checked.name_of(name): checked.names(tasks, "places") for name, tasks in places.items()}
     gang = Gang(
@@ -273,14 +273,14 @@ def _run(message: Message, generation: int) -> Run:
 def _task(data: Any) -> Task:
     role, index, rank = data if isinstance(data, list) and len(data) == 3 else (None, None, None)
     if role not in ROLES or type(index) is not int or not (rank is None or type(rank) is int):
-        raise WireError("a task that is none")
+        raise WireError("not a valid task")
     return Task(role, index, rank)
 
 
 def _fault(message: Message, generation: int) -> Fault:
     fault = checked.text(message, "fault")
     if fault not in FAULT_KINDS:
-        raise WireError("a fault that is none")
+        raise WireError("not a valid fault")
     task, seconds = checked.text(message, "task"), checked.number(message, "seconds")
     return Fault(generation, cast(FaultKind, fault), task, seconds)
 

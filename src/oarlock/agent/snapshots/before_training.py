@@ -58,7 +58,7 @@ def unused_weights(spec: Spec, record: Path) -> str | None:
     except OSError:
         return None
     return (
-        f"the program did not begin with the weights of {spec.weights}: "
+        f"the program did not start from the weights of {spec.weights}: "
         "only oarlock.State and oarlock.keras.callbacks(model) take them"
     )
 

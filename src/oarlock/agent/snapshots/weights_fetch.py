@@ -40,7 +40,7 @@ def bring(order: Begin) -> int:
             initial_weights.take_over(found, store, order.run)
             return 0
         if found is not None:
-            say(Failed(f"the weights to begin with cannot be had: {found}"))
+            say(Failed(f"cannot load the initial weights: {found}"))
     except OSError as error:
         say(Failed(f"the weights cannot be written to {store.folder}: {error.strerror or error}"))
     finally:

@@ -231,9 +231,9 @@ _INGEST: tuple[Callable[[Any], Any], ...] = (
 )
 CLUSTER: tuple[Callable[[Any], Any], ...] = (
     click.option(
-        "--namespace", metavar="NAME", help="On the cluster. Default: the job's, then the context's."
+        "--namespace", metavar="NAME", help="The cluster's namespace. Default: the job's, then the context's."
     ),
     click.option(
-        "--context", metavar="NAME", help="Of the kubeconfig. Default: the job's, then the current one."
+        "--context", metavar="NAME", help="The kubeconfig's context. Default: the job's, then the current one."
     ),
 )

@@ -99,7 +99,10 @@ def network() -> Finding:
         names = []
     if not names or importlib.util.find_spec("tensorflow") is None:
         return finding("network", "ok", "runs listen on 127.0.0.1 only")
-    detail = f"TensorFlow listens on every interface, {' and '.join(names)} too, and obeys who connects"
+    detail = (
+        f"TensorFlow listens on every interface, including {' and '.join(names)}, "
+        "and runs requests from anyone who connects"
+    )
     why = private_network.refusal()
     if why is not None:
         return finding("network", "warning", detail, f"use a firewall: no network: private here ({why})")

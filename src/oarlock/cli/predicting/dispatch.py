@@ -188,7 +188,7 @@ class _Work(Generic[L, B, A]):
         deadline = time.monotonic() + _PATIENCE
         while self._is_open and not lane.is_ready():
             if time.monotonic() > deadline:
-                raise OarlockError(f"a server of the model does not answer since {_PATIENCE:g} s")
+                raise OarlockError(f"a model server has not answered for {_PATIENCE:g} s")
             time.sleep(_POLL)
 
     def _take(self) -> _Task[B] | None:

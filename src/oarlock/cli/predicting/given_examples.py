@@ -149,7 +149,7 @@ def _of_array(path: Path, inputs: Sequence[ModelInput]) -> Iterator[Example]:
     except ImportError:
         raise OarlockError(f"{path} needs NumPy: pip install numpy") from None
     except ValueError as problem:
-        raise OarlockError(f"{path} is no array: {problem}") from None
+        raise OarlockError(f"{path} is not an array: {problem}") from None
     if rows.ndim <= len(only.shape):
         rows = rows[None]
     for number, row in enumerate(rows, 1):
@@ -171,7 +171,7 @@ def _picture(path: Path, tensor: ModelInput) -> Any:
         with Image.open(path) as opened:
             picture = opened.convert("L" if is_gray else "RGB")
     except OSError as problem:
-        raise OarlockError(f"{path} is no picture: {problem}") from None
+        raise OarlockError(f"{path} is not a picture: {problem}") from None
     height, width = tensor.shape[0] or picture.height, tensor.shape[1] or picture.width
     pixels = np.asarray(picture.resize((width, height)))
     pixels = pixels if is_flat else pixels.reshape(height, width, -1)

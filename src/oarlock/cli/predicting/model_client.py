@@ -83,7 +83,7 @@ class ModelClient:
         answer = self._ask("POST", f"/v1/models/{model.name}{version}:predict", body)
         found = answer.get("predictions")
         if not isinstance(found, list) or len(found) != len(rows):
-            raise OarlockError(f"{self._access.url} gave no prediction for each example")
+            raise OarlockError(f"{self._access.url} did not give a prediction for each example")
         return [one if isinstance(one, dict) else {"output": one} for one in found]
 
     def complete(self, model: Described, prompt: str, options: Mapping[str, Any]) -> str:
@@ -106,12 +106,12 @@ class ModelClient:
         except httpx2.HTTPError as problem:
             raise Unanswered(f"{self._access.url} does not answer: {problem}") from None
         except ValueError:
-            raise OarlockError(f"{self._access.url} is no model server: it answers no JSON") from None
+            raise OarlockError(f"{self._access.url} is not a model server: its answer is not JSON") from None
         if answer.status_code != 200:
             kind = Unanswered if answer.status_code == _ENDING else OarlockError
             raise kind(f"{_why(found) or f'status {answer.status_code}'}")
         if not isinstance(found, dict):
-            raise OarlockError(f"{self._access.url} is no model server")
+            raise OarlockError(f"{self._access.url} is not a model server")
         return found
 
 

@@ -42,7 +42,7 @@ _OPTIONS = (
         "--version", "which", metavar="newest|best|N", help="The version to serve. Default: newest."
     ),
     click.option("--ab", metavar="N=SHARE,...", help="Share requests among versions: --ab 1=90,2=10."),
-    click.option("--token-file", type=click.Path(), help="Answer only who sends the token in this file."),
+    click.option("--token-file", type=click.Path(), help="Require the token in this file."),
     click.option("--tls-cert", type=click.Path(), help="The certificate, for https."),
     click.option("--tls-key", type=click.Path(), help="Its key."),
     click.option("--ingress", metavar="HOST", help="On a cluster: the name by which others reach it."),

@@ -19,7 +19,7 @@ from oarlock.system.polling import wait_for
 def serve(engine: Engine, order: ServeOrder, name: str | None, *, detach: bool, as_json: bool) -> int:
     """Serve, and follow the server unless detached. Returns the exit code."""
     if listener.reachable(order.settings.host):
-        who = "whoever sends the token" if order.settings.token_file else "everybody"
+        who = "anyone who has the token" if order.settings.token_file else "anyone"
         complain(f"{order.settings.host}: other machines can reach this server, and it answers {who}")
     with Interrupts() as interrupts:
         watch = Watch(engine.serve(order, name, _Waiting(interrupts).goes_on))

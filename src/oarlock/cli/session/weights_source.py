@@ -58,7 +58,7 @@ def _checked(folder: Path, step: int | None) -> str:
     if not _has(folder, step):
         found = initial_weights.choose(folder, step)
         if isinstance(found, str):
-            raise OarlockError(f"there is nothing to begin with: {found}")
+            raise OarlockError(f"there are no weights to start from: {found}")
     return str(folder)
 
 

@@ -21,7 +21,7 @@ _WIDTHS = {"local": 13, "kubernetes": 33}  # room for networkpolicies.networking
 
 @click.command("doctor")
 @click.option("--on", type=click.Choice(["local", "kubernetes"]), default="local", help="What to check.")
-@click.option("--namespace", metavar="NAME", help="On the cluster. Default: the context's.")
+@click.option("--namespace", metavar="NAME", help="The cluster's namespace. Default: the context's.")
 @click.option("--context", metavar="NAME", help="The kubeconfig's context. Default: the current one.")
 @click.option("--image", metavar="IMAGE", help="An image that your runs use on the cluster.")
 @json_option("all findings as JSON")

@@ -39,13 +39,16 @@ _NOTHING = "there was no example in the input"
     "target",
     metavar="RUN|FOLDER|URL",
     shell_complete=run_names,
-    help="The model. Default: the one that is served, else that of the newest run.",
+    help="The model. Default: the one that is served, otherwise the newest run's.",
 )
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write JSON lines there."
 )
 @click.option(
-    "--on", type=click.Choice(TRAINING), help="Where to load the model. Default: it is served, or here."
+    "--on",
+    type=click.Choice(TRAINING),
+    help="Where to load the model. "
+    "Default: ask the running server; if there is none, load it on this machine.",
 )
 @click.option(
     "-n",
@@ -56,8 +59,15 @@ _NOTHING = "there was no example in the input"
 @click.option("--batch", type=click.IntRange(1), default=32, help="Examples in one request. Default: 32.")
 @click.option("--version", "which", metavar="newest|best|N", help="The model's version. Default: newest.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="The file with the server's token.")
-@click.option("--max-tokens", type=click.IntRange(1), default=64, help="Of a text model. Default: 64.")
-@click.option("--temperature", type=float, default=0.0, help="Of a text model. Default: 0, the likeliest.")
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1),
+    default=64,
+    help="For text models: the most tokens to generate. Default: 64.",
+)
+@click.option(
+    "--temperature", type=float, default=0.0, help="For text models. Default: 0, the likeliest token."
+)
 @cluster_options
 @click.option(
     "--set", "sets", multiple=True, metavar="FIELD=VALUE", help="Set any field: --set serve.memory=4Gi."
@@ -67,8 +77,8 @@ def verb(words: Sequence[str], output: Path | None, as_json: bool, **given: Any)
     """Ask a trained model, and print its answers.
 
     An INPUT is a file (a picture, JSON, JSON lines, .npy, text), a folder of files, or the value itself: text
-    or JSON. Without one, each line of standard input is an example. A served model answers; where none is
-    served, this command loads the model itself: here, or with --on kubernetes in pods.
+    or JSON. Without one, each line of standard input is an example. If the model is served, the server
+    answers; otherwise this command loads the model itself: here, or with --on kubernetes in pods.
     """
     if not words and sys.stdin.isatty():
         raise click.UsageError("give an input: a file, a folder, text or JSON; or pipe lines into it")

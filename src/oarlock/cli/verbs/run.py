@@ -46,7 +46,7 @@ from oarlock.screens.output import complain
     "source",
     metavar="RUN[@STEP]",
     shell_complete=run_names,
-    help="Begin with the weights of another run: its name, a folder of checkpoints, or s3://bucket/folder.",
+    help="Start from the weights of another run: its name, a folder of checkpoints, or s3://bucket/folder.",
 )
 @click.option(
     "--machines",

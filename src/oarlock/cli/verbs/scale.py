@@ -31,8 +31,8 @@ def verb(words: tuple[str, ...], as_json: bool) -> None:
     """Change how many workers, or replicas of a server, there are.
 
     Its tasks end and a generation with N workers starts from the last checkpoint. Programs that use
-    oarlock.State save first and lose no step. It does not count as a restart. A model server gets N replicas
-    and answers on.
+    oarlock.State save first and lose no step. It does not count as a restart. A model server scales
+    to N replicas without interruption.
     """
     name, workers = _parse(words)
     run = find_run.find(name)

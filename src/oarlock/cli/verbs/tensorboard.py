@@ -33,12 +33,14 @@ _INTERVAL = 2.0  # seconds between two checks that it still runs
     "--port",
     type=click.IntRange(1, 65535),
     metavar="N",
-    help="On this machine. Default: 6006, or a free one.",
+    help="The port on this machine. Default: 6006, or a free one.",
 )
 @click.option("--image", metavar="IMAGE", help="On a cluster: an image that has it. Default: the leader's.")
-@click.option("--deploy", is_flag=True, help="On a cluster: leave one standing, as Deployment and Service.")
-@click.option("--ingress", metavar="HOST", help="With --deploy: also an Ingress, for a name outside.")
-@click.option("--delete", is_flag=True, help="Delete the one that --deploy left standing.")
+@click.option("--deploy", is_flag=True, help="On a cluster: deploy one, as a Deployment and a Service.")
+@click.option(
+    "--ingress", metavar="HOST", help="With --deploy: also an Ingress, for access from outside the cluster."
+)
+@click.option("--delete", is_flag=True, help="Delete the one that --deploy created.")
 @json_option("its URL as JSON, on the first line")
 def verb(
     names: Sequence[str],
@@ -54,7 +56,7 @@ def verb(
     It shows what each run reports and what its program writes to LOG_DIR. If a program on a cluster writes
     there, TensorBoard runs in a temporary pod that mounts the run's claim, behind a port of this machine.
 
-    With --deploy it stands in the run's namespace until --delete, or until the run is deleted. It has no
+    With --deploy it runs in the run's namespace until --delete, or until the run is deleted. It has no
     passwords: whoever can connect to it can read it.
     """
     if deploy and delete:
@@ -95,8 +97,8 @@ def _deploy(run: RunFolder, image: str | None, host: str | None, as_json: bool) 
     if as_json:
         print_json_line({"url": board.address, "new": board.is_new, "forward": board.forward})
         return 0
-    verb = "stands" if board.is_new else "stands already"
-    say(f"{run.name}: its TensorBoard {verb}: {board.address}")
+    word = "deployed" if board.is_new else "already deployed"
+    say(f"{run.name}: TensorBoard is {word}: {board.address}")
     say(f"  from here:  {board.forward}")
     say(f"  delete it:  oarlock tensorboard --delete {run.name}")
     return 0
@@ -110,7 +112,7 @@ def _delete(run: RunFolder, as_json: bool) -> int:
         say(
             f"deleted the TensorBoard of {run.name}"
             if was_there
-            else f"{run.name} has no TensorBoard standing"
+            else f"{run.name} has no deployed TensorBoard"
         )
     return 0
 

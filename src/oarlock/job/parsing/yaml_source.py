@@ -90,7 +90,7 @@ def _compose(text: str, shown: str) -> Node | None:
     except RecursionError:
         raise JobError(f"{shown}: nested too deeply") from None
     except (ValueError, OverflowError):  # an escape such as "\UFFFFFFFF" that no character has
-        raise JobError(f"{shown}: an escape in quotes stands for no character") from None
+        raise JobError(f"{shown}: an escape in quotes is not a valid character") from None
 
 
 class _Construction:
@@ -153,7 +153,7 @@ class _Construction:
         try:
             value = _SCALARS[kind](text)
         except (ValueError, KeyError):
-            raise self.problem(node, path, f"{show(text)} is no {kind}") from None
+            raise self.problem(node, path, f"{show(text)} is not a valid {kind}") from None
         return text if value is not None and keeps_text(self.section, path) else value
 
     def problem(self, node: Node, path: Path, text: str) -> JobError:

@@ -43,7 +43,7 @@ _WORDS: tuple[tuple[str, Kind, str, str], ...] = (
     (r"uncorrectable (NVLink|ECC) error|CUDA_ERROR_ECC_UNCORRECTABLE", "faulty",
      "its memory has an error that cannot be corrected", _RESTART_GPU),
     (r"GPU is lost|fallen off the bus|CUDA_ERROR_DEVICE_UNAVAILABLE.*lost", "lost",
-     "it does not answer any more", "restart the machine, and check its power, cooling and seat"),
+     "it no longer answers", "restart the machine, and check its power, cooling and seat"),
     (r"devices?(\(s\))? (is/)?are busy or unavailable|device is busy or unavailable", "busy",
      "it is busy or unavailable",
      "end the other process if it computes exclusively (nvidia-smi -q -d COMPUTE), or reset the GPU"),

@@ -79,13 +79,13 @@ def _loaded(body: bytes, takes_tokens: bool) -> Any:
         return orjson.loads(body)
     except orjson.JSONDecodeError as problem:
         if not takes_tokens or not any(token in body for token in _TOKENS):
-            raise Refused(400, f"the body is no JSON: {problem}") from None
+            raise Refused(400, f"the body is not JSON: {problem}") from None
     try:
         return json.loads(body)
     except RecursionError:
         raise Refused(400, "the body is nested too deep") from None
     except ValueError as problem:  # no UTF-8, or a number of thousands of digits, too
-        raise Refused(400, f"the body is no JSON: {problem}") from None
+        raise Refused(400, f"the body is not JSON: {problem}") from None
 
 
 def _opened(value: Any, rank: int, name: str) -> tuple[Any, tuple[int, ...]]:
@@ -114,7 +114,7 @@ def _ragged(values: list[Any], rank: int, depth: int, name: str) -> str:
         if type(value) is not list:
             return f"{name} holds {said(value)} at depth {depth + 1}, and {_lists(rank)} expected"
     sizes = sorted(set(map(len, values)))
-    return f"{name} is ragged: lists of {sizes[0]} and of {sizes[-1]} values stand beside each other"
+    return f"{name} is ragged: lists of {sizes[0]} and of {sizes[-1]} values are mixed"
 
 
 def _lists(rank: int) -> str:
@@ -155,7 +155,7 @@ def _decoded(encoded: str, name: str) -> str | bytes:
     try:
         content = base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError):
-        raise Refused(400, f"{name} has a b64 that is no base64") from None
+        raise Refused(400, f"{name} has a b64 that is not base64") from None
     return text_or_bytes(content)
 
 

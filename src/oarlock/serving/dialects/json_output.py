@@ -18,7 +18,7 @@ _TEXT = "OSU"  # kinds of arrays
 
 
 class NotJson(ValueError):
-    """JSON has no word for a value: NaN, an infinity, bytes that are no text."""
+    """JSON cannot represent a value: NaN, an infinity, bytes that are not text."""
 
 
 def strict(array: Array) -> bytes:
@@ -83,7 +83,7 @@ def _as_text(value: Any) -> str:
         try:
             return value.decode()
         except UnicodeDecodeError:
-            raise NotJson("bytes that are no text") from None
+            raise NotJson("bytes that are not text") from None
     return str(value)
 
 

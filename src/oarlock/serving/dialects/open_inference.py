@@ -172,7 +172,7 @@ def _data(name: str, array: Array) -> bytes:
     except NotJson as problem:
         raise Refused(
             400,
-            f"the output {name!r} has {problem}, for which JSON has no word; "
+            f"output {name!r} contains {problem}, which JSON cannot represent; "
             'ask for it with "parameters": {"binary_data": true}',
         ) from None
 

@@ -26,9 +26,9 @@ def check(settings: Settings) -> None:
 
 def _check_tls(certificate: str, key: str) -> None:
     if _CERTIFICATE not in _content(certificate):
-        raise ValueError(f"{certificate} is no certificate in PEM form: it has no {_CERTIFICATE.decode()}")
+        raise ValueError(f"{certificate} is not a certificate in PEM form: it has no {_CERTIFICATE.decode()}")
     if _KEY not in _content(key):
-        raise ValueError(f"{key} is no private key in PEM form: it has no -----BEGIN PRIVATE KEY-----")
+        raise ValueError(f"{key} is not a private key in PEM form: it has no -----BEGIN PRIVATE KEY-----")
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, _refuse)
     except _Encrypted:

@@ -23,7 +23,7 @@ def listen(host: str, port: int) -> socket.socket:
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except (OSError, UnicodeError) as problem:
-        raise CannotListen(f"{host} is no address of this machine: {problem}") from None
+        raise CannotListen(f"{host} is not an address of this machine: {problem}") from None
     found = socket.socket(family, kind, proto)
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -43,7 +43,7 @@ def _why(problem: OSError, host: str, port: int) -> str:
     if problem.errno == errno.EACCES:
         return f"port {port} is for root alone; choose one from 1024 on with --port"
     if problem.errno == errno.EADDRNOTAVAIL:
-        return f"{host} is no address of this machine"
+        return f"{host} is not an address of this machine"
     return f"cannot listen on {host}, port {port}: {problem.strerror}"
 
 

@@ -113,7 +113,7 @@ class ClientConnection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """What is no HTTP gets a sentence as well."""
-        self._refuse(400, "this is no HTTP request that this server can read")
+        self._refuse(400, "this is not an HTTP request that this server can read")
 
     def look(self, now: float) -> None:
         """End the connection if the client has had its time."""

@@ -70,7 +70,7 @@ class BodyReader:
         try:
             plain = inflater.decompress(body, self.limit + 1)
         except zlib.error:
-            raise Refused(400, f"the body is no {encoding.decode()}, as its content-encoding says") from None
+            raise Refused(400, f"the body is not {encoding.decode()}, unlike its content-encoding") from None
         if len(plain) > self.limit:
             raise self._too_large()
         if not inflater.eof:

@@ -61,7 +61,7 @@ def find(routes: Table, path: str, name: str) -> tuple[Route, int | None]:
         route = routes.get(path[: version.start()] + path[version.end() :])
         if route is not None and route.dialect in (TENSORFLOW, OPEN_INFERENCE):
             if not _NUMBER.fullmatch(version[1]):
-                raise Refused(404, f"{shortened(version[1])} is no version; versions are numbers")
+                raise Refused(404, f"{shortened(version[1])} is not a version; versions are numbers")
             return route, int(version[1])
     raise _unknown(path, name)
 

@@ -49,7 +49,7 @@ def choose(
         gains = []
         for inputs in batches:
             if reason := differing(plain.run(inputs), faster.run(inputs)):
-                raise ModelError(f"{faster.form} answers otherwise: {reason}")
+                raise ModelError(f"{faster.form} gives different answers: {reason}")
             gains.append(_seconds(plain, inputs, clock) / _seconds(faster, inputs, clock))
     except ModelError as problem:
         note(f"{plain.form} is used: {problem}")

@@ -65,7 +65,7 @@ def _outputs(program: Any) -> tuple[Tensor, ...]:
 
 def _tensor(name: str, value: Any) -> Tensor:
     if not hasattr(value, "dtype"):
-        raise ExportError(f"{name!r} is no array")
+        raise ExportError(f"{name!r} is not an array")
     sizes = tuple(size if type(size) is int else None for size in value.shape)
     return tensor(name, str(value.dtype).rpartition(".")[2], sizes)
 

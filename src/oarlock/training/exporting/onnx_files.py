@@ -63,9 +63,9 @@ def _written(path: Path, what: str) -> Written:
     try:
         graph = onnx.load(str(path), load_external_data=False).graph
     except Exception as problem:  # protobuf's own, whose class moves between its versions
-        raise ExportError(f"{what} is no ONNX model: {first_line(problem)}") from None
+        raise ExportError(f"{what} is not an ONNX model: {first_line(problem)}") from None
     if not graph.output:
-        raise ExportError(f"{what} is no ONNX model: it has no outputs")
+        raise ExportError(f"{what} is not an ONNX model: it has no outputs")
     weights = {one.name for one in graph.initializer}
     inputs = tuple(_tensor(one, onnx) for one in graph.input if one.name not in weights)
     return Written("onnx", inputs, tuple(_tensor(one, onnx) for one in graph.output))

@@ -1,11 +1,11 @@
 """The phases of a run, and which may follow which. Pure.
 
 gathering -> running -> clearing    a task failed, an agent was lost or joined: the gang restarts
--> scoring     the leader task ended with 0, and the evaluator scores what is left
--> finishing   all work is done
--> stopping    the user asked, the machine has to leave, or a limit was reached
--> halting     before an end that is no failure, where all trainers have gates: they
-save and leave before the same step, and that end follows
+                     -> scoring     the leader task ended with 0, and the evaluator scores what is left
+                     -> finishing   all work is done
+                     -> stopping    the user asked, the machine has to leave, or a limit was reached
+                     -> halting     before an end that is not a failure, if all trainers have gates:
+                                    they save and exit before the same step, and that end follows
 ... -> over
 """
 

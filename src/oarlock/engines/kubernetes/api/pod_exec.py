@@ -72,7 +72,7 @@ class Command:
             elif channel == _ERROR:
                 self.code = exit_code(data, self.doing)
                 return
-        raise websocket.cut(OSError("it ended without a word"), self.doing)
+        raise websocket.cut(OSError("it ended without output"), self.doing)
 
 
 def exit_code(message: bytes, doing: str) -> int:

@@ -104,7 +104,7 @@ class PodFolder:
             return msgspec.json.decode(said, type=answer)
         except (ValueError, RecursionError):
             raise OarlockError(
-                f"what came from the pods of {self._run.name} is no list of checkpoints"
+                f"what came from the pods of {self._run.name} is not a list of checkpoints"
             ) from None
 
     def _ask_somewhere(self, do: str, **more: Any) -> bytes:

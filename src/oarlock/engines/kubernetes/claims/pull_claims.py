@@ -189,7 +189,7 @@ def _said(lines: list[bytes], kind: type[T]) -> T:
     try:
         return msgspec.json.decode(lines[0], type=kind)
     except (IndexError, ValueError, RecursionError):
-        raise OarlockError("what came from the pod is no archive of ours") from None
+        raise OarlockError("what came from the pod is not an archive that Oarlock wrote") from None
 
 
 def _is_over(pieces: Iterator[bytes]) -> bool:

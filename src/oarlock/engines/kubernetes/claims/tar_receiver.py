@@ -45,7 +45,7 @@ def unpack(stream: Stream, place: Path, most: int) -> tuple[int, int]:
     except BaseException as problem:
         shutil.rmtree(place, ignore_errors=True)
         if isinstance(problem, (tarfile.TarError, ValueError)):
-            raise OarlockError(f"what came from the pod is no archive: {problem}") from None
+            raise OarlockError(f"what came from the pod is not an archive: {problem}") from None
         raise
 
 

@@ -116,7 +116,7 @@ def _created(api: Api, parcel: ServerParcel) -> Object:
     except ApiError as error:
         if error.status == 409 and error.reason == "AlreadyExists":
             raise JobError(
-                f"{parcel.run} has just been created in namespace {api.namespace} by somebody else: "
+                f"{parcel.run} has just been created in namespace {api.namespace} by another user: "
                 "choose another --name"
             ) from None
         raise

@@ -145,7 +145,7 @@ def _ended(pod: Object, status: Object, evidence: Evidence) -> Finding | None:
 
 def _crashing(pod: Object, code: int, restarts: int, message: str) -> Finding:
     words = last_words(message)
-    often = " again and again" if restarts else ""
+    often = " repeatedly" if restarts else ""
     said = f"its agent ends with code {code}{often}" + (f": {cut(words, 120)}" if words else "")
     fix = "correct what it says and run it again; oarlock logs has the rest"
     return Finding(Weight.CRASH, task_of(pod), said, fix)

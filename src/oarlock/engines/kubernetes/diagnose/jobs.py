@@ -58,7 +58,7 @@ def unexplained(job: Object) -> Finding | None:
     told = failed(job)
     if not told:
         return None
-    said = f"Kubernetes gave it up: {cut(str(told.get('message') or told.get('reason')), 140)}"
+    said = f"Kubernetes gave up on it: {cut(str(told.get('message') or told.get('reason')), 140)}"
     return Finding(Weight.RUN, "", said, "oarlock logs may say why; run it again")
 
 

@@ -117,7 +117,7 @@ def _fix(pod: Object, text: str, evidence: Evidence) -> str | None:
         if taint.startswith(_OWN):
             return None
         if taint.startswith("node.kubernetes.io/"):
-            return "wait until the node is well again"
+            return "wait until the node is healthy again"
         key = taint.partition("=")[0] or (_GPU if requested(pod, _GPU) else "...")
         return f"tolerate it: --set 'kubernetes.tolerations=[{{key: {key}, operator: Exists}}]'"
     if _is_selector(text):

@@ -96,9 +96,9 @@ def _ways_out(claim: str, job: Job) -> str:
     """The advice: how to get a claim of its own, and how to use this one on purpose."""
     if claim == pod_template.claim_name(job):
         other, same = "kubernetes.claim.name=OTHER", f"kubernetes.claim={claim}"
-        return f"give the job another name, or --set {other}; --set {same} uses it in spite of that"
+        return f"give the job another name, or --set {other}; --set {same} uses it anyway"
     volume = next(name for name in job.kubernetes.volumes if pod_template.volume_claim(job, name) == claim)
-    return f"give the job another name; kubernetes.volumes.{volume}.claim: {claim} uses it in spite of that"
+    return f"give the job another name; kubernetes.volumes.{volume}.claim: {claim} uses it anyway"
 
 
 def job(parcel: Parcel, group: Group, *, coordinator: str | None = None, suspend: bool = True) -> Object:

@@ -106,7 +106,7 @@ def _handed_over(place: str | None) -> dict[str, Path]:
         return {}
     found = initial_weights.choose(Path(folder), step)
     if isinstance(found, str):
-        raise JobError(f"the weights to begin with cannot be had: {found}")
+        raise JobError(f"cannot load the initial weights: {found}")
     names = [*found.manifest["files"], FILE_NAME]
     return {f"{_WEIGHTS}/{found.name}/{name}": found.path / name for name in names}
 

@@ -214,7 +214,7 @@ def _quotas(
     except ApiError as error:
         if error.status != 403:
             raise
-        return None, "you may not list resourcequotas: whether it fits cannot be told"
+        return None, "you may not list resourcequotas: cannot tell whether it fits"
     others = [one for one in objects.standalone(parcel) if one["kind"] != "PersistentVolumeClaim"]
     return quota_use.rooms(quotas, samples, [*others, *claims]), None
 
