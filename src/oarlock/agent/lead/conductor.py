@@ -258,7 +258,7 @@ class Conductor:
             machine.relaunch(task.name, outcome.launch + 1)
         elif task.role == "evaluator":
             machine.scoring.give_up(task.name)
-            text = f"{task.name} is not started again: {refusal}; training goes on without it"
+            text = f"{task.name} is not restarted: {refusal}; training continues without it"
             self.record.emit("note", text=text)
         else:
             machine.generation.refusal = f"{task.name} restarts alone, with a budget of its own: {refusal}"

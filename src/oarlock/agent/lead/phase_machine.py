@@ -147,7 +147,7 @@ class PhaseMachine:
     def _take_over_checkpoints(self) -> list[str]:
         names, trouble = self.surroundings.take_over_checkpoints(self.number)
         if trouble is not None:
-            self.record.emit("note", text=f"older generations could not be shut out of {trouble}")
+            self.record.emit("note", text=f"could not fence off older generations in {trouble}")
         return names
 
     def _on_rendezvous(self) -> None:

@@ -34,7 +34,7 @@ class MachineOrder:
         if machine in machines[-1:]:
             return None
         if machine in machines:
-            return f"another machine is {seat} now"
+            return f"another machine has taken the place of {seat}"
         if self._count >= _MOST:
             return f"{_MOST} machines have joined this run already"
         self._add(seat, machine)
