@@ -202,7 +202,7 @@ def test_a_token_is_asked_for_and_others_are_warned_of(
     done = oarlock(
         "serve", "-d", "sums", "--host", "0.0.0.0", "--token-file", "token", "--port", port, timeout=300
     )
-    assert "other machines can reach this server, and it answers whoever sends the token" in done.stderr
+    assert "other machines can reach this server, and it answers anyone who has the token" in done.stderr
     line = next(line for line in done.stdout.splitlines() if line.startswith("try: "))
     assert "open-sesame" not in line
     shell = subprocess.run(
