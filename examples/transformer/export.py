@@ -1,10 +1,12 @@
 """The trained network as a SavedModel with text in and text out: whoever serves it needs TensorFlow alone.
 
 Cutting sentences into pieces, the search, and putting pieces together are operations of its graph; the
-vocabulary is an asset in it. Whatever Keras trained it with, it is TensorFlow that exports it.
+vocabulary is an asset in it, and settings.json beside it says how it was trained. Whatever Keras trained it
+with, it is TensorFlow that exports it.
 """
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -12,14 +14,19 @@ import tempfile
 
 import keras
 
+NOT_SETTINGS = ("data", "weights", "save", "keep", "export_every")  # they say nothing about the model
 
-def export_model(network, args, step):
+
+def export_model(network, data, args, step):
     """Write the next version of the model; returns its path. Here if Keras is on TensorFlow, else in a
     process where it is: weights are the same to all backends."""
     with tempfile.TemporaryDirectory() as folder:
         weights = os.path.join(folder, "trained.weights.h5")
         network.save_weights(weights)
-        words = ["--weights", weights, "--step", str(step)]
+        settings = os.path.join(folder, "settings.json")
+        with open(settings, "w", encoding="utf-8") as file:
+            json.dump(settings_of(data, args), file, indent=2)
+        words = ["--weights", weights, "--step", str(step), "--settings", settings, "--keep", str(args.keep)]
         for name in ("data", "beams", "width", "depth", "heads", "dropout"):
             words += [f"--{name}", str(getattr(args, name))]
         if keras.backend.backend() == "tensorflow":
@@ -29,6 +36,13 @@ def export_model(network, args, step):
         return subprocess.run(
             command, env=environ, stdout=subprocess.PIPE, text=True, check=True
         ).stdout.splitlines()[-1]
+
+
+def settings_of(data, args):
+    """How the network was made and trained."""
+    given = {name: value for name, value in vars(args).items() if name not in NOT_SETTINGS}
+    made = {"vocabulary": data.vocabulary, "longest": data.longest}
+    return {**given, **made, "backend": keras.backend.backend()}
 
 
 def main(words=None):
@@ -43,6 +57,8 @@ def main(words=None):
     parser.add_argument("--data", default=str(oarlock.current().data), help="what ingest.py wrote")
     parser.add_argument("--weights", required=True, help="a file of Keras's save_weights")
     parser.add_argument("--step", type=int, help="that they were trained for")
+    parser.add_argument("--settings", help="a file that says how they were trained, to put beside them")
+    parser.add_argument("--keep", type=int, help="the newest versions to keep; usually all")
     parser.add_argument("--beams", type=int, default=4, help="beginnings that the search keeps")
     parser.add_argument("--width", type=int, default=128, help="as for train.py")
     parser.add_argument("--depth", type=int, default=2, help="as for train.py")
@@ -53,7 +69,11 @@ def main(words=None):
     network = model.build(data, args)  # outside of any strategy
     network.load_weights(args.weights)
     return oarlock.export(
-        translator.Translator(network, data.vocabulary_file, args.beams), kind="text", step=args.step
+        translator.Translator(network, data.vocabulary_file, args.beams),
+        kind="text",
+        files=[args.settings] if args.settings else [],
+        step=args.step,
+        keep=args.keep,
     )
 
 

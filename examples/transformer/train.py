@@ -41,8 +41,21 @@ def main():
             weighted_metrics=[model.accuracy()],
         )
 
+    def publish():
+        """Every worker calls it before the same step; the weights are the same on all."""
+        if task.is_chief:
+            trained = int(network.optimizer.iterations.numpy())
+            print(f"the model of step {trained} is in {export.export_model(network, data, args, trained)}")
+
     # Steps, loss and time left for `oarlock ps`, and checkpoints. If there is one, the network has it by now.
-    callbacks = oarlock.keras.callbacks(network, [Finite()], save=args.save, keep=args.keep)
+    callbacks = oarlock.keras.callbacks(
+        network,
+        [Finite()],
+        save=args.save,
+        keep=args.keep,
+        export=publish,  # a model to try while this trains; at last the trained one
+        export_every=args.export_every or 3 * steps,  # it takes 9 s
+    )
 
     def batches():
         for step in itertools.count(callbacks.step):
@@ -58,10 +71,8 @@ def main():
         callbacks=callbacks,
     )
 
-    if task.is_chief:
-        if args.weights:
-            np.savez(args.weights, *network.get_weights())
-        print(f"the model is in {export.export_model(network, args, step=epochs * steps)}")
+    if task.is_chief and args.weights:
+        np.savez(args.weights, *network.get_weights())
 
 
 def arguments():
@@ -80,7 +91,8 @@ def arguments():
     parser.add_argument("--heads", type=int, default=8, help="parts that a layer's attention has")
     parser.add_argument("--dropout", type=float, default=0.1, help="share that each layer leaves out")
     parser.add_argument("--save", type=how_often, default="epoch", help='steps, "30s", "5m" or "epoch"')
-    parser.add_argument("--keep", type=int, default=3, help="the newest checkpoints to keep")
+    parser.add_argument("--keep", type=int, default=3, help="the newest checkpoints, and models, to keep")
+    parser.add_argument("--export-every", type=int, metavar="STEPS", help="instead of every three epochs")
     parser.add_argument("--seed", type=int, default=oarlock.current().seed)
     parser.add_argument("--beams", type=int, default=4, help="beginnings that the exported search keeps")
     parser.add_argument("--weights", help="a file (.npz) for the weights, to compare runs")

@@ -15,13 +15,14 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from oarlock.models import model_versions
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
 from tests.support import soaking
@@ -58,6 +59,7 @@ def run(
     *options: str,
     dropout: str = "0.1",
     lr: str = "0.5",
+    more: Sequence[str] = (),
     deadline: int = DEADLINE,
 ) -> str:
     """A short run with few pairs and a tiny network."""
@@ -67,7 +69,7 @@ def run(
     settings = [f"ingest.sources={json.dumps(declared)}", f"ingest.args={json.dumps(ingest)}"]
     settings += [f"evaluate.args={json.dumps(evaluate)}"]
     flags = ["--steps", str(STEPS), "--tokens", "400", "--warmup", "10", "--save", "4", "--beams", "2", *TINY]
-    flags += ["--dropout", dropout, "--lr", lr, "--weights", str(place / f"{name}.npz")]
+    flags += ["--dropout", dropout, "--lr", lr, "--weights", str(place / f"{name}.npz"), *more]
     changed = [word for setting in settings for word in ("--set", setting)]
     words: list[str | Path] = ["run", "--warm", "30s", "--name", name, *options, *changed, target, *flags]
     return printed_by(place, *words, deadline=deadline)
@@ -76,7 +78,7 @@ def run(
 @pytest.fixture(scope="module")
 def trained(place: Path) -> tuple[RunFolder, str]:
     """A run of two workers, and what it printed."""
-    printed = run(place, "trained", EXAMPLE)
+    printed = run(place, "trained", EXAMPLE, more=["--export-every", "8"])
     return runs.find("trained"), printed
 
 
@@ -109,12 +111,34 @@ def test_translations_and_a_picture_are_there_to_look_at(trained: tuple[RunFolde
 
 
 @only_in_soak
+def test_a_model_can_be_tried_while_the_training_runs(trained: tuple[RunFolder, str]) -> None:
+    found, printed = trained
+    versions = model_versions.versions(found.path / "model")
+    assert [version.manifest().step for version in versions] == [8, 16, STEPS]
+    # Keras prints its line after the last step: the first two versions were there before.
+    trained_at = printed.index(f"{STEPS}/{STEPS} - ")
+    assert (
+        printed.index("the model of step 8 is in") < printed.index("the model of step 16 is in") < trained_at
+    )
+    for version in versions:
+        settings = json.loads((version.path / "settings.json").read_text())
+        known = {name: settings[name] for name in ("width", "depth", "heads", "dropout", "steps")}
+        assert known == {"width": 16, "depth": 1, "heads": 2, "dropout": 0.1, "steps": STEPS}
+        vocabulary = (version.path / "assets" / "vocabulary.txt").read_text().splitlines()
+        assert len(vocabulary) == settings["vocabulary"]
+    assert len({variables(version.path) for version in versions}) == len(versions)
+
+
+def variables(folder: Path) -> bytes:
+    (file,) = (folder / "variables").glob("variables.data-*")
+    return file.read_bytes()
+
+
+@only_in_soak
 def test_the_exported_model_needs_tensorflow_alone(trained: tuple[RunFolder, str], tmp_path: Path) -> None:
-    folder = trained[0].path / "model"
-    assert [path.name for path in folder.iterdir()] == ["1"]
-    manifest = json.loads((folder / "1" / "oarlock.json").read_text())
-    assert (manifest["kind"], manifest["step"]) == ("text", STEPS)
-    moved = shutil.copytree(folder / "1", tmp_path / "moved")  # nothing in it points to where it was made
+    newest = model_versions.versions(trained[0].path / "model")[-1]
+    assert (newest.manifest().kind, newest.manifest().step) == ("text", STEPS)
+    moved = shutil.copytree(newest.path, tmp_path / "moved")  # nothing in it points to where it was made
     command = [sys.executable, "-c", ASK, str(moved), TEXT]
     environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": ""}
     done = subprocess.run(
