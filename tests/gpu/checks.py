@@ -35,6 +35,10 @@ PATIENCE = 300.0
 Check = Callable[[Path], str]
 
 
+class NotCheckedError(Exception):
+    """This machine lacks what a check needs: it has neither passed nor failed."""
+
+
 def the_library_says_what_nvidia_smi_says(folder: Path) -> str:
     """Every GPU's number, name, UUID, place and memory."""
     fields = "index,name,uuid,pci.bus_id,memory.total,memory.used,power.draw"
@@ -191,7 +195,7 @@ def a_restart_has_the_compiler_and_the_gpu(folder: Path) -> str:
 def gpus_are_shared_out(folder: Path) -> str:
     """One more task than there are GPUs is refused; a task sees as many as it asked for."""
     if importlib.util.find_spec("click") is None:
-        return "not checked: `oarlock run` needs the client's packages"
+        raise NotCheckedError("`oarlock run` needs the client's packages, click and others")
     (folder / "program.py").write_text(gpu_programs.COUNTS)
     count = len(_library().read())
     refused = _command(folder, "-n", str(count + 1), "--set", "roles.worker.gpu=1")
@@ -289,8 +293,9 @@ def _run(folder: Path, program: str, modules: Sequence[str] = (), **env: str) ->
 
 
 def main() -> int:
-    """Run those that the arguments name, or all. Return how many failed."""
+    """Run those that the arguments name, or all. Return how many failed; those not checked are named."""
     failed = 0
+    unchecked = []
     for check in CHECKS:
         if sys.argv[1:] and check.__name__ not in sys.argv[1:]:
             continue
@@ -298,10 +303,15 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             try:
                 print(f"ok: {check(Path(folder))}", flush=True)
+            except NotCheckedError as reason:
+                unchecked.append(check.__name__)
+                print(f"NOT CHECKED: {reason}", flush=True)
             except Exception:
                 failed += 1
                 print(f"FAILED: {traceback.format_exc()}", flush=True)
-    print(f"{failed} failed" if failed else "all passed")
+    print(f"{failed} failed" if failed else "none failed" if unchecked else "all passed")
+    if unchecked:
+        print(f"{len(unchecked)} not checked: {', '.join(unchecked)}")
     return failed
 
 
