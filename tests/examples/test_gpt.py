@@ -288,6 +288,20 @@ def test_it_is_served_and_a_completion_streams(place: Place, trained: dict[str, 
     assert whole.finish_reason == pieces[-1].finish_reason == "length"
 
 
+def test_a_profile_is_a_trace_of_three_steps(tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    place = Place("gpt_torch", tmp_path)
+    printed = output_of(place.plain("profiled", "--steps", "8", "--profile", str(file)))
+    assert f"a trace of three steps is in {file}: open it in ui.perfetto.dev" in printed
+    events = json.loads(file.read_text())["traceEvents"]
+    names = [str(event.get("name")) for event in events]
+    assert {name for name in names if name.startswith("ProfilerStep")} == {
+        f"ProfilerStep#{n}" for n in (4, 5, 6)
+    }
+    assert sum(name.startswith("Optimizer.step#") for name in names) == 3
+    assert "aten::mm" in names
+
+
 # What follows trains nothing.
 
 
