@@ -351,8 +351,7 @@ def test_what_cannot_be_right_is_refused_by_every_worker(
 def test_fit_with_parameter_servers_learns_as_one_process_does_and_counts_every_example(
     tmp_path: Path,
 ) -> None:
-    seeds = 5 if soaking.IS_SOAK else 1
-    with start(tmp_path, {"chief": 1, "worker": 2, "ps": 1}, "parameter_servers.py", [str(seeds)]) as gang:
+    with start(tmp_path, {"chief": 1, "worker": 2, "ps": 1}, "parameter_servers.py", ["5"]) as gang:  # seeds
         gang.wait(leaving=3)
     found = pickle.loads((tmp_path / "0.pickle").read_bytes())
     assert (found["iterations"], found["weight"]) == (400, -400.0)
@@ -363,8 +362,7 @@ def test_fit_with_parameter_servers_learns_as_one_process_does_and_counts_every_
             assert one["evaluated"][-1] == 197.0
             assert one["predicted"] == pytest.approx(one["val_accuracy"][-1])
         assert fit["alone"].keys() == fit["served"].keys()
-    if soaking.IS_SOAK:
-        _compare_losses(found["fits"])
+    _compare_losses(found["fits"])
 
 
 def _compare_losses(fits: list[dict[str, Any]]) -> None:
