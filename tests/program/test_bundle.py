@@ -19,7 +19,7 @@ import pytest
 from oarlock.errors import JobError
 from oarlock.program import agent_zip, bundle, folder_scan, ignore_files, oversize
 from oarlock.program.bare_source import without_docstrings
-from tests.support.folders import ignore, packed, write
+from tests.support.folders import CREDENTIALS, ignore, packed, write, write_credentials
 
 
 def unpack(packed: bundle.Bundle, folder: Path) -> Path:
@@ -182,24 +182,7 @@ def test_a_link_that_leads_out_is_refused_until_it_is_ignored(target: str, tmp_p
 
 # Credentials.
 
-KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\ncanary-4711\n"
-CREDENTIALS = {
-    **dict.fromkeys((".ssh/known_hosts", ".ssh/id_rsa", ".aws/credentials", ".azure/msal.json"), ""),
-    **dict.fromkeys((".gnupg/private-keys-v1.d/x", ".kube/config", ".netrc", ".env", "sub/.env.local"), ""),
-    **dict.fromkeys((".envrc", "id_ed25519", "id_rsa.pub", "certs/server.pem", "SERVER.PEM", "tls.key"), ""),
-    **dict.fromkeys((".bash_history", ".python_history", ".oarlock/runs/r1/token", ".git-credentials"), ""),
-    **dict.fromkeys((".pypirc", ".npmrc", ".docker/config.json", ".config/gcloud/credentials.db"), ""),
-    **dict.fromkeys(("kaggle.json", "kubeconfig", "sub/deep/.aws/config", "deploy.p12"), ""),
-    "deploy": KEY,
-    "cloud.json": '{"type": "service_account", "private_key": "canary-4711"}',
-    "sub/adc.json": '{"refresh_token": "canary-4711", "type":"authorized_user"}',
-}
 ORDINARY = ("train.py", "id_tables.py", "loss_history/1.csv", ".config/mine.yaml", "env.txt", "keys.json")
-
-
-def write_credentials(folder: Path) -> None:
-    for name, text in CREDENTIALS.items():
-        write(folder, name, text=text or "canary-4711")
 
 
 def content(found: bundle.Bundle) -> bytes:

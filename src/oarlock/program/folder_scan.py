@@ -19,6 +19,7 @@ from oarlock.records import runs
 from oarlock.wording import printable
 
 _HEAD = 1 << 17  # bytes: more than any key file has
+_RECORDS = "where Oarlock keeps its records"
 
 _NEVER = {
     ".git",
@@ -73,7 +74,7 @@ def left_behind(folder: Path, path: str) -> str | None:
         if isinstance(inside, str):
             return inside
         ignored, here = inside, f"{here}{name}/"
-    is_withheld = place.is_file() and is_key(path, _head(place)) and not ignored.is_named(path)
+    is_withheld = place.is_file() and is_key(path, head(place)) and not ignored.is_named(path)
     return CREDENTIAL if is_withheld else None
 
 
@@ -85,17 +86,32 @@ def unreadable(path: str | Path, problem: OSError) -> JobError:
     )
 
 
-def _refuse_private(folder: Path) -> None:
-    """Refuse folders that hold more than a program: a home folder, or Oarlock's records."""
+def whose(folder: Path) -> str | None:
+    """Say what else a resolved folder holds: a home folder, or Oarlock's records. None: neither.
+
+    What lies deeper in a run's record does not count: its model may travel.
+    """
     home, records = Path("~").expanduser().resolve(), runs.home().resolve()
     if home.is_relative_to(folder):
-        whose = "your home folder" if folder == home else f"a folder that {home} is in"
-    elif folder == records or folder.is_relative_to(records / "runs"):
-        whose = "where Oarlock keeps its records"
-    else:
+        return "your home folder" if folder == home else f"a folder that {home} is in"
+    is_record = folder in (records, records / "runs") or folder.parent == records / "runs"
+    return _RECORDS if is_record else None
+
+
+def head(path: Path) -> bytes:
+    """Return as much of a file as `is_key` needs."""
+    with path.open("rb") as file:
+        return file.read(_HEAD)
+
+
+def _refuse_private(folder: Path) -> None:
+    """Refuse folders that hold more than a program."""
+    is_record = folder.is_relative_to(runs.home().resolve() / "runs")
+    private = _RECORDS if is_record else whose(folder)
+    if private is None:
         return
     raise JobError(
-        f"{printable(str(folder))} would travel to the cluster, and is {whose}: "
+        f"{printable(str(folder))} would travel to the cluster, and is {private}: "
         "put the program into a folder of its own and start it from there"
     )
 
@@ -182,8 +198,3 @@ def _folders(path: str) -> Iterator[str]:
     while "/" in path:
         path = path.rpartition("/")[0]
         yield path
-
-
-def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(_HEAD)
