@@ -6,8 +6,10 @@ import fcntl
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -410,3 +412,40 @@ def test_a_file_system_without_locks_still_has_the_fence(
     store.raise_fence(RUN, 2)
     with pytest.raises(FencedError):
         add(store, 2)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming somebody else needs root")
+def test_another_user_cannot_hold_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To lock a file takes only the right to read it; an older version created it for all to read."""
+    monkeypatch.setattr(storing, "_LOCK_PATIENCE", 0.05)
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        store = Store(name)
+        lock = Path(name) / ".lock"
+        lock.touch(mode=0o644)
+        lock.chmod(0o644)
+        assert _locked_by_a_stranger(lock), "it could look at all"
+        for _ in range(2):
+            add(store, 1)
+            assert stat.S_IMODE(lock.stat().st_mode) == 0o600
+            assert not _locked_by_a_stranger(lock)
+            lock.unlink()  # the next one is created as it should be
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o2755])
+def test_a_group_that_shares_the_folder_shares_its_lock(store: Store, mode: int) -> None:
+    """A claim is a group's through fsGroup, and its pods may have different users."""
+    store.folder.mkdir(exist_ok=True)
+    store.folder.chmod(mode)
+    before = os.umask(0o077)
+    try:
+        add(store, 1)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((store.folder / ".lock").stat().st_mode) == 0o660
+
+
+def _locked_by_a_stranger(lock: Path) -> bool:
+    words = ["flock", "-n", str(lock), "true"]
+    done = subprocess.run(words, user=65534, group=65534, extra_groups=[], capture_output=True, timeout=60)
+    return done.returncode == 0

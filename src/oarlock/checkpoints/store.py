@@ -16,6 +16,7 @@ import errno
 import json
 import os
 import shutil
+import stat
 import time
 import zlib
 from collections.abc import Iterator, Sequence
@@ -166,7 +167,7 @@ class Store:
         import fcntl
 
         deadline = time.monotonic() + _LOCK_PATIENCE
-        with (self.folder / _LOCK).open("ab") as file:
+        with os.fdopen(_open_lock(self.folder), "ab") as file:
             while True:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -245,6 +246,20 @@ def checksum(path: Path) -> tuple[int, str]:
             crc = zlib.crc32(buffer[:count], crc)
             size += count
     return size, f"{crc:08x}"
+
+
+def _open_lock(folder: Path) -> int:
+    """Open the lock's file. Whoever may read it can hold it and block every commit, so only its owner may.
+
+    In a folder that a group shares, as a claim is through fsGroup, the group may.
+    """
+    mode = 0o660 if folder.stat().st_mode & (stat.S_IWGRP | stat.S_ISGID) else 0o600
+    fd = os.open(folder / _LOCK, os.O_WRONLY | os.O_APPEND | os.O_CREAT, mode)
+    found = os.fstat(fd)
+    if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) != mode:
+        with suppress(OSError):  # a file system without modes
+            os.fchmod(fd, mode)  # the umask has cleared bits, or an older version created it for all to read
+    return fd
 
 
 def _write_manifest(draft: Path, manifest: Manifest) -> None:
