@@ -25,6 +25,12 @@ for file in "$@"; do
     flock -n "$file" true >/dev/null 2>&1 && echo "lock $file"
 done
 """
+# Creates its folders of caches and data as frameworks do.
+FILLS_CACHES = """
+import os
+for name in ("TORCHINDUCTOR_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR", "DATA_DIR"):
+    os.makedirs(os.environ[name], exist_ok=True)
+"""
 
 
 @pytest.fixture
@@ -78,7 +84,8 @@ def test_a_home_of_an_older_version_is_tightened(oarlock: Any, open_home: Path) 
     record.mkdir(parents=True)
     (record / "job.yaml").write_text("name: old\n")
     (record / "events.jsonl").write_text('{"t":1,"kind":"run","job":"old","tasks":["worker-0"]}\n')
-    for folder in (record, open_home / "runs", open_home):
+    (open_home / "cache" / "inductor").mkdir(parents=True)
+    for folder in (record, open_home / "cache", open_home / "runs", open_home):
         folder.chmod(0o755)
     assert oarlock("ps", env=os.environ).returncode == 0
     assert (mode(open_home), mode(open_home / "runs")) == (0o700, 0o700)
@@ -88,12 +95,19 @@ def test_a_home_that_holds_other_things_stays_open(open_home: Path) -> None:
     """Somebody may have said OARLOCK_HOME=/tmp, or a folder of a project."""
     (open_home / "runs").mkdir(parents=True)
     (open_home / "data").mkdir()
+    (open_home / "cache").mkdir()
     (open_home / "papers").mkdir()
-    for folder in (open_home, open_home / "runs", open_home / "data"):
+    for folder in (open_home, *open_home.iterdir()):
         folder.chmod(0o755)
     assert runs.all_runs() == []
-    assert [mode(path) for path in (open_home, open_home / "runs", open_home / "data")] == [
-        0o755,
-        0o700,
-        0o700,
-    ]
+    assert [mode(open_home / name) for name in ("", "papers")] == [0o755] * 2
+    assert [mode(open_home / name) for name in ("runs", "data", "cache")] == [0o700] * 3
+
+
+def test_all_that_a_run_creates_counts_as_ours(oarlock: Any, open_home: Path, tmp_path: Path) -> None:
+    """Otherwise the home of an older version would be taken for one that holds other things."""
+    (tmp_path / "train.py").write_text(FILLS_CACHES)
+    done = oarlock("run", "train.py", env=os.environ)
+    assert done.returncode == 0, done.stderr
+    created = {path.name for path in open_home.iterdir()}
+    assert {"runs", "cache"} <= created <= runs._OURS

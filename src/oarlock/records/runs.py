@@ -15,7 +15,8 @@ from oarlock.records.run_folder import RunFolder
 from oarlock.records.run_names import check_name, new_name
 from oarlock.system.atomic_file import sync_folder
 
-_OURS = frozenset({"runs", "data", "warm", "crashes"})  # the folders that Oarlock creates in OARLOCK_HOME
+# The folders that Oarlock creates in OARLOCK_HOME.
+_OURS = frozenset({"runs", "data", "cache", "warm", "crashes"})
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -74,8 +75,10 @@ def _tighten() -> None:
             is_ours = all(entry.name in _OURS for entry in entries)
         if is_ours:
             _make_private(top)
-        elif (top / "data").is_dir():
-            _make_private(top / "data")
+            return
+        for name in ("data", "cache"):  # what frameworks and programs fill, with the modes they choose
+            if (top / name).is_dir():
+                _make_private(top / name)
     except OSError:
         pass  # the file system is read-only, or the folder is gone
 
