@@ -15,6 +15,7 @@ from oarlock.engines.kubernetes.follow.pod_log import Position
 from oarlock.errors import LaterRun
 from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import Tail, unfinished_lines
+from tests.support import flushes
 
 EVENT = {"t": 11.0, "kind": "agent", "pid": 1}
 
@@ -188,3 +189,15 @@ def test_output_is_kept_to_its_limit_and_cut_back_across_segments(run: RunFolder
     kept = log_segments.of(reader.path)
     assert len(kept) > 2
     assert sum(path.stat().st_size for _, path in kept) <= limit + 2000
+
+
+def test_what_was_committed_survives_a_power_cut(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger(run)
+    ledger.take("uid", "pod", "2026-01-01T00:00:00.1Z", said(1, EVENT))
+    seen = flushes.recorded(monkeypatch)
+    ledger.commit()
+    assert seen == flushes.durable(run.path / "watched.json")
+    seen.clear()
+    ledger.end("succeeded", 0)
+    ledger.seal()
+    assert seen[-3:] == flushes.durable(run.path / "result.json")

@@ -10,6 +10,7 @@ import pytest
 from oarlock.agent.record.run_record import Record
 from oarlock.agent.record.task_log import LINE_LIMIT, Log
 from oarlock.run.run_state import RunState
+from tests.support import flushes
 
 
 @pytest.fixture
@@ -106,3 +107,12 @@ def test_the_end_is_the_verdict_on_disk_and_no_scratch_is_left(record: Record, t
     result = json.loads((tmp_path / "result.json").read_text())
     assert (result["state"], result["code"], result["failure"]["task"]) == ("failed", 7, "worker-1")
     assert not (tmp_path / "scratch").exists()
+
+
+def test_the_verdict_survives_a_power_cut(
+    record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = flushes.recorded(monkeypatch)
+    record.end("succeeded", 0)
+    assert json.loads((tmp_path / "result.json").read_text())["state"] == "succeeded"
+    assert seen[-3:] == flushes.durable(tmp_path / "result.json")
