@@ -28,7 +28,7 @@ def test_a_dry_run_says_what_would_travel(oarlock: Any, program: Path) -> None:
     assert f"oarlock: sending 2 files, 2 B, of {program}\noarlock: {LEFT}" in done.stderr
     told = json.loads(oarlock(*words, "--json", "train.py", cwd=program).stdout)
     assert told["program"] == {"files": 2, "size": 2, "withheld": [".env", "certs/ca.pem"]}
-    assert "sends" not in oarlock("run", "--dry-run", "train.py", cwd=program).stderr
+    assert "sending" not in oarlock("run", "--dry-run", "train.py", cwd=program).stderr
 
 
 def test_a_plan_says_so_too(oarlock: Any, program: Path) -> None:
