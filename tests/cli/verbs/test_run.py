@@ -37,7 +37,7 @@ def test_options_before_the_program_are_ours_and_those_behind_it_its_own(
     ("args", "text", "told"),
     [
         (["--workers", "4"], "", "--workers 4"),
-        (["--epochs", "3", "--workers=4", "--ps", "1"], "", "--workers=4"),
+        (["--epochs", "3", "--workers=4"], "", "--workers=4"),
         (["-d", "--epochs", "3"], "# detached --d", "-d"),
         (["--workers", "4"], "parser.add_argument('--workers', type=int)", None),
         (["--workers", "4"], "# shared out to the workers", "--workers 4"),
@@ -56,6 +56,16 @@ def test_an_option_of_ours_behind_the_program_is_said(
     assert json.loads(done.stdout)["job"]["args"] == args, "it is the program's all the same"
     rule = f"{told} goes to train.py; for Oarlock, put it first: oarlock run {told} train.py"
     assert done.stderr == ("" if told is None else f"oarlock: {rule}\n")
+
+
+def test_all_options_of_ours_behind_the_program_are_said_in_one_line(oarlock: Any, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("parser.add_argument('--evaluator')\n")
+    args = ["--workers=4", "--lr", "1", "--ps", "1", "--evaluator", "--name", "-d", "--cold", "--", "--chief"]
+    done = oarlock("run", "--dry-run", "--json", "train.py", *args)
+    assert done.stderr == (
+        "oarlock: --workers=4, --ps 1, --name -d and --cold go to train.py; for Oarlock, put them first: "
+        "oarlock run --workers=4 --ps 1 --name -d --cold train.py\n"
+    )
 
 
 def test_without_a_target_the_job_file_here_runs_and_dashes_give_arguments(
@@ -127,7 +137,7 @@ def test_all_that_follows_a_module_is_the_modules(oarlock: Any, tmp_path: Path, 
     job = json.loads(done.stdout)["job"]
     assert (job["module"], job["args"]) == ("pkg.mod", ["--lr", "0.1", "-n", "3", "--json"])
     assert job["roles"]["worker"]["replicas"] == 1
-    told = "-n 3 goes to pkg.mod; for Oarlock, put it first: oarlock run -n 3 -m pkg.mod"
+    told = "-n 3 and --json go to pkg.mod; for Oarlock, put them first: oarlock run -n 3 --json -m pkg.mod"
     assert done.stderr == f"oarlock: {told}\n"
 
 

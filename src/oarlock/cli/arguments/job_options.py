@@ -132,27 +132,38 @@ def _when(given: Mapping[str, Any]) -> str | None:
 
 
 def misplaced(command: click.Command, given: Mapping[str, Any], program: Path) -> str | None:
-    """Return a warning about the first of our options that went to the program.
+    """Return a warning about those of our options that went to the program.
 
-    None if there is none, or if the program's text names the option too.
+    None if there is none, or if the program's text names the options too.
     """
+    found = _ours_among(command, given["args"], program)
+    if not found:
+        return None
+    name, how = given["target"], given["target"]
+    if name is None:
+        name, how = given["module"], f"-m {given['module']}"
+    first = f"oarlock run {' '.join(found)} {how}"
+    if len(found) == 1:
+        return f"{found[0]} goes to {name}; for Oarlock, put it first: {first}"
+    return f"{', '.join(found[:-1])} and {found[-1]} go to {name}; for Oarlock, put them first: {first}"
+
+
+def _ours_among(command: click.Command, words: Sequence[str], program: Path) -> list[str]:
+    """Options of ours among a program's arguments, with their values, but none that its text names."""
     ours = {
         name: option for option in command.params if isinstance(option, click.Option) for name in option.opts
     }
-    words: list[str] = list(given["args"])
-    for number, word in enumerate(words):
-        name, equals, _ = word.partition("=")
+    found: list[str] = []
+    waiting = iter(words)
+    for word in waiting:
         if word == "--":
-            return None
+            break
+        name, equals, _ = word.partition("=")
         if name not in ours or _names(program, name):
             continue
-        takes_next = not ours[name].is_flag and not equals
-        written = " ".join(words[number : number + 1 + takes_next])
-        name, how = given["target"], given["target"]
-        if name is None:
-            name, how = given["module"], f"-m {given['module']}"
-        return f"{written} goes to {name}; for Oarlock, put it first: oarlock run {written} {how}"
-    return None
+        value = None if ours[name].is_flag or equals else next(waiting, None)
+        found.append(word if value is None else f"{word} {value}")
+    return found
 
 
 def _names(program: Path, option: str) -> bool:
