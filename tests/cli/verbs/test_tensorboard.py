@@ -140,6 +140,23 @@ def test_one_that_cannot_start_says_why(oarlock: Any, tmp_path: Path) -> None:
     assert done.stderr == "oarlock: TensorBoard has ended (exit code 1): no such plugin\n"
 
 
+def test_modules_of_the_current_folder_are_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is often the program's folder, and a program may have a `logging.py`."""
+    for name in ("logging", "tensorboard", "runpy"):
+        (tmp_path / f"{name}.py").write_text(f"raise SystemExit('the wrong {name}')")
+    (tmp_path / "logs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with tensorboard_process.serving(str(tmp_path / "logs"), None) as board:
+
+        def answers() -> bool:
+            board.check()
+            return tensorboard_process.answers(board.port)
+
+        eventually(answers, "TensorBoard that answers")
+
+
 @pytest.mark.usefixtures("run")
 def test_where_it_is_missing_one_line_says_what_to_do() -> None:
     words = [sys.executable, "-c", WITHOUT_IT, "tensorboard"]

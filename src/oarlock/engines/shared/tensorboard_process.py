@@ -14,8 +14,11 @@ from typing import NamedTuple
 
 from oarlock.engines.shared.standing_board import MODULE, PORT
 from oarlock.errors import OarlockError
+from oarlock.system.processes import BARE_PATH
 
 _FAREWELL = 5.0  # seconds for it to end after SIGTERM
+# `python -m` would search the current folder, which is often the program's: a `logging.py` there breaks it.
+_START = f"{BARE_PATH}; import runpy; runpy.run_module({MODULE!r}, run_name='__main__', alter_sys=True)"
 
 
 class Board(NamedTuple):
@@ -27,7 +30,7 @@ class Board(NamedTuple):
 
 def words(python: str, folder: str, port: int) -> list[str]:
     """Return its command. It listens only on this machine (or pod): it has no passwords."""
-    return [python, "-m", MODULE, "--logdir", folder, "--host", "127.0.0.1", "--port", str(port)]
+    return [python, "-c", _START, "--logdir", folder, "--host", "127.0.0.1", "--port", str(port)]
 
 
 def is_installed() -> bool:
