@@ -82,7 +82,6 @@ def _copied(run: RunFolder, name: str) -> None:
     shutil.rmtree(copy.path / "tensorboard")
 
 
-@only_in_soak
 def test_several_runs_are_shown_until_it_is_interrupted(run: RunFolder) -> None:
     _copied(run, "earlier")
     scores = [{"task": "evaluator-0", "step": step, "accuracy": step / 8} for step in (4, 2)]
