@@ -34,9 +34,21 @@ def check(job: Job, folder: Path, is_here: bool = True) -> Job:
                 raise problem.inside(name) from None
             job = msgspec.structs.replace(job, **{name: stage})
     if job.serve is not None and job.serve.predict is not None:
-        predict = _inside(job.serve.predict, folder, ("serve", "predict"))
+        predict = inside(job.serve.predict, folder, ("serve", "predict"))
         job = msgspec.structs.replace(job, serve=msgspec.structs.replace(job.serve, predict=predict))
     return job
+
+
+def inside(program: str, folder: Path, field: tuple[str, ...] = ("program",)) -> str:
+    """Return a file's path relative to the folder. Raises FieldError if there is no such file in it."""
+    path = Path(os.path.normpath(folder / program))
+    if not path.is_relative_to(folder):
+        raise FieldError(field, f"{program} is outside {folder}, the folder that travels with the run")
+    if path.is_dir():
+        raise FieldError(field, f"{program} is a folder, not a program")
+    if not path.is_file():
+        raise FieldError(field, f"{program}: {no_such_program(path.name, path.parent)}")
+    return path.relative_to(folder).as_posix()
 
 
 S = TypeVar("S", Job, Stage)
@@ -45,7 +57,7 @@ S = TypeVar("S", Job, Stage)
 def _checked(what: S, folder: Path, is_here: bool) -> S:
     try:
         if what.program is not None:
-            return msgspec.structs.replace(what, program=_inside(what.program, folder))
+            return msgspec.structs.replace(what, program=inside(what.program, folder))
         if what.module is not None:
             _check_module(what.module, folder)
         if what.command is not None and (is_here or what.command[0].startswith("./")):
@@ -78,17 +90,6 @@ def entries(folder: Path) -> Iterator[Path]:
         yield from islice(folder.iterdir(), 1000)
     except (OSError, ValueError):
         return
-
-
-def _inside(program: str, folder: Path, field: tuple[str, ...] = ("program",)) -> str:
-    path = Path(os.path.normpath(folder / program))
-    if not path.is_relative_to(folder):
-        raise FieldError(field, f"{program} is outside {folder}, the folder that travels with the run")
-    if path.is_dir():
-        raise FieldError(field, f"{program} is a folder, not a program")
-    if not path.is_file():
-        raise FieldError(field, f"{program}: {no_such_program(path.name, path.parent)}")
-    return path.relative_to(folder).as_posix()
 
 
 def _check_module(module: str, folder: Path) -> None:

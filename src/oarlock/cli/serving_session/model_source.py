@@ -17,6 +17,7 @@ from oarlock.models.model_manifest import BadManifest
 from oarlock.models.model_versions import versions
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
+from oarlock.wording import printable
 
 _SCHEMES = ("s3://", "gs://", "az://")
 _FRAMEWORKS = {"saved_model": "tensorflow", "torch_export": "torch", "jax_export": "jax"}
@@ -30,11 +31,13 @@ class ModelSource:
     job: Job
     folder: Path  # the job's
     run: RunFolder | None = None
+    is_job_ours: bool = True  # False: another machine sent the run with this job
 
     @property
     def framework(self) -> str:
         """What the newest version needs, as far as its folder tells."""
-        found = versions(Path(self.place)) if "://" not in self.place else []
+        is_here = "://" not in self.place and (self.run is None or traits_of(self.run).files_are_here)
+        found = versions(Path(self.place)) if is_here else []
         try:
             return _FRAMEWORKS.get(found[-1].manifest().format, "none") if found else "none"
         except (BadManifest, OSError):
@@ -61,11 +64,17 @@ def find(target: str | None, engine: Engine) -> ModelSource:
 def of_run(run: RunFolder, engine: Engine) -> ModelSource:
     """Return the model of a run. Raises OarlockError if it has none, or none that this engine can reach."""
     job = specs.job_of(run.job_file.read_text(), str(run.job_file))
-    place = run.folder("model")
     is_here = traits_of(run).files_are_here
     folder = Path(run.spec().cwd) if is_here else run.sent_from or Path.cwd()
+    return ModelSource(_place(run, job, engine), job, folder, run, run.is_from_here)
+
+
+def _place(run: RunFolder, job: Job, engine: Engine) -> str:
+    """Where the model is. Raises OarlockError."""
+    place = run.folder("model")
+    is_here = traits_of(run).files_are_here
     if not is_here and "://" not in place and (snapshots := _among_snapshots(run, job, engine)):
-        return ModelSource(snapshots, job, folder, run)
+        return snapshots
     if not is_here and not engine.traits.sends_program and "://" not in place:
         raise OarlockError(
             f"the model of {run.name} is on its cluster: `oarlock serve {run.name} --on {run.engine}` serves "
@@ -76,7 +85,12 @@ def of_run(run: RunFolder, engine: Engine) -> ModelSource:
             f"{run.name} has no model: {place} holds neither a SavedModel nor numbered versions; "
             "`oarlock.export(model)` in its program writes one"
         )
-    return ModelSource(place, job, folder, run)
+    is_read_here = "://" in place and not engine.traits.sends_program
+    if is_read_here and not run.is_from_here and not place.startswith(_SCHEMES):  # such as file:///
+        raise OarlockError(
+            f"{run.name} was not sent from here, and its model is not in a bucket: {printable(place)}"
+        )
+    return place
 
 
 def _among_snapshots(run: RunFolder, job: Job, engine: Engine) -> str | None:
@@ -91,7 +105,8 @@ def _among_snapshots(run: RunFolder, job: Job, engine: Engine) -> str | None:
 
 def _newest(engine: Engine) -> RunFolder:
     for run in runs.all_runs():
-        if run.serving_file.exists() or run.later():
+        # The run of another user is served only if this user names it.
+        if run.serving_file.exists() or run.later() or not run.is_from_here:
             continue
         try:
             of_run(run, engine)
@@ -99,7 +114,10 @@ def _newest(engine: Engine) -> RunFolder:
             continue
         if traits_of(run).files_are_here or run.state().state == "succeeded":
             return run
-    raise UnknownRun("no run has a model yet; train one with `oarlock run`, or name a folder with a model")
+    raise UnknownRun(
+        "no run has a model yet; train one with `oarlock run`, or name a folder with a model or a run that "
+        "another machine sent"
+    )
 
 
 def _of_folder(folder: Path, engine: Engine) -> ModelSource:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,11 +12,13 @@ import click
 import msgspec
 
 from oarlock.cli.arguments.job_options import CLUSTER
+from oarlock.cli.serving_session import foreign_job
 from oarlock.cli.serving_session.model_source import ModelSource
 from oarlock.cli.session import starting
 from oarlock.engines.engine import Engine
 from oarlock.engines.shared.serve_order import ServeOrder
 from oarlock.errors import JobError, OarlockError
+from oarlock.job import runnable
 from oarlock.job.job_file import with_sets
 from oarlock.job.model import Job, Serve
 from oarlock.quantities import Replicas
@@ -65,11 +68,11 @@ def order(source: ModelSource, engine: Engine, given: Mapping[str, Any]) -> Serv
     """Return what the engine is asked for. Raises OarlockError or click.UsageError."""
     starting.check_options(engine, given)
     sets = [f"kubernetes.{name}={given[name]}" for name in ("namespace", "context") if given.get(name)]
-    job = with_sets(source.job, [*(given.get("sets") or ()), *sets])
+    is_here = not engine.traits.sends_program
+    job = _job(source, [*(given.get("sets") or ()), *sets], is_here)
     part = job.serve or Serve()
     if given.get("replicas"):
         part = _with_replicas(part, str(given["replicas"]))
-    is_here = not engine.traits.sends_program
     if is_here and part.replicas.elastic:
         raise JobError(
             f"serve.replicas: a fixed number here, found {part.replicas}; min..max is for clusters"
@@ -85,7 +88,14 @@ def order(source: ModelSource, engine: Engine, given: Mapping[str, Any]) -> Serv
         host=given.get("ingress") or part.ingress or "",
         gateway=given.get("gateway") or part.gateway or "",
         folder=source.folder,
+        is_job_ours=source.is_job_ours,
     )
+
+
+def _job(source: ModelSource, sets: Sequence[str], is_here: bool) -> Job:
+    if source.run is None or source.is_job_ours:
+        return with_sets(source.job, sets)
+    return foreign_job.settled(source.job, source.run, sets, is_here)
 
 
 def _framework(source: ModelSource, job: Job) -> str:
@@ -115,7 +125,7 @@ def _settings(
         tls_key=key,
         versions=str(given.get("which") or part.version),
         weights=_weights(given.get("ab")),
-        predict=str(source.folder / part.predict) if part.predict else "",
+        predict=_predict(source, part.predict),
         access_log=part.access_log,
     )
     try:
@@ -126,6 +136,17 @@ def _settings(
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", settings.name):
         raise click.UsageError(f"--model-name {settings.name}: letters, digits, '.', '_' and '-' make a name")
     return settings
+
+
+def _predict(source: ModelSource, written: str | None) -> str:
+    """The path of the file with pre- and post-processing, which is read here and may travel. A record names
+    only files of the job's folder; a user may name any."""
+    if written is None:
+        return ""
+    if source.job.serve is not None and written == source.job.serve.predict:
+        folder = Path(os.path.normpath(source.folder.absolute()))
+        return str(folder / runnable.inside(written, folder, ("serve", "predict")))
+    return str(source.folder / written)
 
 
 def _with_replicas(part: Serve, written: str) -> Serve:

@@ -28,3 +28,9 @@ class ServeOrder:
     host: str = ""  # the name by which others reach it from outside of the cluster
     gateway: str = ""  # the Gateway that leads there; else an Ingress does
     folder: Path = field(default_factory=Path)  # where the job is from
+    is_job_ours: bool = True  # False: the job is that of a run which another machine sent
+
+    @property
+    def sent_from(self) -> Path | None:
+        """The folder that the record of a server names, as far as its job can be trusted (`is_from_here`)."""
+        return self.folder.resolve() if self.is_job_ours else None

@@ -29,6 +29,7 @@ _TRIES = 3  # for a part of a file that is read
 _AT_ONCE = 8  # manifests
 _SETTINGS = ("AWS_", "GOOGLE_", "AZURE_")
 _HARMLESS = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_REGION = re.compile("[a-z0-9-]+")  # it becomes part of a host's name: "x@example.com/" would choose the host
 _BUCKETS = ("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
 _INCOMPLETE = "its upload was not completed"
 
@@ -208,7 +209,7 @@ def _harmless(run: str, url: str, settings: dict[str, str]) -> dict[str, str]:
             f"{run} was not sent from here, and its snapshots are not in a bucket: {printable(url)}"
         )
     lacking = {key: text for key, text in settings.items() if key not in os.environ}
-    asked = sorted(lacking.keys() - set(_HARMLESS))
+    asked = sorted(key for key in lacking if key not in _HARMLESS or not _REGION.fullmatch(lacking[key]))
     if asked:
         told = [f"{key}={lacking[key]}" if _is_shown(key) else key for key in asked]
         raise OarlockError(

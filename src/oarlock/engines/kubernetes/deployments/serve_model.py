@@ -91,7 +91,7 @@ def _ours(api: Api, name: str) -> Object | None:
 def _begin(api: Api, order: ServeOrder, name: str, on_wait: Callable[[str], bool]) -> RunFolder:
     parcel = server_packing.pack(order, name, id=secrets.token_hex(8), owner=api.user)
     check_claims(api, parcel)
-    run = server_record.create(parcel, api, order.folder.resolve(), order.settings)
+    run = server_record.create(parcel, api, order.sent_from, order.settings)
     try:
         made = _created(api, parcel)
         identity.note(run, made)
@@ -138,7 +138,7 @@ def _update(
         if isinstance(problem, OarlockError):
             raise _failed(parcel, problem, "what was served before still is") from None
         raise
-    server_record.renew(run, parcel, order.settings)
+    server_record.renew(run, parcel, order.settings, is_job_ours=order.is_job_ours)
     server_address.note(api, run, made)
     return run
 

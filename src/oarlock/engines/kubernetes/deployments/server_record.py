@@ -35,8 +35,11 @@ def known(name: str) -> RunFolder | None:
     return found
 
 
-def create(parcel: ServerParcel, api: Api, folder: Path, settings: Settings) -> RunFolder:
-    """Create the record of a model that is about to be served. `settings`: with this machine's paths."""
+def create(parcel: ServerParcel, api: Api, folder: Path | None, settings: Settings) -> RunFolder:
+    """Create the record of a model that is about to be served. `settings`: with this machine's paths.
+
+    `folder`: the job's; None if another machine sent that job, which this record must not make trusted.
+    """
 
     def fill(draft: RunFolder) -> None:
         identity.write(draft, api, parcel.id, sent_from=folder, engine=ENGINE)
@@ -87,9 +90,11 @@ def owner_of(found: Object) -> str:
     return str((found["metadata"].get("annotations") or {}).get(OWNER, ""))
 
 
-def renew(run: RunFolder, parcel: ServerParcel, settings: Settings) -> None:
+def renew(run: RunFolder, parcel: ServerParcel, settings: Settings, *, is_job_ours: bool) -> None:
     """Write what an update has changed, and reopen the record of a server that was stopped."""
     created = run.created
+    if not is_job_ours:
+        identity.disown(run)  # first: the job must not count as this machine's for a moment
     write_durably(run.job_file, parcel.written.encode())
     os.utime(run.job_file, (created, created))
     write_durably(run.spec_file, spec_of(parcel).to_json().encode())

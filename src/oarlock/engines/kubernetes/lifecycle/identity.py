@@ -81,6 +81,11 @@ def note(run: RunFolder, lead: Object) -> None:
     _replace(run, {**_read(run), "id": labels.get(ID, ""), "lead": uid})
 
 
+def disown(run: RunFolder) -> None:
+    """Record that the job is no longer this machine's."""
+    _replace(run, {name: value for name, value in _read(run).items() if name != "sent_from"})
+
+
 def _is_same(run: RunFolder, api: Api, lead: Object) -> bool:
     metadata, place = lead["metadata"], _read(run)
     labels = metadata.get("labels") or {}
