@@ -1,7 +1,7 @@
 """Exported versions of a model as one archive for a pod; the same files always give the same bytes.
 
-Files that may hold credentials stay behind, as they do for a program: everyone who may read the namespace can
-read what travels.
+A file that may hold credentials is refused: everyone who may read the namespace can read what travels, and a
+model from which it was left out in silence might not work.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _WAYS = (
 def pack(folder: Path, versions: Sequence[Version]) -> bytes:
     """Pack versions of a folder.
 
-    Raises JobError if there is none, they are too large to travel, the folder holds more than a model, or a
-    link leads out of it.
+    Raises JobError if there is none, they are too large to travel, the folder holds more than a model or what
+    looks like credentials, or a link leads out of it.
     """
     if not versions:
         raise JobError(f"{printable(str(folder))} holds no exported model; `oarlock.export` writes one")
@@ -85,11 +85,13 @@ def _files(folder: Path, name: str, top: Path, above: tuple[Path, ...]) -> Itera
         target, inside = _target(entry, top), f"{name}/{entry.name}"
         is_folder = target.is_dir()
         if any(_is_private(path, is_folder) for path in (inside, target.relative_to(top).as_posix())):
-            continue
+            raise _private(entry)
         if is_folder:
             if target not in above and target != runs.home().resolve():
                 yield from _files(target, inside, top, (*above, target))
-        elif target.is_file() and not is_key(target.name, folder_scan.head(target)):
+        elif target.is_file():
+            if is_key(target.name, folder_scan.head(target)):
+                raise _private(entry)
             yield inside, target
 
 
@@ -101,6 +103,13 @@ def _target(path: Path, top: Path) -> Path:
     raise JobError(
         f"{printable(str(path))}: a link to {printable(str(target))}, outside of the model's folder, "
         "does not travel to a cluster; put a copy in its place"
+    )
+
+
+def _private(path: Path) -> JobError:
+    return JobError(
+        f"{printable(str(path))} may hold credentials, which everyone who may read the namespace would see; "
+        "move it out of the model's folder, or rename it if it is part of the model"
     )
 
 
