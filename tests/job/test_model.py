@@ -200,7 +200,8 @@ def test_python_is_told_the_same_as_a_file() -> None:
 
 
 def test_a_master_is_a_chief() -> None:
-    with pytest.raises(JobError, match=r"^chief_name: it names the chief, and there is none; add roles.chief: 1$"):
+    said = r"^chief_name: it names the chief, and there is none; add roles.chief: 1$"
+    with pytest.raises(JobError, match=said):
         parse({**PROGRAM, "chief_name": "master"})
     assert parse({**PROGRAM, "chief_name": "master", "roles": {"chief": 1}}).chief_name == "master"
 

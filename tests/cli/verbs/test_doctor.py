@@ -108,6 +108,7 @@ def test_it_warns_of_tensorflow_where_there_is_a_network(oarlock: Any, fakes: No
 
     assert told() == "ok network runs listen on 127.0.0.1 only"
     assert told("ip link add out0 type veth peer name off0", "ip link set out0 up") == (
-        "warning network TensorFlow listens on every interface, including out0, and runs requests from anyone who connects; "
+        "warning network TensorFlow listens on every interface, including out0, and runs requests from "
+        "anyone who connects; "
         "network: private in the job keeps others out"
     )
