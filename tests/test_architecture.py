@@ -51,6 +51,20 @@ def test_no_package_imports_another_that_imports_it() -> None:
     assert layout.cycles(layout.package_graph()) == []
 
 
+def test_no_part_of_an_agent_imports_another_that_imports_it() -> None:
+    """A part is a folder with all that is in it: lead and lead/phases are one."""
+    graph: dict[str, set[str]] = {}
+    for package, imported in layout.package_graph().items():
+        graph.setdefault(_part(package), set()).update(map(_part, imported))
+    parts = {part: others - {part} for part, others in graph.items() if part.startswith("oarlock.agent.")}
+    assert {"oarlock.agent.lead", "oarlock.agent.host", "oarlock.agent.ingest"} <= set(parts)
+    assert layout.cycles(parts) == []
+
+
+def _part(package: str) -> str:
+    return ".".join(package.split(".")[:3])
+
+
 def test_imports_go_the_way_that_contributing_says() -> None:
     """Its list of folders is in order: each imports only what stands before it."""
     block = re.search(r"```order\n(.*?)```", CONTRIBUTING.read_text(), re.DOTALL)
@@ -121,6 +135,9 @@ def test_the_core_is_pure() -> None:
         "run.run_state",
         "run.accounting",
         "run.typed",
+        "agent.lead.conductor",
+        "agent.lead.phase_machine",
+        "agent.lead.roster",
     }
     assert {f"oarlock.{name}" for name in names} <= set(_pure())
 

@@ -19,9 +19,9 @@ from oarlock.agent.host.real_machine import RealMachine
 from oarlock.agent.host.zygote_link import ZygoteLink
 from oarlock.agent.ingest import data_copy
 from oarlock.agent.ingest.data_folder import DataFolder
-from oarlock.agent.lead.phases import culprit
 from oarlock.agent.net.deadlines import Action
 from oarlock.agent.net.loop import Loop, LoopPart
+from oarlock.agent.protocol import failure_fields
 from oarlock.agent.protocol.outcome import Outcome
 from oarlock.agent.protocol.spec import Ingest, Program, Seat, Spec
 from oarlock.agent.protocol.wishes import Run
@@ -185,11 +185,11 @@ class IngestStage:
             self._finish()
         elif ended.signal is not None and self._left > 0:
             self._left -= 1
-            self._note(f"{self._task.name} ended: {culprit.describe(ended)['reason']}; it runs again")
+            self._note(f"{self._task.name} ended: {failure_fields.describe(ended)['reason']}; it runs again")
             self._begin(self._ingest)
         else:
-            told = culprit.describe(ended)
-            self._fail(told.pop("reason"), code=culprit.exit_code(ended), **told)
+            told = failure_fields.describe(ended)
+            self._fail(told.pop("reason"), code=failure_fields.exit_code(ended), **told)
 
     def _finish(self) -> None:
         self.is_due = False

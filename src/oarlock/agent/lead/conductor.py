@@ -2,7 +2,7 @@
 
 Agents join, report statuses and events, and leave; users and machines ask for an end. What follows from that
 is one of the transitions of `phase_machine`. A wish is repeated to every agent that connects again, so a cut
-network loses nothing: both sides compare.
+network loses nothing: both sides compare. Pure.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from oarlock.agent.lead.phases.aftermath import Verdict
 from oarlock.agent.lead.phases.progress import STALL
 from oarlock.agent.lead.phases.report_sampling import ReportSampling
 from oarlock.agent.lead.phases.restart_budget import Budget
+from oarlock.agent.protocol import failure_fields
 from oarlock.agent.protocol.outcome import Outcome
 from oarlock.agent.protocol.status import Status
 from oarlock.agent.protocol.timing import LOST
@@ -252,7 +253,7 @@ class Conductor:
         loss = replace(loss, progressed=progressed)
         refusal = culprit.refusal(outcome) or budget.refuses(loss)
         if refusal is None:
-            fields = {**culprit.describe(outcome), **budget.event_fields}
+            fields = {**failure_fields.describe(outcome), **budget.event_fields}
             self.record.emit("restart", left=budget.left, alone=True, **fields)
             machine.agreement.start_again(task.name)
             machine.relaunch(task.name, outcome.launch + 1)

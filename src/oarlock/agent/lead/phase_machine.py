@@ -1,7 +1,7 @@
-"""What leads from one phase of a run to the next; `phases/phase_table.py` has the phases.
+"""What leads from one phase of a run to the next; `phases/phase_table.py` has the phases. Pure.
 
-The machine reaches hosts only through wishes and does no I/O: `collaborators` says what it needs. `conductor`
-feeds it what agents, users and signals say.
+The machine reaches hosts only through wishes: `collaborators` says what else it needs. `conductor` feeds it
+what agents, users and signals say.
 """
 
 from __future__ import annotations

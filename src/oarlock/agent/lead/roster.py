@@ -1,4 +1,4 @@
-"""The agents of a run: which are connected, the wish that they get, and which of them holds a seat."""
+"""The agents of a run: which are connected, the wish that they get, and who holds a seat. Pure."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Which of several ends is the failure, what it is known by, and the exit code it gives the run."""
+"""Which of several ends is the failure, and what it is known by."""
 
 from __future__ import annotations
 
 from signal import SIGABRT, SIGKILL
 
 from oarlock.agent.lead.phases import culprit
+from oarlock.agent.protocol.failure_fields import describe, exit_code
 from oarlock.agent.protocol.outcome import Outcome
 
 RAISED = {"type": "ValueError", "message": "no such column", "where": "train.py:3"}
@@ -24,22 +25,7 @@ def test_one_error_is_the_same_whether_its_task_ended_by_itself_or_was_ended_jus
     itself = Outcome("worker-0", code=1, error=RAISED, failed_at=1.0)
     ended = Outcome("worker-1", code=137, signal=SIGKILL, ours=True, error=RAISED, failed_at=1.0)
     assert culprit.signature(itself) == culprit.signature(ended)
-    assert culprit.exit_code(itself) == culprit.exit_code(ended) == 1
-
-
-def test_the_exit_code_is_the_tasks_own() -> None:
-    assert culprit.exit_code(Outcome("worker-0", code=7, failed_at=1.0)) == 7
-    assert culprit.exit_code(Outcome("worker-0", code=137, signal=SIGKILL, failed_at=1.0)) == 137
-    assert culprit.exit_code(Outcome("worker-0", failed_at=1.0)) == 1  # it hangs after its error
-    assert culprit.exit_code(None) == 1
-
-
-def test_an_error_without_a_text_is_its_name() -> None:
-    bare = {"type": "AssertionError", "message": "", "where": "train.py:3"}
-    assert culprit.describe(Outcome("worker-0", code=1, error=bare))["reason"] == "AssertionError"
-    assert (
-        culprit.describe(Outcome("worker-0", code=1, error=RAISED))["reason"] == "ValueError: no such column"
-    )
+    assert exit_code(itself) == exit_code(ended) == 1
 
 
 def test_a_gpu_without_memory_is_the_same_failure_whatever_the_sizes() -> None:
@@ -51,8 +37,8 @@ def test_a_gpu_without_memory_is_the_same_failure_whatever_the_sizes() -> None:
         for at, error in enumerate(errors)
     ]
     assert culprit.signature(full[0]) == culprit.signature(full[1])
-    assert culprit.describe(full[0])["reason"] == "GPU 0 ran out"
-    assert culprit.describe(full[0])["message"] == errors[0]["message"]
+    assert describe(full[0])["reason"] == "GPU 0 ran out"
+    assert describe(full[0])["message"] == errors[0]["message"]
     assert culprit.is_exhausted(full[0])
     assert not culprit.is_exhausted(None)
 

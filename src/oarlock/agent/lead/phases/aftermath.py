@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Union
 from oarlock.agent.lead.phases import culprit
 from oarlock.agent.lead.phases.generation import Generation
 from oarlock.agent.lead.phases.restart_budget import Budget
+from oarlock.agent.protocol import failure_fields
 
 _OUT_OF_TIME = 124  # the exit code at limits.runtime, as that of `timeout`
 
@@ -71,7 +72,7 @@ def failed_beside(generation: Generation) -> str:
         return ""
     first = culprit.find(failed) or failed[0]
     names = ", ".join(outcome.name for outcome in failed)
-    return f"but {names} failed: {culprit.describe(first)['reason']}"
+    return f"but {names} failed: {failure_fields.describe(first)['reason']}"
 
 
 def after_generation(
@@ -81,7 +82,7 @@ def after_generation(
     if generation.is_forgiven:
         return Restart(budget.left, True, {"reason": generation.blame} if generation.blame else {})
     guilty = culprit.find(generation.outcomes.values())
-    fields = culprit.describe(guilty) if guilty else {}
+    fields = failure_fields.describe(guilty) if guilty else {}
     if generation.blame:
         fields["reason"] = generation.blame
     refusal = generation.refusal or culprit.refusal(guilty)
@@ -89,4 +90,4 @@ def after_generation(
     if refusal is None:
         return Restart(budget.left, False, {**fields, **budget.event_fields})
     reason = fields.pop("reason", "")
-    return Fail(culprit.exit_code(guilty), reason, {"refusal": refusal, **fields})
+    return Fail(failure_fields.exit_code(guilty), reason, {"refusal": refusal, **fields})

@@ -1,4 +1,4 @@
-"""Which task's failure ended a generation, and in which words to say it. Pure.
+"""Which task's failure ended a generation, and whether another is the same. Pure.
 
 When one member dies the others fail within milliseconds, complaining about their peers. The one
 to name is the one that a signal killed (its peers raise, it could not), else the first to fail.
@@ -9,32 +9,16 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterable
-from typing import Any
 
+from oarlock.agent.protocol.failure_fields import exit_code
 from oarlock.agent.protocol.outcome import Outcome
 from oarlock.run.contract import NO_INPUT
-from oarlock.run.error_text import error_text
 
 
 def find(outcomes: Iterable[Outcome]) -> Outcome | None:
     """The task to name; None where no task failed."""
     failed = [outcome for outcome in outcomes if outcome.failed_at is not None]
     return min(failed, key=_guilt, default=None)
-
-
-def describe(outcome: Outcome) -> dict[str, Any]:
-    """Fields of a `restart` or `end` event."""
-    told: dict[str, Any] = {"task": outcome.name, "reason": _reason(outcome)}
-    if outcome.error:
-        told.update({key: outcome.error.get(key) for key in ("type", "message", "where")})
-    return told
-
-
-def exit_code(outcome: Outcome | None) -> int:
-    """The run's. A task that raised, and was killed before it could end by itself, would have given 1."""
-    if outcome is None or (outcome.error and outcome.signal):
-        return 1
-    return outcome.code or 1
 
 
 def refusal(outcome: Outcome | None) -> str | None:
@@ -64,26 +48,3 @@ def _guilt(outcome: Outcome) -> tuple[bool, bool, float]:
 
 def _was_killed(outcome: Outcome) -> bool:
     return not outcome.ours and outcome.signal is not None and outcome.signal != signal.SIGABRT
-
-
-def _reason(outcome: Outcome) -> str:
-    if outcome.advice:
-        return outcome.advice
-    if outcome.error:
-        return error_text(outcome.error.get("type"), outcome.error.get("message"))
-    if outcome.is_alive or outcome.ours:
-        return "it made no progress"
-    if outcome.starved:
-        role = outcome.name.rpartition("-")[0]
-        return f"killed because memory ran out: use smaller batches, or on a cluster more roles.{role}.memory"
-    if outcome.signal is not None:
-        return f"killed by {_name(outcome.signal)}"
-    return f"exit code {outcome.code}"
-
-
-def _name(number: int) -> str:
-    """Real-time signals have none."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
