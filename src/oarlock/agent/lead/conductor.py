@@ -65,7 +65,7 @@ class Conductor:
         self.roster.repeat_to(agent)
         if machine.agreement.current is not None and machine.phase in ("running", "halting"):
             agent.send(ToGates(machine.number, machine.agreement.current.message()))
-        if machine.generation.made and machine.phase == "running":
+        if machine.generation.made and machine.phase in ("running", "halting", "scoring"):
             agent.send(Made(machine.number, machine.generation.made))
         return None
 

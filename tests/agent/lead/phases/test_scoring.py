@@ -75,7 +75,7 @@ def test_its_own_scores_fill_its_budget_and_the_training_s_steps_do_not() -> Non
         run.outcome("machine-1", "evaluator-0", 1, signal=9, launch=launch, scores=(score(launch),))
     run.event("machine-0", "report", task="worker-0", step=500)
     run.outcome("machine-1", "evaluator-0", 1, signal=9, launch=6)
-    assert "evaluator-0 is not started again" in notes(run)[-1]
+    assert "evaluator-0 is not restarted" in notes(run)[-1]
     assert run.phase == "running"
     assert not run.leader.checkpoints.is_followed
 
@@ -91,6 +91,16 @@ def test_the_run_waits_for_the_last_score() -> None:
     for name in ("machine-0", "machine-1"):
         run.status(name, cleared=1)
     assert run.journal.events[-1] == ("end", {"state": "succeeded", "code": 0})
+
+
+def test_an_evaluator_that_has_ended_is_not_awaited_again_when_its_status_repeats() -> None:
+    run = scoring()
+    for cleared in (0, 1):
+        run.outcome("machine-1", "evaluator-0", 0, follows=True, scores=(score(20, loss=1.0),))
+        run.status("machine-1", cleared=cleared)
+    assert run.phase == "finishing"
+    assert not run.loop.expects(EVALUATE), "it would end a run that is over once more"
+    assert not run.leader.checkpoints.is_followed
 
 
 def test_it_says_nothing_where_the_last_checkpoint_is_scored() -> None:

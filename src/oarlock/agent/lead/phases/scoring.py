@@ -46,7 +46,7 @@ class Scoring:
     def hear(self, outcomes: Sequence[Outcome]) -> None:
         """Record the scores among these that are new, and note who follows."""
         for outcome in outcomes:
-            if outcome.follows and outcome.name not in self.following:
+            if outcome.follows and outcome.is_alive and outcome.name not in self.following:
                 self.following.add(outcome.name)
                 self._checkpoints.set_followed(True)
                 if self._last is not None:
