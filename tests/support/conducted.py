@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from oarlock.agent.lead import client_questions
@@ -11,7 +12,7 @@ from oarlock.agent.lead.phase_machine import PhaseMachine
 from oarlock.agent.protocol.gates import Whereabouts
 from oarlock.agent.protocol.messages import Question
 from oarlock.agent.protocol.outcome import Outcome
-from oarlock.agent.protocol.spec import Limits, Program, Spec
+from oarlock.agent.protocol.spec import Ingest, Limits, Program, Spec
 from oarlock.agent.protocol.status import Status
 from oarlock.agent.protocol.wishes import Order, Wish
 from oarlock.run.run_state import RunState
@@ -28,7 +29,15 @@ SPEC = Spec(
     limits=Limits(runtime=3600.0),
     machines=2,
     brings_crew=False,
+    ingest=Ingest("key", where="each"),
 )
+EVALUATED = replace(
+    SPEC, sizes={"worker": 2, "evaluator": 1}, machines=3, limits=replace(SPEC.limits, restarts=1)
+)
+ELASTIC = replace(SPEC, least={"worker": 1})
+SPECS = {"with an evaluator": EVALUATED, "scoring": EVALUATED, "with fewer": ELASTIC}  # by an end of a phase
+FOLDER = frozenset({"1" * 16})  # made once, by the leader task
+CHECKPOINT = "step-0000000010-g1"
 
 
 class Journal:
@@ -54,7 +63,8 @@ class SeatOrder:
 
 
 class Conducted:
-    """A run of worker-0 on machine-0, which leads, and worker-1 on machine-1, if `spec` says no other."""
+    """A run of worker-0 on machine-0, which leads, and worker-1 on machine-1, if `spec` says no other. An
+    evaluator is alone on machine-3."""
 
     def __init__(self, spec: Spec = SPEC) -> None:
         self.loop = StillLoop()
@@ -66,6 +76,13 @@ class Conducted:
         self.agents: dict[str, Agent] = {}
         self.tasks: dict[str, list[Outcome]] = {}
         self.gates: dict[str, Whereabouts] = {}
+        self.heard: set[str] = set()  # kinds of events
+        self._deadlines: dict[str, Any] = {}  # when it came into its phase
+
+    @classmethod
+    def of(cls, phase: str) -> Conducted:
+        """A run that is in this phase."""
+        return cls(next((spec for end, spec in SPECS.items() if phase.endswith(end)), SPEC)).into(phase)
 
     # What agents say
 
@@ -101,6 +118,7 @@ class Conducted:
         self.status(name, generation=number, tasks=tuple(self.tasks[name]), gates=gates)
 
     def event(self, name: str, kind: str, **fields: Any) -> None:
+        self.heard.add(kind)
         self.conductor.hear_event(self.agents[name], {"kind": kind, "t": 1000.0, **fields})
 
     def ask(self, **fields: Any) -> dict[str, Any]:
@@ -114,6 +132,7 @@ class Conducted:
         assert self.machine.phase == phase.split()[0], self.machine.phase
         self.sent.clear()
         self.journal.events.clear()
+        self._deadlines = self._named_deadlines()
         return self
 
     def _into_gathering(self) -> None:
@@ -144,6 +163,33 @@ class Conducted:
         self._into_running_with_gates()
         self.machine.reform("more machines have joined")
 
+    def _into_gathering_with_fewer(self) -> None:
+        self._into_gathering()
+
+    def _into_running_with_fewer(self) -> None:
+        self._into_gathering()
+        self.loop.passes("more agents")
+        self.outcome("machine-0", "worker-0", None)
+
+    def _into_running_with_an_evaluator(self) -> None:
+        self._into_gathering()
+        self.status("machine-1", ready=True)
+        self.join("machine-3")
+        self.status("machine-3", slots={"evaluator": 1})
+        for name, task in (("machine-0", "worker-0"), ("machine-1", "worker-1")):
+            self.outcome(name, task, None)
+        self.outcome("machine-3", "evaluator-0", None, follows=True)
+        self.leader.checkpoints.held = [CHECKPOINT]
+
+    def _into_clearing_with_an_evaluator(self) -> None:
+        self._into_running_with_an_evaluator()
+        self.status("machine-0", made=FOLDER)
+        self.outcome("machine-1", "worker-1", 1)
+
+    def _into_scoring(self) -> None:
+        self._into_running_with_an_evaluator()
+        self.outcome("machine-0", "worker-0", 0)
+
     def _into_clearing(self) -> None:
         self._into_running()
         self.outcome("machine-1", "worker-1", 1)
@@ -161,6 +207,11 @@ class Conducted:
         self.status("machine-0", cleared=1)
         self.status("machine-1", cleared=1)
 
+    def _into_over_with_success(self) -> None:
+        self._into_finishing()
+        self.status("machine-0", cleared=1)
+        self.status("machine-1", cleared=1)
+
     # What came of it
 
     @property
@@ -172,13 +223,25 @@ class Conducted:
         events = " ".join(_event_in_words(kind, fields) for kind, fields in self.journal.events)
         return " | ".join((self.phase, " ".join(_together(self.sent)), events))
 
+    def deadlines(self) -> str:
+        """Which are set or moved since it came into its phase, and which are no longer."""
+        before, now = self._deadlines, self._named_deadlines()
+        changed = [f"+{name}" for name in now if now[name] is not before.get(name)]
+        return ", ".join([*changed, *(f"-{name}" for name in before if name not in now)])
+
+    def _named_deadlines(self) -> dict[str, Any]:
+        return {
+            name.rstrip("0123456789 ") if "dropped" in name else name: deadline
+            for name, deadline in sorted(self.loop.deadlines.items())
+        }
+
     def _on_wish(self, name: str, wish: Wish | Order) -> None:
         data = wish.to_data()
         words = [data["do"], str(data["generation"])]
         words += [f"{key}={data[key]}" for key in ("code", "fault", "launches") if data.get(key)]
-        words += [key for key in ("now", "stacks", "replaced") if data.get(key)]
+        words += [key for key in ("now", "stacks", "replaced", "done") if data.get(key)]
         words += [f"grace={data['grace']:g}"] if data.get("grace") else []
-        if data.get("want") not in (None, {"worker": 2}):
+        if (data.get("want") or SPEC.sizes)["worker"] != 2:
             words.append(f"want={data['want']['worker']}")
         if data["do"] in ("meet", "where", "carry-on"):
             words.append(str(data["meeting"]))
@@ -186,7 +249,7 @@ class Conducted:
 
 
 def _together(sent: list[str]) -> list[str]:
-    """`*:` for what went to both machines, one after the other."""
+    """`*:` for what went to both machines of the trainers, one after the other."""
     found: list[str] = []
     for word in sent:
         if found and word[0] == "1" and found[-1] == f"0{word[1:]}":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from oarlock.agent.gpus.gpu_claim import GpuClaim
@@ -33,6 +34,7 @@ SPEC = Spec(
     machines=2,
     modules=["torch"],
 )
+EVALUATED = {"worker": 1, "evaluator": 1}
 FAILED = 1 << 8  # a status of `waitpid`: exit code 1
 PREEMPTED = 143 << 8
 
@@ -106,6 +108,8 @@ class Zygote:
             name = signal.Signals(order.number).name
             pids = ",".join(map(str, order.pids))
             self.said.append(f"{name}:{pids}{'' if order.ours else ':theirs'}")
+        elif isinstance(order, orders.Import):
+            self.said.append(f"import:{','.join(order.modules)}")
         elif isinstance(order, orders.OpenGpus):
             self.said.append(f"open:{order.task}:{','.join(map(str, order.gpus))}")
         else:
@@ -126,7 +130,7 @@ class Supply:
 
     def __init__(self) -> None:
         self.names: list[str] = []
-        self.is_complete = True
+        self.is_complete = True  # what is left to score has come
         self.then: Callable[[str | None], None] = lambda trouble: None
 
     def has(self, gang: Gang) -> bool:
@@ -159,8 +163,19 @@ class HostedTasks:
         self.asked: list[float] = []  # since when that is in use
         self.dying: set[str] = set()  # tasks
         self.zygote = Zygote(self.said)
+        self.supply = supply
+        self.obeyed: set[type] = set()
+        self.written: set[str] = set()  # kinds of events, by tasks that run or do not
+        self._deadlines: dict[str, Any] = {}  # when it came into its state
         seat = Seat("machine-0", slots or {"worker": 2})
         self.host = Host(self.loop, spec, seat, self, self.zygote, self, supply)
+
+    @classmethod
+    def of(cls, state: str) -> HostedTasks:
+        """A host that is in this state."""
+        if state in ("with an evaluator", "scoring", "awaiting checkpoints to score"):
+            return cls(replace(SPEC, sizes=EVALUATED), EVALUATED, Supply()).into(state)
+        return cls(supply=Supply()).into(state)
 
     # What the host needs
 
@@ -221,6 +236,7 @@ class HostedTasks:
     # What happens to it
 
     def obey(self, wish: Wish | Order) -> None:
+        self.obeyed.add(type(wish))
         self.host.obey(wish)
 
     def ready(self) -> None:
@@ -236,6 +252,12 @@ class HostedTasks:
             process.pid = None
             self.host.on_reply(NotLaunched(process.name, 11))
 
+    def fetched(self, trouble: str | None = None) -> None:
+        """What its tasks resume from has come, or cannot."""
+        assert self.supply is not None
+        self.supply.names = [] if trouble else ["step-7"]
+        self.supply.then(trouble)
+
     def exits(self, *pids: int, status: int = FAILED, ours: bool = False) -> None:
         self.host.on_reply(Exited(tuple(Exit(pid, status, ours) for pid in pids)))
 
@@ -243,6 +265,7 @@ class HostedTasks:
         self.host.on_reply(Swept())
 
     def writes(self, task: str, **event: Any) -> None:
+        self.written.add(event["kind"])
         if task in self.lines:
             self.lines[task].on_lines([json.dumps(event).encode()])
 
@@ -254,6 +277,7 @@ class HostedTasks:
         self.said.clear()
         self.events.clear()
         self.statuses = 0
+        self._deadlines = dict(self.loop.deadlines)
         return self
 
     def _into_importing(self) -> None:
@@ -270,6 +294,29 @@ class HostedTasks:
     def _into_running(self) -> None:
         self._into_forking()
         self.launched()
+
+    def _into_fetching(self) -> None:
+        self._into_ready()
+        self.obey(wish_to_run(checkpoints=["step-7"]))
+
+    def _into_with_an_evaluator(self) -> None:
+        self._into_ready()
+        self.obey(wish_to_run(roles=EVALUATED))
+        self.launched()
+
+    def _into_scoring(self) -> None:
+        self._into_with_an_evaluator()
+        self.obey(wish_to_run(roles=EVALUATED, is_done=True))
+
+    def _into_awaiting_checkpoints_to_score(self) -> None:
+        assert self.supply is not None
+        self.supply.is_complete = False
+        self._into_scoring()
+
+    def _into_awaiting_memory(self) -> None:
+        self._into_sweeping()
+        self.held = "worker-1 holds 1 GiB of GPU 0"
+        self.swept()
 
     def _into_at_gates(self) -> None:
         self._into_running()
@@ -312,7 +359,22 @@ class HostedTasks:
         state = f"{hosted.ending or 'none'} {hosted.cleared}/{hosted.generation}"
         words = [_event_in_words(event) for event in self.events]
         words += [f"status*{self.statuses}"] if self.statuses else []
+        words += self._in_status()
         return " | ".join((state, " ".join(self.said), " ".join(words)))
+
+    def _in_status(self) -> list[str]:
+        """What a status says beyond the state of its tasks, where it says anything."""
+        status = self.host.status()
+        words = [f"follows:{one.name}" for one in status.tasks if one.follows]
+        words += [f"scores:{one.name}:{len(one.scores)}" for one in status.tasks if one.scores]
+        return words + [f"made:{len(status.made)}"] * bool(status.made)
+
+    def deadlines(self) -> str:
+        """Which are set or moved since it came into its state, and which are no longer."""
+        before, now = self._deadlines, self.loop.deadlines
+        words = [f"+{name}" for name in sorted(now) if now[name] is not before.get(name)]
+        words += [f"-{name}" for name in sorted(before) if name not in now]
+        return ", ".join(word.rstrip("0123456789 ") if "dropped" in word else word for word in words)
 
 
 def _event_in_words(event: Event) -> str:

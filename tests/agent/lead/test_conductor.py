@@ -1,248 +1,779 @@
 """The conductor as tables: in this phase, after this message, these wishes, these events and that phase.
 
-No process, no socket and no time is involved. A cell reads `phase | wishes | events`: `*:` went to both
-machines, `1:` to machine-1 only.
+No process, no socket and no time is involved. A cell reads `phase | wishes | events | deadlines`: `*:` went
+to both machines of the trainers, `1:` to machine-1 only, `3:` to that of the evaluator; `+stall` is set or
+moved, `-stall` is no longer. `test_agents_say.py` beside it has what a table cannot show.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from oarlock.agent.lead.phases.aftermath import Verdict
 from oarlock.agent.lead.phases.phase_table import TRANSITIONS
-from oarlock.agent.protocol.gates import Whereabouts
+from oarlock.agent.protocol import messages
 from tests.support.conducted import Conducted
-from tests.support.conducted_messages import MESSAGES, clear, fields
+from tests.support.conducted_messages import MESSAGES
 
 PHASES = [
     "gathering",
+    "gathering with fewer",
     "running",
+    "running with fewer",
     "running with gates",
+    "running with an evaluator",
     "halting to stop",
     "halting to reform",
     "clearing",
+    "clearing with an evaluator",
+    "scoring",
     "finishing",
     "stopping",
     "over",
+    "over with success",
 ]
 
 
-# Where a phase is not named, nothing is sent, nothing is recorded and the phase stays.
+# Where a phase is not named, nothing is sent, nothing is recorded, no deadline changes and the phase stays.
 TABLE: dict[str, dict[str, str]] = {
     "a spare machine joins": {
-        "gathering": "running | 2:clear,0 *:run,1 2:run,1 | generation:1",
+        "gathering": "running | 2:clear,0 *:run,1 2:run,1 | generation:1 | -rendezvous",
+        "gathering with fewer": "running | 2:clear,0 *:run,1 2:run,1 | generation:1 | -more agents,"
+        " -rendezvous",
         "running": "running | 2:run,1 |",
+        "running with fewer": "clearing | 2:run,1 *:clear,1 2:clear,1 |",
         "running with gates": "running | 2:run,1 |",
+        "running with an evaluator": "running | 2:run,1 |",
         "halting to stop": "halting | 2:halt,1 2:where,1,1 |",
         "halting to reform": "halting | 2:halt,1 2:where,1,1 |",
         "clearing": "clearing | 2:clear,1 |",
+        "clearing with an evaluator": "clearing | 2:clear,1 |",
+        "scoring": "scoring | 2:run,1,done |",
         "finishing": "finishing | 2:finish,1 |",
         "stopping": "stopping | 2:stop,1,grace=30 |",
         "over": "over | 2:over,1,code=130 |",
+        "over with success": "over | 2:over,1 |",
     },
     "an agent reconnects": {
         "gathering": "gathering | 1:clear,0 |",
+        "gathering with fewer": "gathering | 1:clear,0 |",
         "running": "running | 1:run,1 |",
+        "running with fewer": "running | 1:run,1 |",
         "running with gates": "running | 1:run,1 |",
+        "running with an evaluator": "running | 1:run,1 |",
         "halting to stop": "halting | 1:halt,1 1:where,1,1 |",
         "halting to reform": "halting | 1:halt,1 1:where,1,1 |",
         "clearing": "clearing | 1:clear,1 |",
+        "clearing with an evaluator": "clearing | 1:clear,1 |",
+        "scoring": "scoring | 1:run,1,done |",
         "finishing": "finishing | 1:finish,1 |",
         "stopping": "stopping | 1:stop,1,grace=30 |",
         "over": "over | 1:over,1,code=130 |",
+        "over with success": "over | 1:over,1 |",
+    },
+    "an agent reconnects after a cut": {
+        "gathering": "gathering | 1:clear,0 |",
+        "gathering with fewer": "gathering | 1:clear,0 |",
+        "running": "running | 1:run,1 |",
+        "running with fewer": "running | 1:run,1 |",
+        "running with gates": "running | 1:run,1 |",
+        "running with an evaluator": "running | 1:run,1 |",
+        "halting to stop": "halting | 1:halt,1 1:where,1,1 |",
+        "halting to reform": "halting | 1:halt,1 1:where,1,1 |",
+        "clearing": "clearing | 1:clear,1 |",
+        "clearing with an evaluator": "clearing | 1:clear,1 |",
+        "scoring": "scoring | 1:run,1,done |",
+        "finishing": "finishing | 1:finish,1 |",
+        "stopping": "stopping | 1:stop,1,grace=30 |",
+        "over": "over | 1:over,1,code=130 |",
+        "over with success": "over | 1:over,1 |",
     },
     "another takes its place": {
         "gathering": "gathering | 1:over,0,code=143,replaced 1:clear,0 |",
+        "gathering with fewer": "gathering | 1:over,0,code=143,replaced 1:clear,0 |",
         "running": "clearing | 1:over,1,code=143,replaced *:clear,1 1:clear,1 |",
+        "running with fewer": "running | 1:over,1,code=143,replaced 1:run,1 |",
         "running with gates": "clearing | 1:over,1,code=143,replaced *:clear,1 1:clear,1 |",
+        "running with an evaluator": "clearing | 1:over,1,code=143,replaced *:clear,1 3:clear,1 1:clear,1 |",
         "halting to stop": "stopping | 1:over,1,code=143,replaced *:carry-on,1,1 *:stop,1,grace=30"
-        " 1:stop,1,grace=30 |",
-        "halting to reform": "clearing | 1:over,1,code=143,replaced *:carry-on,1,1 *:clear,1 1:clear,1 |",
+        " 1:stop,1,grace=30 |  | -halt",
+        "halting to reform": "clearing | 1:over,1,code=143,replaced *:carry-on,1,1 *:clear,1 1:clear,1 |"
+        "  | -halt",
         "clearing": "clearing | 1:over,1,code=143,replaced 1:clear,1 |",
+        "clearing with an evaluator": "clearing | 1:over,1,code=143,replaced 1:clear,1 |",
+        "scoring": "scoring | 1:over,1,code=143,replaced 1:run,1,done |",
         "finishing": "finishing | 1:over,1,code=143,replaced 1:finish,1 |",
         "stopping": "stopping | 1:over,1,code=143,replaced 1:stop,1,grace=30 |",
         "over": "over | 1:over,1,code=143,replaced 1:over,1,code=130 |",
+        "over with success": "over | 1:over,1,code=143,replaced 1:over,1 |",
     },
     "a machine that was given up joins": {},
     "an agent joins under the leader's name": {},
     "the awaited machine is ready": {
-        "gathering": "running | *:run,1 | generation:1",
+        "gathering": "running | *:run,1 | generation:1 | -rendezvous",
+        "gathering with fewer": "running | *:run,1 | generation:1 | -more agents, -rendezvous",
+        "running with fewer": "clearing | *:clear,1 |",
     },
     "a trainer fails": {
+        "gathering": "gathering |  |  | +dropped messages",
+        "gathering with fewer": "gathering |  |  | +dropped messages",
         "running": "clearing | *:clear,1 |",
+        "running with fewer": "running |  |  | +dropped messages",
         "running with gates": "clearing | *:clear,1 |",
-        "halting to stop": "stopping | *:carry-on,1,1 *:stop,1,grace=30 |",
-        "halting to reform": "clearing | *:carry-on,1,1 *:clear,1 |",
+        "running with an evaluator": "clearing | *:clear,1 3:clear,1 |",
+        "halting to stop": "stopping | *:carry-on,1,1 *:stop,1,grace=30 |  | -halt",
+        "halting to reform": "clearing | *:carry-on,1,1 *:clear,1 |  | -halt",
     },
     "a trainer is ended by its host": {
+        "gathering": "gathering |  |  | +dropped messages",
+        "gathering with fewer": "gathering |  |  | +dropped messages",
         "running": "clearing | *:clear,1 |",
+        "running with fewer": "running |  |  | +dropped messages",
         "running with gates": "clearing | *:clear,1 |",
+        "running with an evaluator": "clearing | *:clear,1 3:clear,1 |",
     },
-    "a trainer ends with 0": {},
+    "a trainer ends with 0": {
+        "gathering": "gathering |  |  | +dropped messages",
+        "gathering with fewer": "gathering |  |  | +dropped messages",
+        "running with fewer": "running |  |  | +dropped messages",
+    },
     "the leader task ends with 0": {
+        "gathering": "gathering |  |  | +dropped messages",
+        "gathering with fewer": "gathering |  |  | +dropped messages",
         "running": "finishing | *:finish,1 |",
+        "running with fewer": "finishing | *:finish,1 |",
         "running with gates": "finishing | *:finish,1 |",
-        "halting to stop": "finishing | *:carry-on,1,1 *:finish,1 |",
-        "halting to reform": "finishing | *:carry-on,1,1 *:finish,1 |",
+        "running with an evaluator": "scoring | *:run,1,done 3:run,1,done | note | +evaluate",
+        "halting to stop": "finishing | *:carry-on,1,1 *:finish,1 |  | -halt",
+        "halting to reform": "finishing | *:carry-on,1,1 *:finish,1 |  | -halt",
     },
     "both trainers halt": {
+        "gathering": "gathering |  |  | +dropped messages",
+        "gathering with fewer": "gathering |  |  | +dropped messages",
         "running": "clearing | *:clear,1 |",
+        "running with fewer": "clearing | *:clear,1 |  | +dropped messages",
         "running with gates": "clearing | *:clear,1 |",
-        "halting to stop": "stopping | *:carry-on,1,1 *:stop,1,grace=30 |",
-        "halting to reform": "clearing | *:carry-on,1,1 *:clear,1 |",
+        "running with an evaluator": "clearing | *:clear,1 3:clear,1 |",
+        "halting to stop": "stopping | *:carry-on,1,1 *:stop,1,grace=30 |  | -halt",
+        "halting to reform": "clearing | *:carry-on,1,1 *:clear,1 |  | -halt",
     },
     "one machine has cleared": {},
     "all machines have cleared": {
         "clearing": "running | *:run,2 | restart:2:False generation:2",
+        "clearing with an evaluator": "running | *:run,2 3:run,2 | restart:0:False generation:2",
         "finishing": "over | *:over,1 | end:succeeded:0",
         "stopping": "over | *:over,1,code=130 | end:stopped:130",
     },
+    "all machines have cleared, one is not ready": {
+        "clearing": "gathering |  | restart:2:False | +rendezvous",
+        "clearing with an evaluator": "gathering |  | restart:0:False | +rendezvous",
+        "finishing": "over | *:over,1 | end:succeeded:0",
+        "stopping": "over | *:over,1,code=130 | end:stopped:130",
+    },
+    "the leader task makes a folder": {
+        "running": "running | *:made,1 |",
+        "running with fewer": "running | *:made,1 |",
+        "running with gates": "running | *:made,1 |",
+        "running with an evaluator": "running | *:made,1 3:made,1 |",
+        "halting to stop": "halting | *:made,1 |",
+        "halting to reform": "halting | *:made,1 |",
+        "scoring": "scoring | *:made,1 3:made,1 |",
+    },
+    "another task makes a folder": {},
+    "an agent reconnects after a folder was made": {
+        "gathering": "gathering | 1:clear,0 |",
+        "gathering with fewer": "gathering | 1:clear,0 |",
+        "running": "running | *:made,1 1:run,1 1:made,1 |",
+        "running with fewer": "running | *:made,1 1:run,1 1:made,1 |",
+        "running with gates": "running | *:made,1 1:run,1 1:made,1 |",
+        "running with an evaluator": "running | *:made,1 3:made,1 1:run,1 1:made,1 |",
+        "halting to stop": "halting | *:made,1 1:halt,1 1:where,1,1 1:made,1 |",
+        "halting to reform": "halting | *:made,1 1:halt,1 1:where,1,1 1:made,1 |",
+        "clearing": "clearing | 1:clear,1 |",
+        "clearing with an evaluator": "clearing | 1:clear,1 |",
+        "scoring": "scoring | *:made,1 3:made,1 1:run,1,done 1:made,1 |",
+        "finishing": "finishing | 1:finish,1 |",
+        "stopping": "stopping | 1:stop,1,grace=30 |",
+        "over": "over | 1:over,1,code=130 |",
+        "over with success": "over | 1:over,1 |",
+    },
+    "a trainer asks at its gate": {
+        "running with gates": "running | *:where,1,1 |  | +meeting",
+    },
+    "a trainer says where it is": {},
+    "the evaluator scores": {
+        "running with an evaluator": "running |  | report",
+        "clearing with an evaluator": "clearing |  | report",
+        "scoring": "scoring |  | report",
+    },
+    "the evaluator scores and ends": {
+        "running with an evaluator": "running |  | report",
+        "clearing with an evaluator": "clearing |  | report",
+        "scoring": "finishing | *:finish,1 3:finish,1 | report | -evaluate",
+    },
+    "the evaluator fails": {
+        "running with an evaluator": "running | *:run,1,launches={'evaluator-0': 2}"
+        " 3:run,1,launches={'evaluator-0': 2} | restart:0:True",
+        "scoring": "scoring | *:run,1,launches={'evaluator-0': 2},done 3:run,1,launches={'evaluator-0':"
+        " 2},done | restart:0:True",
+    },
+    "the evaluator keeps failing": {
+        "running with an evaluator": "running | *:run,1,launches={'evaluator-0': 2}"
+        " 3:run,1,launches={'evaluator-0': 2} | restart:0:True note note",
+        "scoring": "finishing | *:run,1,launches={'evaluator-0': 2},done"
+        " 3:run,1,launches={'evaluator-0': 2},done *:finish,1 3:finish,1 | restart:0:True note |"
+        " -evaluate",
+    },
+    "the evaluator reports a step": {
+        "running with an evaluator": "running |  | report",
+        "clearing with an evaluator": "clearing |  | report",
+        "scoring": "scoring |  | report",
+    },
+    "the evaluator's machine is asked to leave": {
+        "running with an evaluator": "running | 3:part,1 |",
+        "clearing with an evaluator": "clearing | 3:part,1 |",
+        "scoring": "scoring | 3:part,1 |",
+    },
+    "the evaluator's machine is lost": {
+        "running with an evaluator": "running |  | note",
+        "scoring": "scoring |  | note",
+    },
+    "the evaluator's machine says goodbye": {
+        "running with an evaluator": "running |  | note",
+        "scoring": "scoring |  | note",
+    },
     "a machine is asked to leave": {
         "gathering": "gathering | 1:part,0 |",
+        "gathering with fewer": "gathering | 1:part,0 |",
         "running": "running | 1:part,1 |",
-        "running with gates": "halting | *:halt,1 *:where,1,1 |",
+        "running with fewer": "running | 1:part,1 |",
+        "running with gates": "halting | *:halt,1 *:where,1,1 |  | +halt",
+        "running with an evaluator": "running | 1:part,1 |",
         "clearing": "clearing | 1:part,1 |",
+        "clearing with an evaluator": "clearing | 1:part,1 |",
+        "scoring": "scoring | 1:part,1 |",
         "finishing": "finishing | 1:part,1 |",
         "stopping": "stopping | 1:part,1 |",
         "over": "over | 1:part,1 |",
+        "over with success": "over | 1:part,1 |",
     },
-    "a connection is cut": {},
+    "a connection is cut": {
+        "gathering": "gathering |  |  | +loss of machine-1",
+        "gathering with fewer": "gathering |  |  | +loss of machine-1",
+        "running": "running |  |  | +loss of machine-1",
+        "running with fewer": "running |  |  | +loss of machine-1",
+        "running with gates": "running |  |  | +loss of machine-1",
+        "running with an evaluator": "running |  |  | +loss of machine-1",
+        "halting to stop": "halting |  |  | +loss of machine-1",
+        "halting to reform": "halting |  |  | +loss of machine-1",
+        "clearing": "clearing |  |  | +loss of machine-1",
+        "clearing with an evaluator": "clearing |  |  | +loss of machine-1",
+        "scoring": "scoring |  |  | +loss of machine-1",
+        "finishing": "finishing |  |  | +loss of machine-1",
+        "stopping": "stopping |  |  | +loss of machine-1",
+    },
     "an agent is lost": {
         "running": "clearing | 0:clear,1 |",
         "running with gates": "clearing | 0:clear,1 |",
-        "halting to stop": "stopping | 0:carry-on,1,1 0:stop,1,grace=18 |",
-        "halting to reform": "clearing | 0:carry-on,1,1 0:clear,1 |",
+        "running with an evaluator": "clearing | 0:clear,1 3:clear,1 |",
+        "halting to stop": "stopping | 0:carry-on,1,1 0:stop,1,grace=18 |  | -halt",
+        "halting to reform": "clearing | 0:carry-on,1,1 0:clear,1 |  | -halt",
     },
     "an agent says goodbye": {
         "running": "clearing | 0:clear,1 |",
         "running with gates": "clearing | 0:clear,1 |",
-        "halting to stop": "stopping | 0:carry-on,1,1 0:stop,1,grace=30 |",
-        "halting to reform": "clearing | 0:carry-on,1,1 0:clear,1 |",
+        "running with an evaluator": "clearing | 0:clear,1 3:clear,1 |",
+        "halting to stop": "stopping | 0:carry-on,1,1 0:stop,1,grace=30 |  | -halt",
+        "halting to reform": "clearing | 0:carry-on,1,1 0:clear,1 |  | -halt",
+    },
+    "an agent says goodbye, the other clears": {
+        "running": "gathering | 0:clear,1 | restart:3:True | +rendezvous",
+        "running with gates": "gathering | 0:clear,1 | restart:3:True | +rendezvous",
+        "running with an evaluator": "clearing | 0:clear,1 3:clear,1 |",
+        "halting to stop": "over | 0:carry-on,1,1 0:stop,1,grace=30 0:over,1,code=130 | end:stopped:130"
+        " | -halt",
+        "halting to reform": "gathering | 0:carry-on,1,1 0:clear,1 | restart:3:True | +rendezvous, -halt",
+        "clearing": "gathering |  | restart:3:True | +rendezvous",
+        "finishing": "over | 0:over,1 | end:succeeded:0",
+        "stopping": "over | 0:over,1,code=130 | end:stopped:130",
     },
     "a step is reported": {
-        "running": "running |  | report",
-        "running with gates": "running |  | report",
+        "running": "running |  | report | +stall",
+        "running with gates": "running |  | report | +stall",
+        "running with an evaluator": "running |  | report | +stall",
         "halting to stop": "halting |  | report",
         "halting to reform": "halting |  | report",
         "clearing": "clearing |  | report",
+        "clearing with an evaluator": "clearing |  | report",
+        "scoring": "scoring |  | report",
         "finishing": "finishing |  | report",
         "stopping": "stopping |  | report",
         "over": "over |  | report",
+        "over with success": "over |  | report",
     },
     "a machine can run no tasks": {
         "gathering": "over | *:over,0,code=1 | end:failed:1",
+        "gathering with fewer": "over | *:over,0,code=1 | end:failed:1",
         "running": "running |  | note",
+        "running with fewer": "running |  | note",
         "running with gates": "running |  | note",
+        "running with an evaluator": "running |  | note",
         "halting to stop": "halting |  | note",
         "halting to reform": "halting |  | note",
         "clearing": "over | *:over,1,code=1 | end:failed:1",
+        "clearing with an evaluator": "over | *:over,1,code=1 3:over,1,code=1 | end:failed:1",
+        "scoring": "scoring |  | note",
         "finishing": "finishing |  | note",
         "stopping": "stopping |  | note",
         "over": "over |  | note",
+        "over with success": "over |  | note",
+    },
+    "a machine without tasks can run none": {
+        "gathering": "over | *:over,0,code=1 | end:failed:1",
+        "gathering with fewer": "over | *:over,0,code=1 | end:failed:1",
+        "running": "over | *:over,1,code=1 | end:failed:1",
+        "running with fewer": "running |  | note",
+        "running with gates": "over | *:over,1,code=1 | end:failed:1",
+        "running with an evaluator": "over | *:over,1,code=1 3:over,1,code=1 | end:failed:1",
+        "halting to stop": "over | *:over,1,code=1 | end:failed:1",
+        "halting to reform": "over | *:over,1,code=1 | end:failed:1",
+        "clearing": "over | *:over,1,code=1 | end:failed:1",
+        "clearing with an evaluator": "over | *:over,1,code=1 3:over,1,code=1 | end:failed:1",
+        "scoring": "scoring |  | note",
+        "finishing": "over | *:over,1,code=1 | end:failed:1",
+        "stopping": "over | *:over,1,code=1 | end:failed:1",
+    },
+    "a spare machine can run no tasks": {
+        "gathering": "over | 2:clear,0 *:over,0,code=1 2:over,0,code=1 | end:failed:1",
+        "gathering with fewer": "over | 2:clear,0 *:over,0,code=1 2:over,0,code=1 | end:failed:1",
+        "running": "running | 2:run,1 | note",
+        "running with fewer": "running | 2:run,1 | note",
+        "running with gates": "running | 2:run,1 | note",
+        "running with an evaluator": "running | 2:run,1 | note",
+        "halting to stop": "halting | 2:halt,1 2:where,1,1 | note",
+        "halting to reform": "halting | 2:halt,1 2:where,1,1 | note",
+        "clearing": "clearing | 2:clear,1 | note",
+        "clearing with an evaluator": "clearing | 2:clear,1 | note",
+        "scoring": "scoring | 2:run,1,done | note",
+        "finishing": "finishing | 2:finish,1 | note",
+        "stopping": "stopping | 2:stop,1,grace=30 | note",
+        "over": "over | 2:over,1,code=130 | note",
+        "over with success": "over | 2:over,1 | note",
+    },
+    "a task is alive": {
+        "gathering": "gathering |  |  | +stuck",
+        "gathering with fewer": "gathering |  |  | +stuck",
+        "running": "running |  |  | +stuck",
+        "running with fewer": "running |  |  | +stuck",
+        "running with gates": "running |  |  | +stuck",
+        "running with an evaluator": "running |  |  | +stuck",
+        "halting to stop": "halting |  |  | +stuck",
+        "halting to reform": "halting |  |  | +stuck",
+        "clearing": "clearing |  |  | +stuck",
+        "clearing with an evaluator": "clearing |  |  | +stuck",
+        "scoring": "scoring |  |  | +stuck",
+        "finishing": "finishing |  |  | +stuck",
+        "stopping": "stopping |  |  | +stuck",
+        "over": "over |  |  | +stuck",
+        "over with success": "over |  |  | +stuck",
+    },
+    "nothing happens": {
+        "running": "running |  | problem",
+        "running with fewer": "running |  | problem",
+        "running with gates": "running |  | problem",
+        "running with an evaluator": "running |  | problem",
+    },
+    "nothing but a step happens": {
+        "running": "running |  | report | +stall",
+        "running with fewer": "running |  | problem",
+        "running with gates": "running |  | report | +stall",
+        "running with an evaluator": "running |  | report | +stall",
+        "halting to stop": "halting |  | report",
+        "halting to reform": "halting |  | report",
+        "clearing": "clearing |  | report",
+        "clearing with an evaluator": "clearing |  | report",
+        "scoring": "scoring |  | report",
+        "finishing": "finishing |  | report",
+        "stopping": "stopping |  | report",
+        "over": "over |  | report",
+        "over with success": "over |  | report",
+    },
+    "something happens again": {
+        "gathering": "gathering |  |  | +stuck",
+        "gathering with fewer": "gathering |  |  | +stuck",
+        "running": "running |  | problem problem | +stuck",
+        "running with fewer": "running |  | problem problem | +stuck",
+        "running with gates": "running |  | problem problem | +stuck",
+        "running with an evaluator": "running |  | problem problem | +stuck",
+        "halting to stop": "halting |  |  | +stuck",
+        "halting to reform": "halting |  |  | +stuck",
+        "clearing": "clearing |  |  | +stuck",
+        "clearing with an evaluator": "clearing |  |  | +stuck",
+        "scoring": "scoring |  |  | +stuck",
+        "finishing": "finishing |  |  | +stuck",
+        "stopping": "stopping |  |  | +stuck",
+        "over": "over |  |  | +stuck",
+        "over with success": "over |  |  | +stuck",
+    },
+    "an ingest reports": {
+        "gathering": "gathering |  | report",
+        "gathering with fewer": "gathering |  | report",
+        "running": "running |  | report",
+        "running with fewer": "running |  | report",
+        "running with gates": "running |  | report",
+        "running with an evaluator": "running |  | report",
+        "halting to stop": "halting |  | report",
+        "halting to reform": "halting |  | report",
+        "clearing": "clearing |  | report",
+        "clearing with an evaluator": "clearing |  | report",
+        "scoring": "scoring |  | report",
+        "finishing": "finishing |  | report",
+        "stopping": "stopping |  | report",
+        "over": "over |  | report",
+        "over with success": "over |  | report",
+    },
+    "another machine's ingest reports": {},
+    "a machine is warm": {
+        "gathering": "gathering |  | ready",
+        "gathering with fewer": "gathering |  | ready",
+        "running": "running |  | ready",
+        "running with fewer": "running |  | ready",
+        "running with gates": "running |  | ready",
+        "running with an evaluator": "running |  | ready",
+        "halting to stop": "halting |  | ready",
+        "halting to reform": "halting |  | ready",
+        "clearing": "clearing |  | ready",
+        "clearing with an evaluator": "clearing |  | ready",
+        "scoring": "scoring |  | ready",
+        "finishing": "finishing |  | ready",
+        "stopping": "stopping |  | ready",
+        "over": "over |  | ready",
+        "over with success": "over |  | ready",
+    },
+    "a task has figures of GPUs": {
+        "running": "running |  | gpu",
+        "running with gates": "running |  | gpu",
+        "running with an evaluator": "running |  | gpu",
+        "halting to stop": "halting |  | gpu",
+        "halting to reform": "halting |  | gpu",
+        "clearing": "clearing |  | gpu",
+        "clearing with an evaluator": "clearing |  | gpu",
+        "scoring": "scoring |  | gpu",
+        "finishing": "finishing |  | gpu",
+        "stopping": "stopping |  | gpu",
+        "over": "over |  | gpu",
+        "over with success": "over |  | gpu",
+    },
+    "a task reports an error": {
+        "running": "running |  | error",
+        "running with gates": "running |  | error",
+        "running with an evaluator": "running |  | error",
+        "halting to stop": "halting |  | error",
+        "halting to reform": "halting |  | error",
+        "clearing": "clearing |  | error",
+        "clearing with an evaluator": "clearing |  | error",
+        "scoring": "scoring |  | error",
+        "finishing": "finishing |  | error",
+        "stopping": "stopping |  | error",
+        "over": "over |  | error",
+        "over with success": "over |  | error",
+    },
+    "a task has started": {
+        "running": "running |  | task",
+        "running with gates": "running |  | task",
+        "running with an evaluator": "running |  | task",
+        "halting to stop": "halting |  | task",
+        "halting to reform": "halting |  | task",
+        "clearing": "clearing |  | task",
+        "clearing with an evaluator": "clearing |  | task",
+        "scoring": "scoring |  | task",
+        "finishing": "finishing |  | task",
+        "stopping": "stopping |  | task",
+        "over": "over |  | task",
+        "over with success": "over |  | task",
+    },
+    "a task warns": {
+        "running": "running |  | warning",
+        "running with gates": "running |  | warning",
+        "running with an evaluator": "running |  | warning",
+        "halting to stop": "halting |  | warning",
+        "halting to reform": "halting |  | warning",
+        "clearing": "clearing |  | warning",
+        "clearing with an evaluator": "clearing |  | warning",
+        "scoring": "scoring |  | warning",
+        "finishing": "finishing |  | warning",
+        "stopping": "stopping |  | warning",
+        "over": "over |  | warning",
+        "over with success": "over |  | warning",
+    },
+    "a task has saved": {
+        "running": "running |  | checkpoint",
+        "running with gates": "running |  | checkpoint",
+        "running with an evaluator": "running |  | checkpoint",
+        "halting to stop": "halting |  | checkpoint",
+        "halting to reform": "halting |  | checkpoint",
+        "clearing": "clearing |  | checkpoint",
+        "clearing with an evaluator": "clearing |  | checkpoint",
+        "scoring": "scoring |  | checkpoint",
+        "finishing": "finishing |  | checkpoint",
+        "stopping": "stopping |  | checkpoint",
+        "over": "over |  | checkpoint",
+        "over with success": "over |  | checkpoint",
     },
     "an agent notes something": {
         "gathering": "gathering |  | note",
+        "gathering with fewer": "gathering |  | note",
         "running": "running |  | note",
+        "running with fewer": "running |  | note",
         "running with gates": "running |  | note",
+        "running with an evaluator": "running |  | note",
         "halting to stop": "halting |  | note",
         "halting to reform": "halting |  | note",
         "clearing": "clearing |  | note",
+        "clearing with an evaluator": "clearing |  | note",
+        "scoring": "scoring |  | note",
         "finishing": "finishing |  | note",
         "stopping": "stopping |  | note",
         "over": "over |  | note",
+        "over with success": "over |  | note",
     },
     "an agent speaks for another's task": {},
     "the user stops": {
         "gathering": "over | *:stop,0,grace=30 *:over,0,code=130 | stop end:stopped:130",
+        "gathering with fewer": "over | *:stop,0,grace=30 *:over,0,code=130 | stop end:stopped:130",
         "running": "stopping | *:stop,1,grace=30 | stop",
-        "running with gates": "halting | *:halt,1 *:where,1,1 | stop",
-        "halting to stop": "stopping | *:carry-on,1,1 *:stop,1,now |",
+        "running with fewer": "stopping | *:stop,1,grace=30 | stop",
+        "running with gates": "halting | *:halt,1 *:where,1,1 | stop | +halt",
+        "running with an evaluator": "stopping | *:stop,1,grace=30 3:stop,1,grace=30 | stop",
+        "halting to stop": "stopping | *:carry-on,1,1 *:stop,1,now |  | -halt",
         "halting to reform": "halting |  | stop",
         "clearing": "stopping | *:stop,1,grace=30 | stop",
+        "clearing with an evaluator": "stopping | *:stop,1,grace=30 3:stop,1,grace=30 | stop",
+        "scoring": "stopping | *:stop,1,grace=30 3:stop,1,grace=30 | stop | -evaluate",
         "finishing": "stopping | *:stop,1,grace=30 | stop",
         "stopping": "stopping | *:stop,1,now |",
     },
+    "the user stops after a step": {
+        "gathering": "over | *:stop,0,grace=30 *:over,0,code=130 | stop end:stopped:130",
+        "gathering with fewer": "over | *:stop,0,grace=30 *:over,0,code=130 | stop end:stopped:130",
+        "running": "stopping | *:stop,1,grace=30 | report stop | +stall",
+        "running with fewer": "stopping | *:stop,1,grace=30 | stop",
+        "running with gates": "halting | *:halt,1 *:where,1,1 | report stop | +halt",
+        "running with an evaluator": "stopping | *:stop,1,grace=30 3:stop,1,grace=30 | report stop | +stall",
+        "halting to stop": "stopping | *:carry-on,1,1 *:stop,1,now | report | -halt",
+        "halting to reform": "halting |  | report stop",
+        "clearing": "stopping | *:stop,1,grace=30 | report stop",
+        "clearing with an evaluator": "stopping | *:stop,1,grace=30 3:stop,1,grace=30 | report stop",
+        "scoring": "stopping | *:stop,1,grace=30 3:stop,1,grace=30 | report stop | -evaluate",
+        "finishing": "stopping | *:stop,1,grace=30 | report stop",
+        "stopping": "stopping | *:stop,1,now | report",
+        "over": "over |  | report",
+        "over with success": "over |  | report",
+    },
     "the user stops twice": {
         "gathering": "over | *:stop,0,grace=30 *:over,0,code=130 | stop end:stopped:130",
+        "gathering with fewer": "over | *:stop,0,grace=30 *:over,0,code=130 | stop end:stopped:130",
         "running": "stopping | *:stop,1,grace=30 *:stop,1,now | stop",
+        "running with fewer": "stopping | *:stop,1,grace=30 *:stop,1,now | stop",
         "running with gates": "stopping | *:halt,1 *:where,1,1 *:carry-on,1,1 *:stop,1,now | stop",
-        "halting to stop": "stopping | *:carry-on,1,1 *:stop,1,now *:stop,1,now |",
-        "halting to reform": "stopping | *:carry-on,1,1 *:stop,1,now | stop",
+        "running with an evaluator": "stopping | *:stop,1,grace=30 3:stop,1,grace=30 *:stop,1,now"
+        " 3:stop,1,now | stop",
+        "halting to stop": "stopping | *:carry-on,1,1 *:stop,1,now *:stop,1,now |  | -halt",
+        "halting to reform": "stopping | *:carry-on,1,1 *:stop,1,now | stop | -halt",
         "clearing": "stopping | *:stop,1,grace=30 *:stop,1,now | stop",
+        "clearing with an evaluator": "stopping | *:stop,1,grace=30 3:stop,1,grace=30 *:stop,1,now"
+        " 3:stop,1,now | stop",
+        "scoring": "stopping | *:stop,1,grace=30 3:stop,1,grace=30 *:stop,1,now 3:stop,1,now | stop |"
+        " -evaluate",
         "finishing": "stopping | *:stop,1,grace=30 *:stop,1,now | stop",
         "stopping": "stopping | *:stop,1,now *:stop,1,now |",
     },
     "the machine has to leave": {
         "gathering": "over | *:stop,0,grace=30 *:over,0,code=143 | stop end:stopped:143",
+        "gathering with fewer": "over | *:stop,0,grace=30 *:over,0,code=143 | stop end:stopped:143",
         "running": "stopping | *:stop,1,grace=30 | stop",
-        "running with gates": "halting | *:halt,1 *:where,1,1 | stop",
+        "running with fewer": "stopping | *:stop,1,grace=30 | stop",
+        "running with gates": "halting | *:halt,1 *:where,1,1 | stop | +halt",
+        "running with an evaluator": "stopping | *:stop,1,grace=30 3:stop,1,grace=30 | stop",
         "halting to reform": "halting |  | stop",
         "clearing": "stopping | *:stop,1,grace=30 | stop",
+        "clearing with an evaluator": "stopping | *:stop,1,grace=30 3:stop,1,grace=30 | stop",
+        "scoring": "stopping | *:stop,1,grace=30 3:stop,1,grace=30 | stop | -evaluate",
         "finishing": "stopping | *:stop,1,grace=30 | stop",
+    },
+    "the run cannot begin": {
+        "gathering": "over | *:over,0,code=1 | end:failed:1",
+        "gathering with fewer": "over | *:over,0,code=1 | end:failed:1",
+    },
+    "the run has a verdict as it begins": {
+        "gathering": "over | *:over,0 | end:succeeded:0",
+        "gathering with fewer": "over | *:over,0 | end:succeeded:0",
     },
     "the machine has to leave at once": {
         "gathering": "over | *:stop,0,grace=30 *:over,0,code=143 | stop end:stopped:143",
+        "gathering with fewer": "over | *:stop,0,grace=30 *:over,0,code=143 | stop end:stopped:143",
         "running": "stopping | *:stop,1,grace=30 *:stop,1,now | stop",
+        "running with fewer": "stopping | *:stop,1,grace=30 *:stop,1,now | stop",
         "running with gates": "stopping | *:halt,1 *:where,1,1 *:carry-on,1,1 *:stop,1,now | stop",
-        "halting to stop": "stopping | *:carry-on,1,1 *:stop,1,now |",
-        "halting to reform": "stopping | *:carry-on,1,1 *:stop,1,now | stop",
+        "running with an evaluator": "stopping | *:stop,1,grace=30 3:stop,1,grace=30 *:stop,1,now"
+        " 3:stop,1,now | stop",
+        "halting to stop": "stopping | *:carry-on,1,1 *:stop,1,now |  | -halt",
+        "halting to reform": "stopping | *:carry-on,1,1 *:stop,1,now | stop | -halt",
         "clearing": "stopping | *:stop,1,grace=30 *:stop,1,now | stop",
+        "clearing with an evaluator": "stopping | *:stop,1,grace=30 3:stop,1,grace=30 *:stop,1,now"
+        " 3:stop,1,now | stop",
+        "scoring": "stopping | *:stop,1,grace=30 3:stop,1,grace=30 *:stop,1,now 3:stop,1,now | stop |"
+        " -evaluate",
         "finishing": "stopping | *:stop,1,grace=30 *:stop,1,now | stop",
         "stopping": "stopping | *:stop,1,now |",
     },
     "it is scaled down": {
-        "gathering": "running | *:clear,0,want=1 *:run,1 | scale generation:1",
+        "gathering": "running | *:clear,0,want=1 *:run,1 | scale generation:1 | -rendezvous",
+        "gathering with fewer": "running | *:clear,0,want=1 *:run,1 | scale generation:1 | -more agents,"
+        " -rendezvous",
         "running": "clearing | *:clear,1,want=1 | scale",
-        "running with gates": "halting | *:halt,1 *:where,1,1 | scale",
+        "running with fewer": "running |  | scale",
+        "running with gates": "halting | *:halt,1 *:where,1,1 | scale | +halt",
+        "running with an evaluator": "clearing | *:clear,1,want=1 3:clear,1,want=1 | scale",
         "halting to reform": "halting | *:halt,1,want=1 | scale",
         "clearing": "clearing | *:clear,1,want=1 | scale",
+        "clearing with an evaluator": "clearing | *:clear,1,want=1 3:clear,1,want=1 | scale",
     },
     "stacks are requested": {
         "gathering": "gathering | *:stacks,0 |",
+        "gathering with fewer": "gathering | *:stacks,0 |",
         "running": "running | *:stacks,1 |",
+        "running with fewer": "running | *:stacks,1 |",
         "running with gates": "running | *:stacks,1 |",
+        "running with an evaluator": "running | *:stacks,1 3:stacks,1 |",
         "halting to stop": "halting | *:stacks,1 |",
         "halting to reform": "halting | *:stacks,1 |",
         "clearing": "clearing | *:stacks,1 |",
+        "clearing with an evaluator": "clearing | *:stacks,1 3:stacks,1 |",
+        "scoring": "scoring | *:stacks,1 3:stacks,1 |",
         "finishing": "finishing | *:stacks,1 |",
         "stopping": "stopping | *:stacks,1 |",
         "over": "over | *:stacks,1 |",
+        "over with success": "over | *:stacks,1 |",
     },
+    "something unknown is requested": {},
     "a task is killed on purpose": {
         "running": "running | 1:fault,1,fault=kill | note",
         "running with gates": "running | 1:fault,1,fault=kill | note",
+        "running with an evaluator": "running | 1:fault,1,fault=kill | note",
+        "scoring": "scoring | 1:fault,1,fault=kill | note",
+    },
+    "a task of another generation is killed": {},
+    "a task is paused on purpose": {
+        "running": "running | 1:fault,1,fault=pause | note | +a pause",
+        "running with gates": "running | 1:fault,1,fault=pause | note | +a pause",
+        "running with an evaluator": "running | 1:fault,1,fault=pause | note | +a pause",
+    },
+    "a task reports after a pause": {
+        "running": "running | 1:fault,1,fault=pause | report note report | +stall",
+        "running with gates": "running | 1:fault,1,fault=pause | report note report | +stall",
+        "running with an evaluator": "running | 1:fault,1,fault=pause | report note report | +stall",
+        "halting to stop": "halting |  | report",
+        "halting to reform": "halting |  | report",
+        "clearing": "clearing |  | report",
+        "clearing with an evaluator": "clearing |  | report",
+        "scoring": "scoring |  | report",
+        "finishing": "finishing |  | report",
+        "stopping": "stopping |  | report",
+        "over": "over |  | report",
+        "over with success": "over |  | report",
+    },
+    "a task is continued on purpose": {
+        "running": "running | 1:fault,1,fault=continue |",
+        "running with gates": "running | 1:fault,1,fault=continue |",
+        "running with an evaluator": "running | 1:fault,1,fault=continue |",
+        "halting to stop": "halting | 1:fault,1,fault=continue |",
+        "halting to reform": "halting | 1:fault,1,fault=continue |",
+        "scoring": "scoring | 1:fault,1,fault=continue |",
+        "finishing": "finishing | 1:fault,1,fault=continue |",
+        "stopping": "stopping | 1:fault,1,fault=continue |",
+        "over": "over | 1:fault,1,fault=continue |",
+        "over with success": "over | 1:fault,1,fault=continue |",
+    },
+    "the evaluator is killed on purpose": {
+        "running with an evaluator": "running | 3:fault,1,fault=kill | note",
+        "scoring": "scoring | 3:fault,1,fault=kill | note",
+    },
+    "the evaluator is paused on purpose": {
+        "running with an evaluator": "running | 3:fault,1,fault=pause | note | +a pause",
+    },
+    "a pod is deleted on purpose": {
+        "gathering": "gathering |  | note",
+        "gathering with fewer": "gathering |  | note",
+        "running": "running |  | note",
+        "running with fewer": "running |  | note",
+        "running with gates": "running |  | note",
+        "running with an evaluator": "running |  | note",
+        "halting to stop": "halting |  | note",
+        "halting to reform": "halting |  | note",
+        "clearing": "clearing |  | note",
+        "clearing with an evaluator": "clearing |  | note",
+        "scoring": "scoring |  | note",
+        "finishing": "finishing |  | note",
+        "stopping": "stopping |  | note",
+        "over": "over |  | note",
+        "over with success": "over |  | note",
     },
     "the gang is preempted on purpose": {
         "running": "clearing | *:clear,1 | note",
-        "running with gates": "halting | *:halt,1 *:where,1,1 | note",
+        "running with fewer": "clearing | *:clear,1 | note",
+        "running with gates": "halting | *:halt,1 *:where,1,1 | note | +halt",
+        "running with an evaluator": "clearing | *:clear,1 3:clear,1 | note",
     },
     "limits.runtime passes": {
-        "gathering": "over | *:stop,0,grace=30 *:over,0,code=124 | stop end:failed:124",
-        "running": "stopping | *:stop,1,grace=30 | stop",
-        "running with gates": "halting | *:halt,1 *:where,1,1 | stop",
-        "halting to reform": "halting |  | stop",
-        "clearing": "stopping | *:stop,1,grace=30 | stop",
-        "finishing": "stopping | *:stop,1,grace=30 | stop",
+        "gathering": "over | *:stop,0,grace=30 *:over,0,code=124 | stop end:failed:124 | -runtime",
+        "gathering with fewer": "over | *:stop,0,grace=30 *:over,0,code=124 | stop end:failed:124 | -runtime",
+        "running": "stopping | *:stop,1,grace=30 | stop | -runtime",
+        "running with fewer": "stopping | *:stop,1,grace=30 | stop | -runtime",
+        "running with gates": "halting | *:halt,1 *:where,1,1 | stop | +halt, -runtime",
+        "running with an evaluator": "stopping | *:stop,1,grace=30 3:stop,1,grace=30 | stop | -runtime",
+        "halting to stop": "halting |  |  | -runtime",
+        "halting to reform": "halting |  | stop | -runtime",
+        "clearing": "stopping | *:stop,1,grace=30 | stop | -runtime",
+        "clearing with an evaluator": "stopping | *:stop,1,grace=30 3:stop,1,grace=30 | stop | -runtime",
+        "scoring": "stopping | *:stop,1,grace=30 3:stop,1,grace=30 | stop | -evaluate, -runtime",
+        "finishing": "stopping | *:stop,1,grace=30 | stop | -runtime",
+        "stopping": "stopping |  |  | -runtime",
+        "over": "over |  |  | -runtime",
+        "over with success": "over |  |  | -runtime",
     },
     "limits.rendezvous passes": {
-        "gathering": "over | *:over,0,code=1 | end:failed:1",
+        "gathering": "over | *:over,0,code=1 | end:failed:1 | -rendezvous",
+        "gathering with fewer": "over | *:over,0,code=1 | end:failed:1 | -rendezvous",
+    },
+    "limits.rendezvous passes while data is prepared": {
+        "gathering": "gathering |  |  | +rendezvous",
+        "gathering with fewer": "gathering |  |  | +rendezvous",
+    },
+    "no more agents come": {
+        "gathering with fewer": "running | *:run,1 | generation:1 | -more agents, -rendezvous",
+    },
+    "limits.evaluate passes": {
+        "scoring": "finishing | *:stop,1 3:stop,1 | note | -evaluate",
     },
     "no more steps are reported": {
         "running": "clearing | *:clear,1,stacks | report",
         "running with gates": "clearing | *:clear,1,stacks | report",
+        "running with an evaluator": "clearing | *:clear,1,stacks 3:clear,1,stacks | report",
         "halting to stop": "halting |  | report",
         "halting to reform": "halting |  | report",
         "clearing": "clearing |  | report",
+        "clearing with an evaluator": "clearing |  | report",
+        "scoring": "scoring |  | report",
         "finishing": "finishing |  | report",
         "stopping": "stopping |  | report",
         "over": "over |  | report",
+        "over with success": "over |  | report",
     },
     "the grace of a halt passes": {
-        "halting to stop": "stopping | *:carry-on,1,1 *:stop,1,now |",
-        "halting to reform": "clearing | *:carry-on,1,1 *:clear,1 |",
+        "halting to stop": "stopping | *:carry-on,1,1 *:stop,1,now |  | -halt",
+        "halting to reform": "clearing | *:carry-on,1,1 *:clear,1 |  | -halt",
     },
 }
 
@@ -250,10 +781,11 @@ TABLE: dict[str, dict[str, str]] = {
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("message", MESSAGES)
 def test_a_message_in_a_phase(message: str, phase: str) -> None:
-    run = Conducted().into(phase)
+    run = Conducted.of(phase)
     MESSAGES[message](run)
     unchanged = f"{phase.split()[0]} |  |"
-    assert run.summary().rstrip() == TABLE[message].get(phase, unchanged)
+    found = f"{run.summary()} | {run.deadlines()}" if run.deadlines() else run.summary().rstrip()
+    assert found == TABLE[message].get(phase, unchanged)
 
 
 def test_the_table_names_phases_and_messages_that_exist() -> None:
@@ -274,167 +806,21 @@ def test_a_phase_is_followed_only_by_those_that_the_table_of_transitions_names(p
                 run.machine._enter(following)
 
 
-def test_every_transition_is_in_the_table_but_those_that_are_passed_through_or_rare() -> None:
-    """A machine can run no tasks while its gang runs: the task has ended, and the run has not heard of it."""
+def test_every_event_of_an_agent_is_in_the_table() -> None:
+    heard = set()
+    for message in MESSAGES.values():
+        run = Conducted.of("running")
+        message(run)
+        heard |= run.heard
+    assert heard == set(messages._OF_MEMBERS)
+
+
+def test_every_phase_is_in_the_table() -> None:
+    assert {phase.split()[0] for phase in PHASES} == set(TRANSITIONS)
+
+
+def test_every_transition_is_in_the_table_but_one_that_is_passed_through() -> None:
+    """A run that is stopped while it gathers has no task to wait for: it is over at once."""
     seen = {(phase.split()[0], cell.split()[0]) for row in TABLE.values() for phase, cell in row.items()}
     legal = {(phase, following) for phase in TRANSITIONS for following in TRANSITIONS[phase]}
-    passed_through = {("clearing", "gathering"), ("gathering", "stopping")}
-    races = {("running", "over"), ("halting", "over")}
-    scored = {("running", "scoring"), ("scoring", "finishing"), ("scoring", "stopping")}  # test_scoring.py
-    assert legal - seen == passed_through | races | scored
-
-
-@pytest.mark.parametrize("phase", ["running", "running with gates"])
-def test_a_machine_that_can_run_no_tasks_ends_the_run_that_waits_for_it(phase: str) -> None:
-    run = Conducted().into(phase)
-    run.status("machine-1", tasks=())
-    run.event("machine-1", "never_ready", text="no room")
-    assert run.summary() == "over | *:over,1,code=1 | end:failed:1"
-    halting = Conducted().into("halting to stop")
-    halting.status("machine-1", tasks=())
-    halting.event("machine-1", "never_ready", text="no room")
-    assert halting.phase == "over"
-    spare = Conducted().into(phase)
-    spare.join("machine-2")
-    spare.event("machine-2", "never_ready", text="no room")
-    assert (spare.phase, spare.journal.events[-1][0]) == ("running", "note")
-
-
-# Reports, and what a member may say
-
-
-def test_a_step_that_was_not_reached_before_is_progress() -> None:
-    run = Conducted().into("running")
-    run.event("machine-1", "report", task="worker-1", step=3)
-    assert (run.machine.generation.progressed, run.machine.progress.reports) == (True, True)
-    run.machine.generation.progressed = False
-    run.event("machine-1", "report", task="worker-1", step=3)
-    assert not run.machine.generation.progressed
-    assert [kind for kind, _ in run.journal.events] == ["report"]  # the second came too soon after it
-    run.event("machine-1", "report", task="worker-1", step=3, last=True, loss=1)
-    assert "last" not in run.journal.events[-1][1]
-
-
-def test_an_event_of_a_machine_says_which_and_is_not_of_the_future() -> None:
-    run = Conducted().into("running")
-    run.event("machine-1", "ready", warm=True)
-    run.conductor.hear_event(run.agents["machine-1"], {"kind": "note", "t": 5000.0, "text": "early"})
-    assert fields(run, "ready")["on"] == "machine-1"
-    assert run.journal.events[-1][1]["t"] == 1000.0
-
-
-def test_an_agent_whose_place_another_has_taken_is_not_heard() -> None:
-    run = Conducted().into("running")
-    before = run.agents["machine-1"]
-    run.join("machine-1", uid="other")
-    run.sent.clear()
-    assert before.status is not None
-    run.conductor.hear(before, replace(before.status, leaving=True))
-    run.conductor.hear_event(before, {"kind": "note", "t": 1.0, "text": "still here"})
-    run.conductor.leave(before, "closed", for_good=True)
-    assert run.summary() == "clearing |  | "
-
-
-def test_a_member_that_speaks_for_anothers_task_is_noted_and_not_believed() -> None:
-    run = Conducted().into("running")
-    run.outcome("machine-1", "worker-0", 0)
-    assert run.phase == "running"
-    run.machine.dropped.flush()
-    assert "machine-1: it spoke for a task that is not placed on it" in fields(run, "note")["text"]
-
-
-def test_the_first_verdict_counts() -> None:
-    run = Conducted().into("over")
-    run.machine.end(Verdict("failed", 1, "again"))
-    assert run.summary() == "over |  | "
-
-
-# What must not outlive a phase, and what must
-
-
-@pytest.mark.parametrize("message", ["a trainer fails", "the leader task ends with 0", "the user stops"])
-@pytest.mark.parametrize("phase", ["running with gates", "halting to stop"])
-def test_no_deadline_of_a_phase_is_left_in_the_next(phase: str, message: str) -> None:
-    run = Conducted().into("running with gates")
-    run.event("machine-1", "report", task="worker-1", step=3)
-    if phase == "halting to stop":
-        run.conductor.on_user_stop()
-        assert not run.loop.expects("stall")
-    MESSAGES[message](run)
-    assert not run.loop.expects("stall")
-    assert run.loop.expects("halt") == (run.phase == "halting")
-
-
-def test_trainers_that_wait_for_a_decision_are_released_when_their_generation_ends() -> None:
-    run = Conducted().into("running with gates")
-    run.gates["worker-0"] = Whereabouts(1, asks=1)
-    run.outcome("machine-0", "worker-0", None)
-    run.outcome("machine-1", "worker-1", 1)
-    assert run.sent == [
-        "0:where,1,1",
-        "1:where,1,1",
-        "0:carry-on,1,1",
-        "1:carry-on,1,1",
-        "0:clear,1",
-        "1:clear,1",
-    ]
-
-
-def test_the_grace_of_an_earlier_halt_is_not_that_of_a_later_stop() -> None:
-    run = Conducted().into("halting to reform")
-    run.loop.passes("halt")
-    run.tasks.clear()
-    run.gates.clear()
-    clear(run)
-    run.conductor.on_user_stop()
-    assert run.sent[-1] == "1:stop,2,grace=30"
-
-
-def test_a_gang_of_which_nothing_is_left_forms_again_at_once() -> None:
-    run = Conducted().into("running")
-    clear(run)
-    run.machine.reform("chaos: preempted")
-    assert run.summary() == "running | *:clear,1 *:run,2 | restart:3:True generation:2"
-
-
-def test_a_verdict_that_is_repeated_is_the_last() -> None:
-    run = Conducted()
-    run.machine.repeat_verdict(7)
-    assert (run.phase, run.machine.code) == ("over", 7)
-
-
-def test_what_is_told_while_clearing_may_name_the_culprit() -> None:
-    run = Conducted().into("running")
-    run.outcome("machine-1", "worker-1", 134, signal=6)
-    run.outcome("machine-0", "worker-0", 137, signal=9)
-    clear(run)
-    assert fields(run, "restart")["task"] == "worker-0"
-
-
-def test_an_agent_that_reconnects_in_time_is_not_lost() -> None:
-    run = Conducted().into("running")
-    run.conductor.leave(run.agents["machine-1"], "closed")
-    assert run.loop.expects("loss of machine-1")
-    run.join("machine-1")
-    assert not run.loop.expects("loss of machine-1")
-
-
-def test_no_agent_is_waited_for_once_the_run_is_over() -> None:
-    run = Conducted().into("over")
-    run.conductor.leave(run.agents["machine-1"], "closed")
-    assert not run.loop.expects("loss of machine-1")
-
-
-def test_folders_that_the_leader_task_has_made_are_told_to_all_and_again_after_a_cut() -> None:
-    run = Conducted().into("running")
-    run.status("machine-1", made=frozenset({"2" * 16}))  # which does not host the leader task
-    assert run.sent == []
-    run.status("machine-0", made=frozenset({"1" * 16}))
-    run.status("machine-0", made=frozenset({"1" * 16}))
-    run.join("machine-1")
-    assert run.summary() == "running | *:made,1 1:run,1 1:made,1 | "
-    run.outcome("machine-1", "worker-1", 1)
-    clear(run)
-    run.sent.clear()
-    run.join("machine-1")
-    assert run.sent == ["1:run,2"]
+    assert legal - seen == {("gathering", "stopping")}
