@@ -41,7 +41,7 @@ def test_of_two_machines_with_one_name_the_one_that_came_last_stays(leader: Lead
     first.until(lambda one: one.wishes[-1]["do"] == "over", "dismissal")
     again = Member(leader, "machine-1", machine="pod-1")  # its container was started again
     again.until(lambda one: one.refused, "refusal")
-    assert again.refused == "another machine is machine-1 now"
+    assert again.refused == "another machine has taken the place of machine-1"
     leader.close()
     leader.start()
     zombie = Member(leader, "machine-1", machine="pod-1")

@@ -36,7 +36,7 @@ def test_checkpoints_that_could_not_be_fenced_are_noted() -> None:
     run = Conducted().into("gathering")
     run.leader.checkpoints.held, run.leader.trouble = ["step-1"], "/checkpoints: read-only"
     run.status("machine-1", ready=True)
-    assert fields(run, "note")["text"] == "older generations could not be shut out of /checkpoints: read-only"
+    assert fields(run, "note")["text"] == "could not fence off older generations in /checkpoints: read-only"
 
 
 ELASTIC = replace(SPEC, sizes={"worker": 3}, least={"worker": 2}, machines=3)

@@ -61,8 +61,7 @@ def test_training_continues_without_an_evaluator_that_keeps_failing() -> None:
     run.outcome("machine-0", "evaluator-0", 1, signal=9, launch=2)
     assert run.phase == "running"
     assert fields(run, "note")["text"] == (
-        "evaluator-0 is not started again: limits.restarts is 1, and it is used up; "
-        "training goes on without it"
+        "evaluator-0 is not restarted: limits.restarts is 1, and it is used up; training continues without it"
     )
 
 

@@ -245,6 +245,8 @@ CLUSTER: tuple[Callable[[Any], Any], ...] = (
         "--namespace", metavar="NAME", help="The cluster's namespace. Default: the job's, then the context's."
     ),
     click.option(
-        "--context", metavar="NAME", help="The kubeconfig's context. Default: the job's, then the current one."
+        "--context",
+        metavar="NAME",
+        help="The kubeconfig's context. Default: the job's, then the current one.",
     ),
 )
