@@ -288,6 +288,7 @@ def test_it_is_served_and_a_completion_streams(place: Place, trained: dict[str, 
     assert whole.finish_reason == pieces[-1].finish_reason == "length"
 
 
+@only_in_soak
 def test_a_profile_is_a_trace_of_three_steps(tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
     place = Place("gpt_torch", tmp_path)

@@ -82,7 +82,13 @@ def _copied(run: RunFolder, name: str) -> None:
     shutil.rmtree(copy.path / "tensorboard")
 
 
-def test_several_runs_are_shown_until_it_is_interrupted(run: RunFolder) -> None:
+def test_several_runs_are_shown_until_it_is_interrupted(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in a program's folder, whose modules are not imported: a program may have a `logging.py`."""
+    for name in ("logging", "tensorboard", "runpy"):
+        (tmp_path / f"{name}.py").write_text(f"raise SystemExit('the wrong {name}')")
+    monkeypatch.chdir(tmp_path)
     _copied(run, "earlier")
     scores = [{"task": "evaluator-0", "step": step, "accuracy": step / 8} for step in (4, 2)]
     late_scores.add(run.scores_file, [{"t": 1.0, "kind": "report", **score} for score in scores])
@@ -137,23 +143,6 @@ def test_one_that_cannot_start_says_why(oarlock: Any, tmp_path: Path) -> None:
     done = oarlock("tensorboard", env=env)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "oarlock: TensorBoard has ended (exit code 1): no such plugin\n"
-
-
-def test_modules_of_the_current_folder_are_not_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is often the program's folder, and a program may have a `logging.py`."""
-    for name in ("logging", "tensorboard", "runpy"):
-        (tmp_path / f"{name}.py").write_text(f"raise SystemExit('the wrong {name}')")
-    (tmp_path / "logs").mkdir()
-    monkeypatch.chdir(tmp_path)
-    with tensorboard_process.serving(str(tmp_path / "logs"), None) as board:
-
-        def answers() -> bool:
-            board.check()
-            return tensorboard_process.answers(board.port)
-
-        eventually(answers, "TensorBoard that answers")
 
 
 @pytest.mark.usefixtures("run")
