@@ -9,6 +9,7 @@ own, so that the processes of the others need not collect them.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,8 @@ ROOT = Path(__file__).parents[1]
 PYTHON = sys.executable
 BIN = Path(PYTHON).parent
 PYTEST = [PYTHON, "-m", "pytest"]
+# Threads of torch that wait for work would spin, beside ten processes that have some: a tenth of the time.
+ENV = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}
 # A file's tests share what they have started, so they stay together; what takes long is handed out first.
 BY_FILE = [*PYTEST, "--dist", "loadfile", "--no-loadscope-reorder"]
 # For two processors: most tests wait more than they compute, for other processes or for pods.
@@ -147,7 +150,7 @@ def _outcome(part: Part) -> Outcome:
         # What a part beside others says is shown in one piece, when it is over.
         into = said if part.is_beside else None
         began = time.monotonic()
-        code = subprocess.run(words, cwd=ROOT, check=False, stdout=into, stderr=into).returncode
+        code = subprocess.run(words, cwd=ROOT, check=False, stdout=into, stderr=into, env=ENV).returncode
         minutes = (time.monotonic() - began) / 60
         passed, failed, skipped = _counts(report) if report.exists() else (code == 0, 0, 0)
         said.seek(0)
