@@ -29,7 +29,8 @@ class GpuRestore:
         itself or a new one. None where torch has to copy it, or to leave it here as it does step counts."""
         if not getattr(like, "is_cuda", False) or hasattr(like, "to_local") or like.shape != saved.shape:
             return None
-        if saved.dim() == 0 if is_new else like.dtype != saved.dtype or not like.is_contiguous():
+        is_unfit = saved.dim() == 0 if is_new else like.dtype != saved.dtype or not like.is_contiguous()
+        if is_unfit:
             return None
         target = like.new_empty(saved.shape, dtype=saved.dtype) if is_new else like
         self._copies.append((target, saved))
