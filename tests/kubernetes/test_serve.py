@@ -54,7 +54,9 @@ TRAIN = """
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("served")
+    folder = tmp_path_factory.mktemp("served")
+    write_model(folder / "three", 3)
+    return folder
 
 
 @pytest.fixture(autouse=True)
@@ -82,8 +84,7 @@ def _oarlock(*words: str | Path) -> str:
 
 
 def test_a_folder_is_handed_over_and_answers(place: Path, name: str, api: Api) -> None:
-    folder = write_model(place / "three", 3)
-    said = _oarlock("serve", folder, "--name", name, *WORDS).splitlines()
+    said = _oarlock("serve", place / "three", "--name", name, *WORDS).splitlines()
     assert said[0] == f"serving adder, version 1 (model.py) at http://{name}.{api.namespace}.svc:8000"
     assert f"-n {api.namespace} port-forward service/{name} 8000" in said[1]
     assert re.fullmatch(r"try: curl .*http://127\.0\.0\.1:8000/v1/models/adder:predict -d .*", said[2])

@@ -34,6 +34,7 @@ from oarlock.system.polling import wait_for
 KINDS = ("Deployment", *reversed(server_objects.STANDING), *server_objects.OWN, "Pod")
 _NOT_EVERYWHERE = {"HTTPRoute": "the Gateway API"}
 _POLL = 0.2
+GOING = 60.0  # seconds for objects to be gone
 
 
 def create(api: Api, parcel: ServerParcel) -> Object:
@@ -46,8 +47,8 @@ def create(api: Api, parcel: ServerParcel) -> Object:
         for manifest in server_objects.standing(parcel):
             _create(api, server_objects.owned(manifest, made))
         return _start(api, made, parcel.replicas.min)
-    except BaseException:
-        api.delete("Deployment", parcel.run, only=uid_of(made))
+    except BaseException:  # not left to the garbage collector, which may take its time
+        delete(api, parcel.identity, now=True, patience=GOING)
         raise
 
 

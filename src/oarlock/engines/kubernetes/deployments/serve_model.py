@@ -20,7 +20,6 @@ from oarlock.records.run_folder import RunFolder
 from oarlock.records.run_names import check_name
 
 _PATIENCE = 1800.0  # seconds: an image may have to be pulled, packages installed, a large model loaded
-_GOING = 60.0
 _LONGEST = 40 - len("-serve")
 
 
@@ -32,7 +31,7 @@ def serve(order: ServeOrder, name: str | None, on_wait: Callable[[str], bool]) -
         found = _ours(api, name)
         run = server_record.known(name)
         if found is not None and not rollout.is_complete(found):
-            rollout.delete(api, server_record.identity_of(found), now=True, patience=_GOING)
+            rollout.delete(api, server_record.identity_of(found), now=True, patience=rollout.GOING)
             found = None
         if found is None:
             if run is not None:
@@ -98,7 +97,7 @@ def _begin(api: Api, order: ServeOrder, name: str, on_wait: Callable[[str], bool
         try:
             rollout.wait(api, parcel.identity, _PATIENCE, on_wait)
         except BaseException:
-            rollout.delete(api, parcel.identity, now=True, patience=_GOING)
+            rollout.delete(api, parcel.identity, now=True, patience=rollout.GOING)
             raise
     except OarlockError as problem:
         run.delete()

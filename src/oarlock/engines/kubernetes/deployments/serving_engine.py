@@ -23,7 +23,6 @@ from oarlock.job.job_file import JobFile
 from oarlock.records.run_folder import RunFolder
 from oarlock.serving.fleet.announcement import Announcement
 
-_GOING = 60.0  # seconds for objects to disappear, beyond the grace
 _PATIENCE = 600.0  # seconds for pods that are added
 
 
@@ -90,7 +89,7 @@ class ServingEngine(Engine):
             for run, api in reached:
                 identity.require_deployment(run, api)
             for run, api in reached:
-                rollout.delete(api, identity.of(run), now=now, patience=_GOING + (0 if now else run.grace()))
+                rollout.delete(api, identity.of(run), now=now, patience=rollout.GOING + (0 if now else run.grace()))
                 api.close()
         return []
 

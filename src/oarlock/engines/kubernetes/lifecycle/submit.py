@@ -88,7 +88,8 @@ def start(
 
 
 def submit(api: Api, parcel: Parcel) -> Object:
-    """Create all objects and return the leading Job. If it raises ApiError or JobError, nothing is left."""
+    """Create all objects and return the leading Job. If it raises, nothing runs, and Kubernetes deletes what
+    the Job owns."""
     for group in parcel.groups:
         api.create(_pod(parcel, pod_template.template(parcel, group, names.NOWHERE)), dry_run=True)
     lead = api.create(objects.job(parcel, parcel.leader))
