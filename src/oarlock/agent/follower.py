@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 import signal
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from oarlock.agent.host.host import Host
 from oarlock.agent.host.real_machine import RealMachine
@@ -27,6 +27,7 @@ from oarlock.agent.snapshots.transfer import Getting
 from oarlock.agent.spec_files import read_token
 from oarlock.run.contract import PREEMPTED
 from oarlock.run.events import Event
+from oarlock.run.quick_dataclass import dataclass
 
 # Deadlines
 ANSWER, DEPARTURE = "answer", "leave"

@@ -7,7 +7,8 @@ order. Parameter servers and evaluators have no rank.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from oarlock.run.quick_dataclass import dataclass
 
 ROLES = ("chief", "worker", "ps", "evaluator")
 TRAINERS = ("chief", "worker")

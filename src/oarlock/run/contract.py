@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from oarlock.run.cluster import Task, is_ingest, leader, world
+from oarlock.run.quick_dataclass import dataclass
 
 NO_INPUT = "NoInput"  # the type of a task's error if its program reads input and there is none
 FOLDER_VARIABLES = {

@@ -7,9 +7,9 @@ that there are: then those count which its process holds, or those of its LOCAL_
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from oarlock.run.gpus.gpu_view import CUDA, HIP, ROCR, Gpus
+from oarlock.run.quick_dataclass import dataclass
 from oarlock.system.gpus.gpu_reading import GpuReading
 
 

@@ -18,7 +18,7 @@ import stat
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from oarlock.agent.ingest.data_folder import MARK, DataFolder
@@ -28,6 +28,7 @@ from oarlock.agent.protocol.messages import OfferedFile
 from oarlock.agent.protocol.spec import Ingest, Program, Spec
 from oarlock.agent.snapshots.giving import DATA, OFFER
 from oarlock.agent.snapshots.sealed_files import Incoming
+from oarlock.run.quick_dataclass import dataclass
 from oarlock.run.typed import build
 from oarlock.system.safe_names import stays_inside
 from oarlock.training.task import channel

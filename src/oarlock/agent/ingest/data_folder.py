@@ -14,10 +14,10 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from oarlock.run.quick_dataclass import dataclass
 from oarlock.system.atomic_file import sync_folder, write_durably
 
 MARK = ".ingest.json"

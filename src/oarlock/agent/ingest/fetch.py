@@ -10,13 +10,13 @@ import hashlib
 import os
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Optional, TypeVar, Union
 
 from oarlock.agent.ingest import http_origin, object_origin, path_origin
 from oarlock.agent.ingest.origin import BrokenError, FetchError, Origin
 from oarlock.agent.ingest.part_file import PartFile
+from oarlock.run.quick_dataclass import dataclass
 from oarlock.system.atomic_file import sync_folder
 from oarlock.system.backoff import Backoff
 from oarlock.system.safe_names import stays_inside

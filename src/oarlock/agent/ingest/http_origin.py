@@ -12,7 +12,6 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
 from email.message import Message
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException, HTTPResponse, InvalidURL
@@ -21,6 +20,7 @@ from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from oarlock.agent.ingest.origin import BrokenError, FetchError, Opened
 from oarlock.checkpoints.redact import redacted
+from oarlock.run.quick_dataclass import dataclass
 
 _TIMEOUT = 30.0  # seconds without a byte
 _CHUNK = 1 << 20  # bytes

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Protocol
+
+from oarlock.run.quick_dataclass import dataclass
 
 
 class FetchError(Exception):

@@ -6,10 +6,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from oarlock.agent.ingest.origin import FetchError, Opened
+from oarlock.run.quick_dataclass import dataclass
 
 _CHUNK = 1 << 20  # bytes
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 import sys
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 
 from oarlock.agent.ingest.data_folder import DataFolder
 from oarlock.agent.ingest.fetch import FetchError, Source, fetch
 from oarlock.agent.protocol.spec import Ingest, Program, Spec
+from oarlock.run.quick_dataclass import dataclass
 from oarlock.run.typed import build
 from oarlock.training.task import channel
 

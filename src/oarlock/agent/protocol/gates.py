@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, Literal, Union
 
 from oarlock.agent.protocol import checked_fields as checked
 from oarlock.agent.protocol.wire import Message, WireError
+from oarlock.run.quick_dataclass import dataclass
 
 GATE_EVENTS = ("gate", "ask", "at")  # what a task says about its gate; never in the record
 Purpose = Literal["save", "halt"]

@@ -10,7 +10,7 @@ a leading agent says.
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import NamedTuple
 
 from oarlock.agent.protocol import checked_events, wire
@@ -19,6 +19,7 @@ from oarlock.agent.protocol.gates import GATE_EVENTS
 from oarlock.agent.protocol.status import Status
 from oarlock.agent.protocol.wire import VERSION, Message, OtherVersionError, WireError
 from oarlock.run.events import Event
+from oarlock.run.quick_dataclass import dataclass
 from oarlock.system.safe_names import stays_inside
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,100}", re.ASCII)

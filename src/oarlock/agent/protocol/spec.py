@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 from oarlock.run.gpus.gpu_view import Gpus
+from oarlock.run.quick_dataclass import dataclass
 from oarlock.run.typed import VERSION, build, check_version
 
 _MOST_WORKERS = 64  # of a run whose job gives a fixed number: more is a slip of the finger

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from oarlock.agent.protocol import checked_fields as checked
 from oarlock.agent.protocol.gates import Whereabouts
 from oarlock.agent.protocol.outcome import Outcome
 from oarlock.agent.protocol.wire import Message, WireError
+from oarlock.run.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True)

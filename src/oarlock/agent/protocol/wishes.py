@@ -22,7 +22,7 @@ An *order* is carried out once, when it arrives, and never again:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, Union, cast
 
 from oarlock.agent.protocol import checked_fields as checked
@@ -30,6 +30,7 @@ from oarlock.agent.protocol.gates import GATE_MESSAGES, GateMessage, gate_messag
 from oarlock.agent.protocol.wire import Message, WireError
 from oarlock.run.cluster import ROLES, Task
 from oarlock.run.contract import Gang
+from oarlock.run.quick_dataclass import dataclass
 
 FaultKind = Literal["kill", "pause", "continue"]
 FAULT_KINDS = ("kill", "pause", "continue")

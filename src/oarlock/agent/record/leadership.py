@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
+from oarlock.run.quick_dataclass import dataclass
 from oarlock.run.typed import build
 from oarlock.system.atomic_file import write_whole
 

@@ -13,11 +13,11 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from oarlock.agent.protocol.spec import Spec
+from oarlock.run.quick_dataclass import dataclass
 from oarlock.system.atomic_file import write_whole
 from oarlock.system.safe_names import stays_inside
 

@@ -5,10 +5,10 @@ Orders go to the standard input of the process; its lines come from its standard
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Union
 
 from oarlock.run.message_kinds import MessageKinds
+from oarlock.run.quick_dataclass import dataclass
 
 # Orders
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from oarlock.checkpoints.store import Checkpoint, Store, checksum
 from oarlock.models import model_manifest, model_versions
 from oarlock.models.model_manifest import BadManifest
 from oarlock.models.model_versions import Version
+from oarlock.run.quick_dataclass import dataclass
 
 MODEL = "model"
 

@@ -5,11 +5,12 @@ Descriptors travel beside a `Launch`: the task's output, its line to the agent, 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any, Union
 
 from oarlock.agent.protocol.spec import Program
 from oarlock.run.message_kinds import MessageKinds
+from oarlock.run.quick_dataclass import dataclass
 from oarlock.run.typed import build
 
 # Orders

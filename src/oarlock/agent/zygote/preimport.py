@@ -13,10 +13,10 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from oarlock.agent.zygote.orders import Ready
+from oarlock.run.quick_dataclass import dataclass
 
 # Imported after the rest, and looked at closely: by the first part of the name.
 _LIBRARIES = frozenset(

@@ -8,8 +8,10 @@ counts, so that causes stand before what follows from them.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from oarlock.run.quick_dataclass import dataclass
 
 # memory: it ran out. lost, faulty: the device, not the program. program: a kernel of it. busy: somebody else
 # has the GPU. peer: another task failed, or the network. setup: driver and program do not fit.

@@ -7,10 +7,11 @@ A variable that is empty hides every GPU. CUDA numbers GPUs by speed unless it i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from oarlock.run.cluster import Task
 from oarlock.run.contract import Gang, trainers_beside
+from oarlock.run.quick_dataclass import dataclass
 
 CUDA, CUDA_ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 ROCR, HIP = "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"

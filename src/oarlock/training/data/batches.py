@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from oarlock.run.quick_dataclass import dataclass
 from oarlock.training.data.order import shuffled
 from oarlock.training.task.context import current
 

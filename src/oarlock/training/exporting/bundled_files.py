@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Union
 
 from oarlock.models import model_manifest
+from oarlock.run.quick_dataclass import dataclass
 from oarlock.training.exporting.written_model import ExportError
 
 PREDICT = "predict.py"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from oarlock.models.model_manifest import Tensor
 from oarlock.models.model_versions import SAVED_MODEL
+from oarlock.run.quick_dataclass import dataclass
 from oarlock.training.exporting.written_model import ExportError, tensor
 
 _USUAL = ("serving_default", "serve")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Protocol
 
 from oarlock.models.model_manifest import DTYPES, Manifest, Tensor
+from oarlock.run.quick_dataclass import dataclass
 
 
 class ExportError(ValueError):

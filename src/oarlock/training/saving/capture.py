@@ -12,9 +12,9 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from oarlock.run.quick_dataclass import dataclass
 from oarlock.training.saving import sharded_variables, tensor_bytes
 from oarlock.training.saving.gpu_restore import GpuRestore
 from oarlock.training.saving.tensor_bytes import Leaf, Piece

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from oarlock.run.quick_dataclass import dataclass
 from oarlock.training.saving.shared_buffer import PIECE, Buffer
 from oarlock.training.saving.tensor_bytes import Leaf
 

@@ -5,12 +5,13 @@ A file descriptor of the shared memory travels beside `UseMemory`.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, Union
 
 from oarlock.checkpoints.manifest import Manifest
 from oarlock.checkpoints.retention import Retention
 from oarlock.run.message_kinds import MessageKinds
+from oarlock.run.quick_dataclass import dataclass
 from oarlock.run.typed import build
 
 # To the writer

@@ -10,10 +10,10 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Callable
 
 from oarlock.checkpoints.safetensors import Shape, is_known
+from oarlock.run.quick_dataclass import dataclass
 from oarlock.training.saving import sharded_variables
 
 Piece = tuple[Shape, memoryview]

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from oarlock.run.quick_dataclass import dataclass
 from oarlock.training.task import channel
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Union
 
 from oarlock.agent.lead.phases import culprit
 from oarlock.agent.lead.phases.generation import Generation
 from oarlock.agent.lead.phases.restart_budget import Budget
 from oarlock.agent.protocol import failure_fields
+from oarlock.run.quick_dataclass import dataclass
 
 _OUT_OF_TIME = 124  # the exit code at limits.runtime, as that of `timeout`
 

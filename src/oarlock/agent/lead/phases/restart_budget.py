@@ -8,7 +8,7 @@ runs out gets one more try, because something else may have held it; not a secon
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from oarlock.run.quick_dataclass import dataclass
 
 DOUBLED = "a failure without a new step counts as two"
 _QUICK = 60.0  # seconds; a program that ran longer did something before it failed

@@ -89,7 +89,9 @@ class ServingEngine(Engine):
             for run, api in reached:
                 identity.require_deployment(run, api)
             for run, api in reached:
-                rollout.delete(api, identity.of(run), now=now, patience=rollout.GOING + (0 if now else run.grace()))
+                rollout.delete(
+                    api, identity.of(run), now=now, patience=rollout.GOING + (0 if now else run.grace())
+                )
                 api.close()
         return []
 
