@@ -341,8 +341,8 @@ TABLE: dict[str, dict[str, str]] = {
         "clearing": "over | *:over,1,code=1 | end:failed:1",
         "clearing with an evaluator": "over | *:over,1,code=1 3:over,1,code=1 | end:failed:1",
         "scoring": "scoring |  | note",
-        "finishing": "over | *:over,1,code=1 | end:failed:1",
-        "stopping": "over | *:over,1,code=1 | end:failed:1",
+        "finishing": "finishing |  | note",
+        "stopping": "stopping |  | note",
     },
     "a spare machine can run no tasks": {
         "gathering": "over | 2:clear,0 *:over,0,code=1 2:over,0,code=1 | end:failed:1",

@@ -165,12 +165,13 @@ class Conductor:
         return ingest_name(agent.name, agent.is_leading, self.spec.ingest.where)
 
     def _on_never_ready(self, agent: Agent, event: Event) -> None:
-        """That ends the run if the run waits for this machine: not if tasks run there, or it is a spare."""
+        """That ends the run if the run waits for this machine: not if tasks run there, it is a spare, or none
+        are to be started any more."""
         machine = self.machine
         is_at_work = any(outcome.is_alive for outcome in self.roster.outcomes_of(agent, machine.generation))
         why = event["text"]
         is_spare = machine.phase != "gathering" and not machine.generation.trained_on(agent.name)
-        if is_at_work or is_spare or machine.phase == "scoring":
+        if is_at_work or is_spare or machine.phase in ("scoring", "finishing", "stopping"):
             text = why.removeprefix(f"{agent.name}: ")  # pods say it themselves: it may end the run
             self.record.emit("note", text=f"{agent.name} can run no tasks: {text}")
         else:
