@@ -165,8 +165,7 @@ class Conductor:
         return ingest_name(agent.name, agent.is_leading, self.spec.ingest.where)
 
     def _on_never_ready(self, agent: Agent, event: Event) -> None:
-        """That ends the run if the run waits for this machine: not if tasks run there, it is a spare, or none
-        are to be started any more."""
+        """That ends the run only if it has tasks for this machine, and none of them runs there."""
         machine = self.machine
         is_at_work = any(outcome.is_alive for outcome in self.roster.outcomes_of(agent, machine.generation))
         why = event["text"]
