@@ -42,7 +42,7 @@ soak: .venv/.all
 		tests/job/test_mutated_jobs.py tests/program/test_frameworks.py tests/serving/server tests/training/keras \
 		tests/training/frameworks tests/training/task tests/training/test_parameter_servers.py \
 		tests/cli/verbs/test_chaos.py tests/cli/verbs/test_tensorboard.py
-	OARLOCK_ODD_ROUNDS=50 $(LONG) tests/agent/protocol/test_fuzz.py tests/run/test_events.py \
+	OARLOCK_ODD_ROUNDS=50 $(LONG) tests/agent/protocol/test_fuzz.py tests/run/test_run_events.py \
 		tests/records/test_odd_records.py tests/serving/http/test_odd_requests.py
 	OARLOCK_MOMENTS=50 $(LONG) tests/kubernetes
 	OARLOCK_MOMENTS=200 $(LONG) tests/training/saving/test_saving.py tests/cli/verbs/test_delete_and_resume.py

@@ -131,7 +131,7 @@ def test_the_core_is_pure() -> None:
         "job.model",
         "run.cluster",
         "run.contract",
-        "run.events",
+        "run.run_events",
         "run.run_state",
         "run.accounting",
         "run.typed",

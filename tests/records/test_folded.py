@@ -10,7 +10,7 @@ import pytest
 
 from oarlock.records import folded
 from oarlock.records.run_folder import RunFolder
-from oarlock.run.events import decode, encode
+from oarlock.run.run_events import decode, encode
 from oarlock.run.run_state import RunState, fold
 from tests.support.known_events import KNOWN
 

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from oarlock.run.board_points import Point, point_of
-from oarlock.run.events import Event, decode, encode
+from oarlock.run.run_events import Event, decode, encode
 from oarlock.run.run_state import RunState
 
 TASKS = ["worker-0", "worker-1", "evaluator-0"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from oarlock.run.accounting import PARTS
-from oarlock.run.events import decode, encode, read
+from oarlock.run.run_events import decode, encode, read
 from oarlock.run.run_state import RunState, fold
 from oarlock.run.typed import VERSION, LaterVersion
 from tests.support import odd

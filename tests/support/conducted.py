@@ -10,10 +10,10 @@ from oarlock.agent.lead.agents.placement import Agent
 from oarlock.agent.lead.conductor import Conductor
 from oarlock.agent.lead.phase_machine import PhaseMachine
 from oarlock.agent.protocol.gates import Whereabouts
+from oarlock.agent.protocol.host_status import Status
 from oarlock.agent.protocol.messages import Question
 from oarlock.agent.protocol.outcome import Outcome
 from oarlock.agent.protocol.spec import Ingest, Limits, Program, Spec
-from oarlock.agent.protocol.status import Status
 from oarlock.agent.protocol.wishes import Order, Wish
 from oarlock.run.run_state import RunState
 from tests.support.lone_leader import LoneLeader

@@ -13,7 +13,7 @@ from oarlock.job import model
 from oarlock.job.job_file import JobFile
 from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import Watch
-from oarlock.run import events
+from oarlock.run import run_events
 from oarlock.run.run_state import RunState
 from tests.support.waiting import eventually
 
@@ -43,7 +43,7 @@ class Gang:
         jobfile = JobFile(job=model.parse(fields), folder=folder, source=None)
         self.run: RunFolder = local_engine.start(jobfile, run, machines)
         self.watch = Watch(self.run)
-        self.events: list[events.Event] = []
+        self.events: list[run_events.Event] = []
         self.lines: list[str] = []
 
     @property
@@ -86,7 +86,7 @@ class Gang:
         eventually(has_ended, "end of the run", seconds, every=LOOK, evidence=self.told)
         return self.state
 
-    def of(self, kind: str, generation: int | None = None) -> list[events.Event]:
+    def of(self, kind: str, generation: int | None = None) -> list[run_events.Event]:
         """Events of a kind, of one generation where asked."""
         found, now = [], 0
         for event in self.events:

@@ -20,7 +20,7 @@ from oarlock.agent.zygote import orders
 from oarlock.agent.zygote.orders import Exit, Exited, Launched, NotLaunched, Ready, Reply, Swept
 from oarlock.run.cluster import Task, form
 from oarlock.run.contract import Gang
-from oarlock.run.events import Event
+from oarlock.run.run_events import Event
 from tests.support.still_loop import StillLoop
 
 SPEC = Spec(

@@ -20,7 +20,7 @@ from oarlock.agent.net.connection import keep_alive
 from oarlock.agent.protocol import wire
 from oarlock.agent.protocol.spec import Ingest, Limits, Program, Spec
 from oarlock.agent.protocol.wire import Message, Seal, Unpacker, pack, sealed
-from oarlock.run.events import Event, decode
+from oarlock.run.run_events import Event, decode
 from oarlock.run.run_state import RunState, fold
 from tests.support.waiting import eventually
 

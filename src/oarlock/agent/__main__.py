@@ -20,7 +20,7 @@ from oarlock.agent.leader import lead
 from oarlock.agent.protocol.spec import Spec
 from oarlock.agent.record.run_record import Record
 from oarlock.agent.spec_files import make_folders
-from oarlock.run import events
+from oarlock.run import run_events
 from oarlock.run.error_text import error_text
 from oarlock.run.run_state import RunState, fold
 from oarlock.run.typed import VERSION
@@ -47,7 +47,9 @@ def main() -> int:
 def _lead(spec: Spec, has_input: bool) -> int:
     folder = Path(spec.folder)
     lines = (folder / "events.jsonl").read_text(errors="replace").splitlines()
-    record = Record(folder, fold(spec.run, filter(None, map(events.decode, lines))), limit=spec.limits.logs)
+    record = Record(
+        folder, fold(spec.run, filter(None, map(run_events.decode, lines))), limit=spec.limits.logs
+    )
     # Whoever reads this may send us a signal at once; it waits until there is somebody to hear it.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
     record.emit("agent", pid=os.getpid(), host=_host(), version=VERSION)

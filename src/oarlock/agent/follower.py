@@ -26,8 +26,8 @@ from oarlock.agent.snapshots.program_files import ProgramFolder
 from oarlock.agent.snapshots.transfer import Getting
 from oarlock.agent.spec_files import read_token
 from oarlock.run.contract import PREEMPTED
-from oarlock.run.events import Event
 from oarlock.run.quick_dataclass import dataclass
+from oarlock.run.run_events import Event
 
 # Deadlines
 ANSWER, DEPARTURE = "answer", "leave"

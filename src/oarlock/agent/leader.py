@@ -38,7 +38,7 @@ from oarlock.agent.snapshots.children import Uploads
 from oarlock.agent.snapshots.program_files import KeptFiles
 from oarlock.agent.spec_files import publish_address, read_token
 from oarlock.agent.zygote import compile_cache
-from oarlock.run.events import Event
+from oarlock.run.run_events import Event
 
 # Deadlines
 LEADERSHIP, FAREWELL, LATECOMERS = "leadership", "farewell", "latecomers"

@@ -21,7 +21,7 @@ from oarlock.engines.shared.standing_board import StandingBoard
 from oarlock.errors import OarlockError
 from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import Found, Watch
-from oarlock.run.events import Event
+from oarlock.run.run_events import Event
 from oarlock.system.polling import wait_for
 
 if TYPE_CHECKING:  # reading job files is not needed to look at a run, and HTTP not to start one

@@ -18,7 +18,7 @@ from oarlock.records import late_scores
 from oarlock.records.run_folder import RunFolder
 from oarlock.run.accounting import step_of
 from oarlock.run.board_points import point_of
-from oarlock.run.events import decode
+from oarlock.run.run_events import decode
 from oarlock.run.run_state import RunState
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from oarlock import __version__
-from oarlock.run.events import decode
+from oarlock.run.run_events import decode
 from oarlock.run.run_state import RunState
 from oarlock.run.typed import VERSION
 from oarlock.system.atomic_file import write_whole

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from oarlock.run.events import Event, decode, encode
+from oarlock.run.run_events import Event, decode, encode
 
 
 def read(path: Path) -> Iterator[Event]:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from oarlock.errors import LaterRun, OarlockError, UnknownRun
 from oarlock.records import folded, late_scores
 from oarlock.records.record_files import RecordFiles
-from oarlock.run.events import Event, decode
+from oarlock.run.run_events import Event, decode
 from oarlock.run.run_state import RunState
 from oarlock.run.typed import VERSION, LaterVersion, check_version
 from oarlock.system import machine_id

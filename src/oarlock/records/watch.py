@@ -16,7 +16,7 @@ from oarlock.agent.record.log_segments import Segment
 from oarlock.records import log_blocks
 from oarlock.records.log_blocks import Block
 from oarlock.records.run_folder import RunFolder
-from oarlock.run import events
+from oarlock.run import run_events
 from oarlock.run.run_state import RunState
 from oarlock.system.lines import Lines
 
@@ -27,7 +27,7 @@ _LEAST = 1 << 14  # and of each
 _BLOCK = 1 << 17  # read at a time from the end: more than the longest line
 _LATE = 2  # generations: on a cluster some lines arrive late
 
-Found = tuple[list[events.Event], list[Block]]
+Found = tuple[list[run_events.Event], list[Block]]
 
 
 class Tail:
@@ -175,9 +175,11 @@ class Watch:
                 return
             time.sleep(_POLL if time.monotonic() - began < _QUICK else _LONG_POLL)
 
-    def _happened(self) -> list[events.Event]:
+    def _happened(self) -> list[run_events.Event]:
         arrived = [
-            event for line in self._events.lines() if (event := events.decode(line.decode(errors="replace")))
+            event
+            for line in self._events.lines()
+            if (event := run_events.decode(line.decode(errors="replace")))
         ]
         for event in arrived:
             self.state.apply(event)

@@ -18,9 +18,9 @@ from typing import Any
 from oarlock.run.accounting import step_of
 from oarlock.run.best_scores import role_of
 from oarlock.run.cluster import is_ingest
-from oarlock.run.events import Event
 from oarlock.run.observed import knows_its_step, source_of
 from oarlock.run.quick_dataclass import dataclass
+from oarlock.run.run_events import Event
 from oarlock.run.run_state import RunState
 from oarlock.run.task_state import TaskState
 

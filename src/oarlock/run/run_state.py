@@ -13,8 +13,8 @@ from oarlock.run import best_scores
 from oarlock.run.accounting import Accounts, step_of
 from oarlock.run.best_scores import Score
 from oarlock.run.cluster import is_ingest
-from oarlock.run.events import Event
 from oarlock.run.observed import source_of
+from oarlock.run.run_events import Event
 from oarlock.run.task_state import Failure, TaskState
 from oarlock.run.typed import VERSION, build, check_version
 

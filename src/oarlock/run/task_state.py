@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from oarlock.run.events import Event
+from oarlock.run.run_events import Event
 
 _SMOOTHED_OVER = 20.0  # seconds, or three reports where these take longer
 _SHORTEST = 1e-6  # seconds: nothing is divided by less

@@ -9,7 +9,7 @@ from oarlock.run.accounting import PARTS
 from oarlock.run.best_scores import of_checkpoint
 from oarlock.run.cluster import INGEST, is_ingest
 from oarlock.run.error_text import error_text
-from oarlock.run.events import Event
+from oarlock.run.run_events import Event
 from oarlock.run.run_state import RunState
 from oarlock.run.task_state import TaskState
 from oarlock.screens.ansi import resolve

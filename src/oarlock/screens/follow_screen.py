@@ -14,7 +14,7 @@ from oarlock.engines.engine import follow
 from oarlock.records.log_blocks import Block
 from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import Watch
-from oarlock.run.events import Event
+from oarlock.run.run_events import Event
 from oarlock.run.run_state import RunState
 from oarlock.screens.output import say
 

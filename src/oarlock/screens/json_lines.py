@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from oarlock.records.log_blocks import Block
-from oarlock.run.events import Event
+from oarlock.run.run_events import Event
 from oarlock.run.run_state import RunState
 from oarlock.screens.output import complain, print_json_line
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from oarlock.records.log_blocks import Block
-from oarlock.run.events import Event
+from oarlock.run.run_events import Event
 from oarlock.run.run_state import RunState
 from oarlock.run.task_state import TaskState
 from oarlock.screens import event_text

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from oarlock.records.log_blocks import Block
-from oarlock.run.events import Event
+from oarlock.run.run_events import Event
 from oarlock.run.run_state import RunState
 from oarlock.screens import event_text
 from oarlock.screens.follow_screen import in_order

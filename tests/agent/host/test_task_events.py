@@ -10,7 +10,7 @@ import pytest
 from oarlock.agent.gpus.gpu_trouble import Trouble
 from oarlock.agent.host.ending import GPU_MEMORY, OTHERS, SUPPLY
 from oarlock.agent.host.task_events import GPUS
-from oarlock.agent.protocol.status import Status
+from oarlock.agent.protocol.host_status import Status
 from oarlock.agent.protocol.wishes import Clear, Fault, Finish, Made, Run, Stop, Wish
 from oarlock.run.cluster import form
 from tests.support.hosted_tasks import SPEC, HostedTasks, Supply, wish_to_run

@@ -16,8 +16,8 @@ from oarlock.agent.net import control
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.protocol import messages
 from oarlock.agent.protocol.gates import GateMessage, MeetAt, Whereabouts
+from oarlock.agent.protocol.host_status import Status
 from oarlock.agent.protocol.outcome import Outcome
-from oarlock.agent.protocol.status import Status
 from oarlock.agent.protocol.wire import WireError
 from tests.support.members import Leader, Member, leading
 

@@ -18,8 +18,8 @@ from oarlock.agent.host.task_events import TaskEvents
 from oarlock.agent.net.deadlines import Deadlines
 from oarlock.agent.net.dropped_messages import DroppedMessages
 from oarlock.agent.protocol.gates import MeetAt
+from oarlock.agent.protocol.host_status import Status
 from oarlock.agent.protocol.spec import Seat, Spec
-from oarlock.agent.protocol.status import Status
 from oarlock.agent.protocol.wishes import (
     Clear,
     Fault,

@@ -16,7 +16,7 @@ from oarlock.agent.net.deadlines import Action
 from oarlock.agent.zygote.orders import Order, Reply
 from oarlock.run.cluster import Task
 from oarlock.run.contract import Gang
-from oarlock.run.events import Event
+from oarlock.run.run_events import Event
 
 
 class Upstream(Protocol):

@@ -6,8 +6,8 @@ repeat everything for ever: a program that names a new metric at every step woul
 
 from __future__ import annotations
 
-from oarlock.run.events import Event
 from oarlock.run.observed import source_of
+from oarlock.run.run_events import Event
 
 MOST = 100  # names
 _REPEATED = 30.0  # seconds: the record keeps one report in ten seconds at least

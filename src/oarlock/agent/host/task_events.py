@@ -18,8 +18,8 @@ from oarlock.agent.protocol.wishes import Clear, Run
 from oarlock.agent.zygote.orders import Exit, Import, OpenGpus
 from oarlock.run.best_scores import of_checkpoint
 from oarlock.run.contract import PREEMPTED
-from oarlock.run.events import Event
 from oarlock.run.observed import expects_more
+from oarlock.run.run_events import Event
 
 LIFE, GPUS = "signs of life", "figures of GPUs"  # deadlines
 _GPU_INTERVAL, _GPU_SOON = 5.0, 0.5  # seconds between two looks at the GPUs; before the first figures

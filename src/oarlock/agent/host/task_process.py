@@ -13,7 +13,7 @@ from oarlock.agent.host.metrics import Metrics
 from oarlock.agent.protocol.gates import Whereabouts
 from oarlock.agent.protocol.outcome import MOST_SCORES, Outcome
 from oarlock.run.cluster import Task
-from oarlock.run.events import Event
+from oarlock.run.run_events import Event
 from oarlock.system import processes
 
 

@@ -28,7 +28,7 @@ from oarlock.agent.protocol.wishes import Run
 from oarlock.agent.record.run_record import Record
 from oarlock.run.cluster import Task, ingest_name
 from oarlock.run.contract import Gang
-from oarlock.run.events import Event
+from oarlock.run.run_events import Event
 
 LOCK = "lock of the data folder"  # a deadline
 _LOOK = 0.5  # seconds between two attempts to take it

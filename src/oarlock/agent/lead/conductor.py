@@ -17,14 +17,14 @@ from oarlock.agent.lead.phases.progress import STALL
 from oarlock.agent.lead.phases.report_sampling import ReportSampling
 from oarlock.agent.lead.phases.restart_budget import Budget
 from oarlock.agent.protocol import failure_fields
+from oarlock.agent.protocol.host_status import Status
 from oarlock.agent.protocol.outcome import Outcome
-from oarlock.agent.protocol.status import Status
 from oarlock.agent.protocol.timing import LOST
 from oarlock.agent.protocol.wishes import Made, Part, ToGates
 from oarlock.run.best_scores import is_score
 from oarlock.run.cluster import Task, ingest_name, restarts_with
 from oarlock.run.contract import PREEMPTED
-from oarlock.run.events import Event
+from oarlock.run.run_events import Event
 
 STUCK = "stuck"  # a deadline
 _STOPPED_BY_USER = 130

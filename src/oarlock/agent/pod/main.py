@@ -38,7 +38,7 @@ from oarlock.agent.record.leadership import Leadership
 from oarlock.agent.record.pod_output import Echo
 from oarlock.agent.record.run_record import Record
 from oarlock.agent.spec_files import make_folders, read_token
-from oarlock.run import events
+from oarlock.run import run_events
 from oarlock.run.cluster import form
 from oarlock.run.contract import PREEMPTED
 from oarlock.run.error_text import error_text
@@ -197,11 +197,11 @@ def _take_resumption(folder: Path, count: int) -> bool:
     return True
 
 
-def _past(path: Path) -> list[events.Event]:
+def _past(path: Path) -> list[run_events.Event]:
     if not path.exists():
         return []
     lines = path.read_text(errors="replace").splitlines()
-    return [event for event in map(events.decode, lines) if event is not None]
+    return [event for event in map(run_events.decode, lines) if event is not None]
 
 
 def install_packages(spec: Spec, role: str) -> str | None:

@@ -22,7 +22,7 @@ from oarlock.agent.score import asked_checkpoints, fetched_snapshots, missing_da
 from oarlock.agent.score.score_error import ScoreError
 from oarlock.agent.spec_files import make_folders
 from oarlock.checkpoints.store import Checkpoint
-from oarlock.run import events
+from oarlock.run import run_events
 from oarlock.system import processes
 
 _ROLE = "evaluator"
@@ -38,15 +38,15 @@ def main() -> int:
         os.dup2(_STDERR, 1)  # pip prints, and so does whatever else runs here
         try:
             for report in _score(spec, order.get("step"), bool(order.get("everything"))):
-                print(events.encode(report), file=answer)
+                print(run_events.encode(report), file=answer)
         except ScoreError as problem:
             end = {"t": time.time(), "kind": "end", "state": "failed", "code": problem.code}
-            print(events.encode({**end, "reason": str(problem)}), file=answer)
+            print(run_events.encode({**end, "reason": str(problem)}), file=answer)
             return problem.code
     return 0
 
 
-def _score(spec: Spec, step: int | None, everything: bool) -> list[events.Event]:
+def _score(spec: Spec, step: int | None, everything: bool) -> list[run_events.Event]:
     processes.raise_limits()
     _check_folder(spec)
     is_here = not spec.snapshots or bool(spec.claim)

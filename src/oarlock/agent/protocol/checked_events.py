@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from oarlock.agent.protocol.wire import WireError
-from oarlock.run import events
-from oarlock.run.events import Event
+from oarlock.run import run_events
+from oarlock.run.run_events import Event
 
 _METRIC, _METRIC_VALUE = 100, 1000  # characters
 _FIELDS = frozenset({"text", "fix", "message", "where", "type", "modules"})  # that may be longer
@@ -14,14 +14,14 @@ _FIELDS = frozenset({"text", "fix", "message", "where", "type", "modules"})  # t
 
 def event(data: Any, kinds: tuple[str, ...]) -> Event:
     """An event of one of these kinds. Raises WireError."""
-    found = events.read(data)
+    found = run_events.read(data)
     if found is None or found["kind"] not in kinds:
         raise WireError("not a valid event")
     return {name: value for name, value in found.items() if name in _FIELDS or _is_small(name, value)}
 
 
 def _is_small(name: str, value: Any) -> bool:
-    """A metric, or a field of a later version: `events` has checked all others, text by text."""
+    """A metric, or a field of a later version: `run_events` has checked all others, text by text."""
     return len(name) <= _METRIC and (
         not isinstance(value, (str, list, dict)) or len(str(value)) <= _METRIC_VALUE
     )

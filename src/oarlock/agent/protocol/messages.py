@@ -16,10 +16,10 @@ from typing import NamedTuple
 from oarlock.agent.protocol import checked_events, wire
 from oarlock.agent.protocol import checked_fields as checked
 from oarlock.agent.protocol.gates import GATE_EVENTS
-from oarlock.agent.protocol.status import Status
+from oarlock.agent.protocol.host_status import Status
 from oarlock.agent.protocol.wire import VERSION, Message, OtherVersionError, WireError
-from oarlock.run.events import Event
 from oarlock.run.quick_dataclass import dataclass
+from oarlock.run.run_events import Event
 from oarlock.system.safe_names import stays_inside
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,100}", re.ASCII)

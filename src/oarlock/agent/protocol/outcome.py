@@ -8,8 +8,8 @@ from typing import Any
 from oarlock.agent.protocol import checked_events
 from oarlock.agent.protocol import checked_fields as checked
 from oarlock.agent.protocol.wire import Message, WireError
-from oarlock.run.events import Event
 from oarlock.run.quick_dataclass import dataclass
+from oarlock.run.run_events import Event
 
 MOST_SCORES = 64  # that a status repeats: a connection that is cut for longer ends the tasks
 _SIGNALS = 64

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from oarlock.run import events
+from oarlock.run import run_events
 from oarlock.run.typed import number, whole
 
 MARK = "::oarlock "
@@ -40,7 +40,7 @@ class TaskLine(NamedTuple):
 
 def event(number: int, record: float, fields: dict[str, Any]) -> bytes:
     """The line of the record's `number`-th event."""
-    return (MARK + events.encode({"n": number, "of": record, **fields}) + "\n").encode()
+    return (MARK + run_events.encode({"n": number, "of": record, **fields}) + "\n").encode()
 
 
 def prefix(task: str, generation: int, *, is_whole: bool = True) -> bytes:
@@ -59,7 +59,7 @@ def parse(line: str) -> EventLine | TaskLine | None:
 
 
 def _event(text: str) -> EventLine | None:
-    event = events.decode(text)
+    event = run_events.decode(text)
     if event is None:
         return None
     count, record = whole(1)(event.pop("n", None)), number(0)(event.pop("of", None))

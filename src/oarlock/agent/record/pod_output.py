@@ -7,7 +7,7 @@ import select
 from functools import partial
 
 from oarlock.agent.record import pod_lines
-from oarlock.run import events
+from oarlock.run import run_events
 from oarlock.system.writer_thread import Outlet
 
 PATIENCE = 1.5  # seconds for which the loop waits while the reader of standard output accepts nothing
@@ -23,7 +23,7 @@ class Echo:
         self._count = 0  # events printed
         self._record = 0.0
 
-    def replay(self, past: list[events.Event]) -> None:
+    def replay(self, past: list[run_events.Event]) -> None:
         """Print the past events of a record, for readers that missed them. Of reports only the latest."""
         latest = {event["task"]: number for number, event in enumerate(past) if event["kind"] == "report"}
         for number, event in enumerate(past):
@@ -32,7 +32,7 @@ class Echo:
             else:
                 self._count += 1
 
-    def event(self, event: events.Event) -> None:
+    def event(self, event: run_events.Event) -> None:
         """Print an event."""
         self._count += 1
         self._record = self._record or event["t"]

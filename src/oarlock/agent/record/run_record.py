@@ -21,7 +21,7 @@ from oarlock.agent.record.board_files import BoardFiles
 from oarlock.agent.record.log_segments import LogFile, Logs
 from oarlock.agent.record.pod_output import Echo, write_all
 from oarlock.agent.record.task_log import Log
-from oarlock.run import events
+from oarlock.run import run_events
 from oarlock.run.best_scores import of_checkpoint
 from oarlock.run.board_points import point_of
 from oarlock.run.run_state import RunState
@@ -61,12 +61,12 @@ class Record:
 
     def emit(self, kind: str, /, **fields: Any) -> None:
         """Add an event. It is written when this returns, unless the disk hangs."""
-        event: events.Event = {"t": time.time(), "kind": kind, **fields}
+        event: run_events.Event = {"t": time.time(), "kind": kind, **fields}
         self.state.apply(event)
         if self._is_retired:
             return
         self._is_leading = True
-        data = events.encode(event).encode() + b"\n"
+        data = run_events.encode(event).encode() + b"\n"
         may_be_lost = kind == "report" and not of_checkpoint(event)  # the next report replaces it
         self._disk.put(lambda: self._do_event(data), len(data), must=not may_be_lost)
         if not may_be_lost:
@@ -142,7 +142,7 @@ class Record:
             self._shortened.add(task)
             self._note(f"{task} wrote more than limits.logs: its oldest lines are dropped")
 
-    def _show_on_board(self, event: events.Event) -> None:
+    def _show_on_board(self, event: run_events.Event) -> None:
         point = None if self.board is None else point_of(event, self.state)
         if self.board is not None and point is not None:
             self.board.add(point)

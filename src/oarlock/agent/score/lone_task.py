@@ -15,7 +15,7 @@ from oarlock.agent.protocol import messages
 from oarlock.agent.protocol.wire import WireError
 from oarlock.agent.score.score_error import ScoreError
 from oarlock.agent.zygote.orders import ORDERS, Launch
-from oarlock.run.events import Event
+from oarlock.run.run_events import Event
 from oarlock.system import processes
 from oarlock.system.lines import Lines
 

@@ -19,7 +19,7 @@ from oarlock.agent.score.score_error import ScoreError
 from oarlock.agent.zygote.orders import Launch
 from oarlock.checkpoints.store import Checkpoint
 from oarlock.run import cluster, contract, placeholders
-from oarlock.run.events import Event
+from oarlock.run.run_events import Event
 from oarlock.training.saving.new_checkpoints import ONLY
 
 TASK = "evaluator-0"

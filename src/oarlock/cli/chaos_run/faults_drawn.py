@@ -17,7 +17,7 @@ from typing import Any
 from oarlock.agent.protocol.fault_notes import continued
 from oarlock.run.accounting import Accounts, step_of
 from oarlock.run.contract import PREEMPTED
-from oarlock.run.events import Event
+from oarlock.run.run_events import Event
 from oarlock.run.run_state import RunState
 
 KINDS = ("kill", "pause", "preempt")

@@ -18,7 +18,7 @@ from oarlock.engines.engine import engine_of
 from oarlock.errors import OarlockError
 from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import Tail
-from oarlock.run.events import decode
+from oarlock.run.run_events import decode
 from oarlock.run.run_state import RunState
 from oarlock.system.polling import wait_for
 

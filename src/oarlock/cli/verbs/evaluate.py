@@ -15,7 +15,7 @@ from oarlock.engines.known_engines import ENGINES
 from oarlock.errors import OarlockError
 from oarlock.records import late_scores
 from oarlock.run.best_scores import metrics_of
-from oarlock.run.events import Event
+from oarlock.run.run_events import Event
 from oarlock.screens.output import hint, print_json, print_table, say
 from oarlock.screens.units import number
 

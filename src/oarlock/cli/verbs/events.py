@@ -12,7 +12,7 @@ from oarlock.cli.session import find_run
 from oarlock.engines.engine import follow
 from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import Watch
-from oarlock.run.events import Event
+from oarlock.run.run_events import Event
 from oarlock.screens.event_text import KINDS, describe
 from oarlock.screens.follow_screen import leaving
 from oarlock.screens.output import print_json_line, say

@@ -13,7 +13,7 @@ from oarlock.engines.engine import engine_of
 from oarlock.errors import OarlockError
 from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import Tail
-from oarlock.run.events import decode
+from oarlock.run.run_events import decode
 from oarlock.run.run_state import RunState
 from oarlock.screens import json_shape
 from oarlock.screens.output import complain, print_json, say

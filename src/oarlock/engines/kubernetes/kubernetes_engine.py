@@ -28,7 +28,7 @@ from oarlock.errors import JobError, OarlockError
 from oarlock.job.job_file import JobFile
 from oarlock.job.model import Job
 from oarlock.records.run_folder import RunFolder
-from oarlock.run.events import Event
+from oarlock.run.run_events import Event
 
 if TYPE_CHECKING:
     from oarlock.engines.kubernetes.manifests.payload import Parcel

@@ -26,7 +26,7 @@ from oarlock.engines.shared.standing_board import StandingBoard
 from oarlock.errors import JobError, OarlockError
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
-from oarlock.run.events import Event
+from oarlock.run.run_events import Event
 from oarlock.run.run_state import FINAL, fold
 from oarlock.system import machine_id
 from oarlock.system.polling import wait_for

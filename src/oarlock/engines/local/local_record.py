@@ -15,7 +15,7 @@ from oarlock.job.job_file import JobFile
 from oarlock.job.model import Job, to_data
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
-from oarlock.run import cluster, events
+from oarlock.run import cluster, run_events
 from oarlock.run.typed import VERSION
 from oarlock.system import machine_id
 from oarlock.system.atomic_file import write_durably
@@ -49,7 +49,7 @@ def _announce(job: Job, draft: RunFolder) -> None:
     tasks = [task.name for task in cluster.form(specs.sizes(job))]
     event = {"t": time.time(), "kind": "run", "job": job.name, "engine": "local", "tasks": tasks}
     event.update(host=machine_id.name(), version=VERSION)
-    _write(draft.events_file, events.encode(event) + "\n")
+    _write(draft.events_file, run_events.encode(event) + "\n")
 
 
 def _write_spec(job: Job, folder: Path, run: RunFolder, machines: int, is_new: bool = False) -> None:

@@ -17,7 +17,7 @@ from oarlock.engines.shared import pull_snapshots, specs
 from oarlock.errors import OarlockError
 from oarlock.records.run_folder import RunFolder
 from oarlock.run.best_scores import metrics_of
-from oarlock.run.events import Event
+from oarlock.run.run_events import Event
 
 
 def score(

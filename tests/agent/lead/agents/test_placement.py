@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from oarlock.agent.lead.agents.placement import Agent, place, slots
-from oarlock.agent.protocol.status import Status
+from oarlock.agent.protocol.host_status import Status
 
 
 def agent(name: str, ports: int = 2, ready: bool = True, **slots: int) -> Agent:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from oarlock.agent.protocol.host_status import Status
 from oarlock.agent.protocol.spec import Spec
-from oarlock.agent.protocol.status import Status
 from oarlock.agent.protocol.wishes import Order, Wish
 from oarlock.run.cluster import ROLES, Task, form
 from oarlock.run.contract import Gang

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from oarlock.agent.lead.phases.generation import Generation
 from oarlock.agent.net.deadlines import Action, Deadlines
-from oarlock.run.events import Event
 from oarlock.run.observed import expects_more, knows_its_step, source_of
+from oarlock.run.run_events import Event
 from oarlock.run.run_state import RunState
 
 STALL = "stall"  # a deadline

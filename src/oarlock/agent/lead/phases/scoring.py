@@ -15,7 +15,7 @@ from oarlock.agent.protocol.outcome import Outcome
 from oarlock.agent.protocol.spec import Spec
 from oarlock.checkpoints.manifest import name_of, position
 from oarlock.run.best_scores import of_checkpoint
-from oarlock.run.events import Event
+from oarlock.run.run_events import Event
 
 EVALUATE = "evaluate"  # a deadline
 _NO_METRICS = frozenset({"t", "kind", "task", "step", "generation"})

@@ -22,8 +22,8 @@ from oarlock.errors import OarlockError
 from oarlock.job.model import Job
 from oarlock.program import agent_zip
 from oarlock.records.run_folder import RunFolder
-from oarlock.run import events
-from oarlock.run.events import Event
+from oarlock.run import run_events
+from oarlock.run.run_events import Event
 from oarlock.system.lines import Lines
 
 _PATIENCE = 600.0  # seconds: a node may have to pull the image, or to be added
@@ -88,7 +88,7 @@ def _collect(api: Api, pod: str, words: list[str], output: IO[bytes]) -> list[Ev
     command = pod_exec.Command(api, pod, words, output)
     lines, told = Lines(), []
     for piece in command.output():
-        told += [events.decode(line.decode(errors="replace")) for line in lines.feed(piece)]
+        told += [run_events.decode(line.decode(errors="replace")) for line in lines.feed(piece)]
     for event in told:
         if event is not None and event["kind"] == "end":
             raise _failure(str(event.get("reason")), int(event.get("code") or 1))

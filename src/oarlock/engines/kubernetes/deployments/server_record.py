@@ -19,7 +19,7 @@ from oarlock.engines.kubernetes.lifecycle import identity, submit
 from oarlock.errors import JobError, OarlockError
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
-from oarlock.run import events
+from oarlock.run import run_events
 from oarlock.run.typed import VERSION
 from oarlock.serving.settings import Settings
 from oarlock.system.atomic_file import write_durably
@@ -159,7 +159,7 @@ def _fill(draft: RunFolder, written: str, settings: Settings, spec: Spec, create
     write_durably(draft.spec_file, spec.to_json().encode())
     event = {"t": created, "kind": "run", "job": spec.job, "engine": ENGINE, "tasks": [], "version": VERSION}
     begun = {"t": created, "kind": "agent", "pid": None}
-    lines = "".join(f"{events.encode(one)}\n" for one in (event, begun))
+    lines = "".join(f"{run_events.encode(one)}\n" for one in (event, begun))
     write_durably(draft.events_file, lines.encode())
 
 

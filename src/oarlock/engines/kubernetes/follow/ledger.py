@@ -23,7 +23,7 @@ from oarlock.agent.record.task_log import LINE_LIMIT
 from oarlock.engines.kubernetes.follow.pod_log import Position
 from oarlock.errors import LaterRun
 from oarlock.records.run_folder import RunFolder
-from oarlock.run import events
+from oarlock.run import run_events
 from oarlock.run.run_state import fold
 from oarlock.run.typed import VERSION, LaterVersion, build, check_version
 from oarlock.system.atomic_file import write_durably
@@ -50,7 +50,7 @@ class Ledger:
         self._committed: dict[str, Any] = {}
         self._roll_back()
         # What was taken before the commit was lost.
-        self._events = {} if kept is not None else Counter(events.encode(event) for event in run.events())
+        self._events = {} if kept is not None else Counter(run_events.encode(event) for event in run.events())
         self._stamps = {} if kept is not None else _last_stamps(run)
         self.state = fold(run.name, run.events())
         self._logs = log_segments.Logs(run.path / "logs", self._spec.limits.logs)
@@ -126,15 +126,15 @@ class Ledger:
         if said.number <= self.records.get(record, 0):
             return  # repeated by a leader that took over
         self.records[record] = said.number
-        line = events.encode(said.event)
+        line = run_events.encode(said.event)
         if self._events.get(line, 0):
             self._events[line] -= 1
         elif said.event["kind"] != "run":  # which was written here before anything ran
             self._put(said.event)
 
-    def _put(self, event: events.Event) -> None:
+    def _put(self, event: run_events.Event) -> None:
         self.state.apply(event)
-        self._append("events.jsonl", events.encode(event))
+        self._append("events.jsonl", run_events.encode(event))
 
     def _append(self, name: str, line: str) -> None:
         self._waiting.setdefault(name, []).append(line)

@@ -35,7 +35,7 @@ from oarlock.job.job_file import JobFile
 from oarlock.job.model import to_data
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
-from oarlock.run import cluster, events
+from oarlock.run import cluster, run_events
 from oarlock.run.typed import VERSION
 from oarlock.system.atomic_file import write_durably
 
@@ -178,7 +178,9 @@ def fill(draft: RunFolder, written: str, spec: Spec, created: float) -> None:
     write_durably(draft.path / "agent.json", spec.to_json().encode())
     tasks = [task.name for task in cluster.form(spec.sizes)]
     event = {"t": created, "kind": "run", "job": spec.job, "engine": "kubernetes", "tasks": tasks}
-    write_durably(draft.path / "events.jsonl", events.encode({**event, "version": VERSION}).encode() + b"\n")
+    write_durably(
+        draft.path / "events.jsonl", run_events.encode({**event, "version": VERSION}).encode() + b"\n"
+    )
 
 
 def _fill(draft: RunFolder, jobfile: JobFile, api: Api, parcel: Parcel) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from oarlock.run.events import decode, encode, read
+from oarlock.run.run_events import decode, encode, read
 from tests.support.known_events import KNOWN
 
 
