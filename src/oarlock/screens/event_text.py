@@ -13,7 +13,7 @@ from oarlock.run.run_events import Event
 from oarlock.run.run_state import RunState
 from oarlock.run.task_state import TaskState
 from oarlock.screens.ansi import resolve
-from oarlock.screens.units import duration, number, plural, size
+from oarlock.units import duration, number, plural, size
 
 _METRICS = 3  # that fit on a line: the loss and two more
 _NO_METRICS = ("t", "kind", "task", "step", "generation")

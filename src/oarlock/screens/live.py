@@ -20,7 +20,7 @@ from oarlock.run.task_state import TaskState
 from oarlock.screens import event_text
 from oarlock.screens.ansi import as_it_is, resolve, rows, visible
 from oarlock.screens.follow_screen import in_order
-from oarlock.screens.units import duration, plural
+from oarlock.units import duration, plural
 
 _INTERVAL = 0.1  # seconds between two redraws with nothing to scroll
 _METRICS = 4  # the number of their column

@@ -6,8 +6,8 @@ from oarlock.records.run_folder import RunFolder
 from oarlock.run.run_state import RunState
 from oarlock.run.task_state import TaskState
 from oarlock.run.typed import is_number
-from oarlock.screens.units import number, plural
 from oarlock.serving.fleet import announcement
+from oarlock.units import number, plural
 
 
 def lines(run: RunFolder, state: RunState) -> list[str]:

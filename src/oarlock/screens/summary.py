@@ -17,7 +17,7 @@ from oarlock.run.task_state import Failure
 from oarlock.screens import json_shape
 from oarlock.screens.ansi import rows
 from oarlock.screens.event_text import exit_code, first_line
-from oarlock.screens.units import duration, number, plural
+from oarlock.units import duration, number, plural
 
 _MESSAGE_LINES = 3
 _LAST_WORDS = 3

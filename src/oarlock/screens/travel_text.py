@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from oarlock.screens.units import plural, size
+from oarlock.units import plural, size
 
 _NAMED = 5
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oarlock.cli.chaos_run.faults_drawn import Fault, Report
-from oarlock.screens.units import plural
+from oarlock.units import plural
 
 
 def beginning(elapsed: float, fault: Fault) -> str:

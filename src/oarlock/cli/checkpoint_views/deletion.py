@@ -8,7 +8,7 @@ from oarlock.cli.checkpoint_views.sources import BROKEN, Found
 from oarlock.engines.shared.checkpoint_folder import FOLDER, Entry
 from oarlock.errors import OarlockError
 from oarlock.screens.output import confirm
-from oarlock.screens.units import plural, size
+from oarlock.units import plural, size
 
 
 def delete(found: Found, doomed: Sequence[str], *, snapshots: bool, yes: bool, force: bool) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from oarlock.engines.shared.checkpoint_folder import Entry
 from oarlock.screens.output import print_table, say
-from oarlock.screens.units import duration, number, size
+from oarlock.units import duration, number, size
 
 _HEADER = ("STEP", "EPOCH", "SAVED", "GENERATION", "WORKERS", "SIZE", "METRICS", "WHERE", "STATE")
 _METRICS = 3

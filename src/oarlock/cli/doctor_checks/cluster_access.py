@@ -11,7 +11,7 @@ from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import Object
 from oarlock.engines.kubernetes.plan import access
 from oarlock.errors import OarlockError
-from oarlock.screens.units import duration, plural
+from oarlock.units import duration, plural
 
 _APART = 10.0  # seconds between two clocks that begin to confuse people
 

@@ -10,8 +10,8 @@ import subprocess
 import sys
 
 from oarlock.cli.doctor_checks.machine import Finding
-from oarlock.screens.units import plural
 from oarlock.system import processes
+from oarlock.units import plural
 
 NAMES = ("tensorflow", "keras", "torch", "jax")
 _PATIENCE = 120.0  # seconds; TensorFlow takes 20 from a cold network disk

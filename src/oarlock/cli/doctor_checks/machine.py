@@ -16,9 +16,9 @@ from pathlib import Path
 
 from oarlock.engines.local import gpu_devices, gpu_shares
 from oarlock.records import runs
-from oarlock.screens.units import size
 from oarlock.system import control_group, free_ports, private_network
 from oarlock.system.processors import usable_cores
+from oarlock.units import size
 
 Finding = dict[str, object]
 

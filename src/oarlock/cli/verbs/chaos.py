@@ -18,7 +18,7 @@ from oarlock.errors import OarlockError
 from oarlock.quantities import Duration
 from oarlock.records.run_folder import RunFolder
 from oarlock.screens.output import confirm, print_json, say
-from oarlock.screens.units import plural
+from oarlock.units import plural
 
 _INTERRUPTED = 130
 _LONGEST_PAUSE = 3600.0

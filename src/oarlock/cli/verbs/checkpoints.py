@@ -14,7 +14,7 @@ from oarlock.cli.checkpoint_views.sources import BROKEN, Found
 from oarlock.cli.session.signals import leaving_in_order
 from oarlock.engines.known_engines import traits_of
 from oarlock.screens.output import complain, flush, hint, print_json, say
-from oarlock.screens.units import size
+from oarlock.units import size
 
 _ON_ITS_OWN = "local"  # a program that was started without Oarlock
 

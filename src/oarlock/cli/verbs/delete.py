@@ -15,7 +15,7 @@ from oarlock.errors import OarlockError, UnknownRun
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
 from oarlock.screens.output import hint, print_json, say
-from oarlock.screens.units import plural, size
+from oarlock.units import plural, size
 
 
 @click.command("delete")

@@ -17,7 +17,7 @@ from oarlock.records import late_scores
 from oarlock.run.best_scores import metrics_of
 from oarlock.run.run_events import Event
 from oarlock.screens.output import hint, print_json, print_table, say
-from oarlock.screens.units import number
+from oarlock.units import number
 
 
 @click.command("evaluate")

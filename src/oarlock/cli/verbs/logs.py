@@ -21,7 +21,7 @@ from oarlock.screens import event_text
 from oarlock.screens.follow_screen import MOST_BEHIND, leaving
 from oarlock.screens.last_line import LastLine
 from oarlock.screens.output import complain, flush, print_json_line, print_output
-from oarlock.screens.units import size
+from oarlock.units import size
 
 
 @click.command("logs")

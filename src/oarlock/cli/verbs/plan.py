@@ -18,7 +18,7 @@ from oarlock.cli.arguments.job_options import (
 from oarlock.cli.arguments.options import json_option
 from oarlock.screens import travel_text
 from oarlock.screens.output import hint, print_block, print_json, print_table, say
-from oarlock.screens.units import plural, size
+from oarlock.units import plural, size
 
 if TYPE_CHECKING:  # loaded only when the verb is called
     from oarlock.engines.kubernetes.manifests.payload import Parcel

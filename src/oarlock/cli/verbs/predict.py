@@ -22,9 +22,9 @@ from oarlock.cli.session.signals import leaving_in_order
 from oarlock.engines.known_engines import TRAINING
 from oarlock.errors import OarlockError
 from oarlock.screens.output import print_json_line, redraw, say
-from oarlock.screens.units import number
 from oarlock.serving.settings import MOST_REPLICAS
 from oarlock.system.atomic_file import whole_file
+from oarlock.units import number
 
 _BEST = 3  # classes to name
 _WIDTH = 40  # of the progress

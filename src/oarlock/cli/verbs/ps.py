@@ -12,7 +12,7 @@ from oarlock.records.run_folder import RunFolder
 from oarlock.run.run_state import RunState
 from oarlock.screens import event_text, json_shape
 from oarlock.screens.output import complain, hint, print_json, print_table, say
-from oarlock.screens.units import duration, number, plural
+from oarlock.units import duration, number, plural
 
 _LATEST = 20
 _HEADER = (

@@ -18,7 +18,7 @@ from oarlock.engines.known_engines import traits_of
 from oarlock.records.run_folder import RunFolder
 from oarlock.screens import json_shape
 from oarlock.screens.output import hint, print_json, redraw, say
-from oarlock.screens.units import duration, plural, size
+from oarlock.units import duration, plural, size
 
 if TYPE_CHECKING:
     from oarlock.engines.shared.pull_result import Pulled

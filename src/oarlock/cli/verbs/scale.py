@@ -17,8 +17,8 @@ from oarlock.run.run_events import decode
 from oarlock.run.run_state import RunState
 from oarlock.screens import json_shape
 from oarlock.screens.output import complain, print_json, say
-from oarlock.screens.units import plural
 from oarlock.system.polling import wait_for
+from oarlock.units import plural
 
 _PATIENCE = 60.0  # seconds for the new generation to form
 _MOMENT = 3.0  # seconds for an earlier problem to be resolved

@@ -15,7 +15,7 @@ from oarlock.run.task_state import TaskState
 from oarlock.screens import event_text, json_shape, served_text, summary
 from oarlock.screens.last_line import first_row
 from oarlock.screens.output import hint, print_block, print_json, print_table, say
-from oarlock.screens.units import duration, plural
+from oarlock.units import duration, plural
 
 _MOST = 30  # tasks that are listed
 _HEADER = ("TASK", "STATE", "STEP", "RATE", "ETA", "STARTS", "CODE", "PROCESS", "GPU", "METRICS")
