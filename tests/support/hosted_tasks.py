@@ -243,12 +243,12 @@ class HostedTasks:
         self.host.on_reply(Ready(warm=True))
 
     def launched(self) -> None:
-        for number, process in enumerate(self.host.hosted.tasks.values()):
+        for number, process in enumerate(self.host.state.tasks.values()):
             if process.pid is None:
                 self.host.on_reply(Launched(process.name, 10 + number))
 
     def not_launched(self) -> None:
-        for process in self.host.hosted.alive()[:1]:
+        for process in self.host.state.alive()[:1]:
             process.pid = None
             self.host.on_reply(NotLaunched(process.name, 11))
 
@@ -355,7 +355,7 @@ class HostedTasks:
 
     def summary(self) -> str:
         """Which end the tasks are asked for and what is cleared, what was said, and what was reported."""
-        hosted = self.host.hosted
+        hosted = self.host.state
         state = f"{hosted.ending or 'none'} {hosted.cleared}/{hosted.generation}"
         words = [_event_in_words(event) for event in self.events]
         words += [f"status*{self.statuses}"] if self.statuses else []

@@ -19,7 +19,7 @@ def test_a_later_generation_starts_once_the_one_before_is_swept() -> None:
     host.said.clear()
     host.swept()
     assert host.said == ["worker-0<closed", "worker-1<closed", "launch:worker-0", "launch:worker-1"]
-    assert (host.host.hosted.cleared, host.host.hosted.generation) == (1, 2)
+    assert (host.host.state.cleared, host.host.state.generation) == (1, 2)
 
 
 def test_a_wish_that_was_overtaken_is_not_followed() -> None:
@@ -53,7 +53,7 @@ def test_a_task_that_ended_starts_again_with_a_higher_launch_number() -> None:
     for _ in range(2):
         host.obey(wish_to_run(1, launches={"worker-0": 2, "worker-1": 2}))
     assert host.said == ["worker-1<closed", "launch:worker-1"]
-    assert host.host.hosted.tasks["worker-1"].launch == 2
+    assert host.host.state.tasks["worker-1"].launch == 2
 
 
 def test_tasks_wait_until_the_zygote_is_ready() -> None:
@@ -76,7 +76,7 @@ def test_tasks_wait_for_the_checkpoint_that_they_resume_from() -> None:
     assert host.said == ["launch:worker-0", "launch:worker-1"]
     idle = HostedTasks(supply=Supply()).into("ready")
     idle.obey(wish_to_run(checkpoints=["step-7"], places={}))
-    assert idle.host.hosted.generation == 1
+    assert idle.host.state.generation == 1
 
 
 def test_a_checkpoint_that_comes_too_late_starts_nothing() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from oarlock.agent.gpus.gpu_trouble import Trouble
-from oarlock.agent.host.ending import GPU_MEMORY, OTHERS, SUPPLY
 from oarlock.agent.host.task_events import GPUS
+from oarlock.agent.host.task_shutdown import GPU_MEMORY, OTHERS, SUPPLY
 from oarlock.agent.protocol.host_status import Status
 from oarlock.agent.protocol.wishes import Clear, Fault, Finish, Made, Run, Stop, Wish
 from oarlock.run.cluster import form
@@ -169,14 +169,14 @@ def test_an_evaluator_that_dies_then_starts_again_and_knows_that_training_has_en
     host.said.clear()
     host.obey(training(is_done=True, launches={"evaluator-0": 2}))
     assert [word for word in host.said if "<stop" in word] == ["evaluator-0<stop"]
-    assert [process.name for process in host.host.hosted.alive()] == ["evaluator-0"]
+    assert [process.name for process in host.host.state.alive()] == ["evaluator-0"]
 
 
 def test_a_host_that_joins_then_runs_the_evaluator_alone() -> None:
     host = HostedTasks(replace(SPEC, sizes=EVALUATED), EVALUATED)
     host.ready()
     host.obey(training(is_done=True))
-    assert list(host.host.hosted.tasks) == ["evaluator-0"]
+    assert list(host.host.state.tasks) == ["evaluator-0"]
 
 
 def test_the_evaluator_is_asked_to_end_only_when_the_last_checkpoints_are_here() -> None:

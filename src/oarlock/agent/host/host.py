@@ -1,20 +1,20 @@
 """The hosting half of an agent: it makes this machine's tasks be what the conductor wants them to be.
 
 The conductor's word is a *wish* (`protocol.wishes`). It may come twice, late, or after a cut, so the host
-never follows orders one by one: it compares the wish with what is there (`hosted`) and moves towards it. What
-is there goes back as a *status*. It does no I/O: `host_effects` says what it needs of the world.
+never follows orders one by one: it compares the wish with what is there (`host_state`) and moves towards it.
+What is there goes back as a *status*. It does no I/O: `host_effects` says what it needs of the world.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict
 
-from oarlock.agent.host.ending import EndingTasks
 from oarlock.agent.host.faults import Faults
 from oarlock.agent.host.host_effects import Machine, Supply, Upstream, Zygote
-from oarlock.agent.host.hosted import Hosted
-from oarlock.agent.host.launching import Launching
+from oarlock.agent.host.host_state import HostState
 from oarlock.agent.host.task_events import TaskEvents
+from oarlock.agent.host.task_launcher import TaskLauncher
+from oarlock.agent.host.task_shutdown import TaskShutdown
 from oarlock.agent.net.deadlines import Deadlines
 from oarlock.agent.net.dropped_messages import DroppedMessages
 from oarlock.agent.protocol.gates import MeetAt
@@ -63,16 +63,16 @@ class Host:
         self._deaths = 0  # of zygotes in a row that never became ready
         self.is_preparing = False  # tasks have to wait for something else on this machine: its data
         self.supply = supply  # where this machine does not see the leader's folders
-        self.hosted = Hosted()
+        self.state = HostState()
         self.ports = machine.free_ports(sum(self.slots.values()))
         self.dropped = DroppedMessages(loop, self._note)
-        shared = (loop, spec, self.hosted)
-        self.ending = EndingTasks(
+        shared = (loop, spec, self.state)
+        self.shutdown = TaskShutdown(
             *shared, machine, zygote, upstream, supply, self._show_stacks, self._converge
         )
-        self.events = TaskEvents(loop, self.hosted, machine, zygote, upstream, self.ending, self.dropped)
-        self.launching = Launching(*shared, machine, zygote, upstream, self.events, self.ending)
-        self.faults = Faults(loop, lambda one, sig: self.ending.signal([one], sig, ours=False), upstream)
+        self.events = TaskEvents(loop, self.state, machine, zygote, upstream, self.shutdown, self.dropped)
+        self.launcher = TaskLauncher(*shared, machine, zygote, upstream, self.events, self.shutdown)
+        self.faults = Faults(loop, lambda one, sig: self.shutdown.signal([one], sig, ours=False), upstream)
 
     def start(self) -> None:
         """Start the zygote. It has limits.rendezvous to become ready."""
@@ -86,43 +86,43 @@ class Host:
         """End the zygote with all tasks, or let it stay for the next run."""
         self.loop.cancel(ZYGOTE)
         self.zygote.close()
-        for process in self.hosted.tasks.values():
+        for process in self.state.tasks.values():
             process.close()
 
     @property
     def wish(self) -> Wish:
         """The newest wish, whether or not it is fulfilled yet."""
-        return self.hosted.wish
+        return self.state.wish
 
     @property
     def is_busy(self) -> bool:
         """Whether tasks run here, or are being forked."""
-        return bool(self.hosted.alive())
+        return bool(self.state.alive())
 
     @property
     def is_cleared(self) -> bool:
         """Whether nothing is left of the last generation that ran here."""
-        return self.hosted.cleared >= self.hosted.generation
+        return self.state.cleared >= self.state.generation
 
     @property
     def is_leaving(self) -> bool:
         """Whether this machine was asked to leave."""
-        return self.hosted.is_leaving
+        return self.state.is_leaving
 
     def status(self) -> Status:
         """What the conductor is to know about this machine now."""
-        hosted = self.hosted
+        state = self.state
         return Status(
-            generation=hosted.generation,
-            cleared=hosted.cleared,
-            ready=hosted.is_ready and not hosted.is_leaving and not self.is_preparing,
+            generation=state.generation,
+            cleared=state.cleared,
+            ready=state.is_ready and not state.is_leaving and not self.is_preparing,
             preparing=self.is_preparing,
-            leaving=hosted.is_leaving,
+            leaving=state.is_leaving,
             ports=tuple(self.ports),
             slots=self.slots,
-            tasks=tuple(process.outcome() for process in hosted.tasks.values()),
-            made=frozenset().union(*(process.made for process in hosted.tasks.values())),
-            gates={process.name: process.gate for process in hosted.alive() if process.gate},
+            tasks=tuple(process.outcome() for process in state.tasks.values()),
+            made=frozenset().union(*(process.made for process in state.tasks.values())),
+            gates={process.name: process.gate for process in state.alive() if process.gate},
         )
 
     # Wishes and orders
@@ -138,10 +138,10 @@ class Host:
         elif isinstance(wish, Part):
             self.end_tasks()
         elif isinstance(wish, Made):
-            self.hosted.made = wish
-            self.hosted.tell_made()
+            self.state.made = wish
+            self.state.tell_made()
         elif wish.generation >= self.wish.generation:  # else a later one has overtaken it on its way here
-            self.hosted.wish = wish
+            self.state.wish = wish
             self._make_room(wish)
             self._converge()
 
@@ -151,12 +151,12 @@ class Host:
 
     def leave(self) -> None:
         """This machine was asked to leave: it takes no more tasks."""
-        self.hosted.is_leaving = True
+        self.state.is_leaving = True
         self.upstream.on_status()
 
     def fence(self) -> None:
         """No leading agent for too long: another machine may train in place of this one."""
-        self.ending.clear(ours=False)
+        self.shutdown.clear(ours=False)
 
     def _make_room(self, wish: Wish) -> None:
         """The only machine of a run has room for as many tasks as are wanted."""
@@ -171,34 +171,34 @@ class Host:
         wish = self.wish
         if isinstance(wish, Run):
             self._run(wish)
-        elif wish.generation > self.hosted.generation:
-            self.ending.clear()  # that generation never started here
+        elif wish.generation > self.state.generation:
+            self.shutdown.clear()  # that generation never started here
         elif isinstance(wish, Clear):
-            self.ending.clear_after_stacks() if wish.stacks else self.ending.clear()
+            self.shutdown.clear_after_stacks() if wish.stacks else self.shutdown.clear()
         elif isinstance(wish, (Finish, Stop)):
-            self.ending.wind_down(wish)
+            self.shutdown.wind_down(wish)
 
     def _run(self, wish: Run) -> None:
-        hosted = self.hosted
-        if wish.generation == hosted.generation:
-            self.launching.relaunch(wish)
-            self.ending.end_all_but_evaluators(wish)
-        elif not self.is_cleared or hosted.alive() or hosted.is_sweeping:
-            self.ending.clear()
-        elif hosted.is_ready and self._is_supplied(wish):
+        state = self.state
+        if wish.generation == state.generation:
+            self.launcher.relaunch(wish)
+            self.shutdown.end_all_but_evaluators(wish)
+        elif not self.is_cleared or state.alive() or state.is_sweeping:
+            self.shutdown.clear()
+        elif state.is_ready and self._is_supplied(wish):
             self._form(wish)
 
     def _form(self, wish: Run) -> None:
-        hosted = self.hosted
-        hosted.generation, hosted.ending, hosted.tasks = wish.generation, None, {}
+        state = self.state
+        state.generation, state.ending, state.tasks = wish.generation, None, {}
         mine = set(wish.places.get(self.name, []))
         for task in wish.gang.tasks:
             if task.name in mine and (not wish.is_done or task.role == "evaluator"):
-                self.launching.launch(wish, task, wish.launches.get(task.name, 1))
+                self.launcher.launch(wish, task, wish.launches.get(task.name, 1))
         self.ports = self.machine.free_ports(sum(self.slots.values()))
-        self.ending.end_all_but_evaluators(wish)
-        if not hosted.tasks:
-            hosted.cleared = wish.generation
+        self.shutdown.end_all_but_evaluators(wish)
+        if not state.tasks:
+            state.cleared = wish.generation
         self.upstream.on_status()
 
     def _is_supplied(self, wish: Run) -> bool:
@@ -216,22 +216,22 @@ class Host:
 
     def _pass_on(self, order: ToGates) -> None:
         """Without a decision the tasks would wait for one, so it comes again on every new connection."""
-        if order.generation != self.hosted.generation:
+        if order.generation != self.state.generation:
             return
         halts = isinstance(order.message, MeetAt) and order.message.purpose == "halt"
-        for process in self.hosted.alive():
+        for process in self.state.alive():
             if process.task.is_trainer and process.gate is not None:
                 process.is_halting |= halts
                 process.send(order.message.line)
 
     def _inflict(self, fault: Fault) -> None:
-        process = self.hosted.tasks.get(fault.task)
-        if fault.generation == self.hosted.generation and process is not None and process.is_alive:
+        process = self.state.tasks.get(fault.task)
+        if fault.generation == self.state.generation and process is not None and process.is_alive:
             self.faults.inflict(fault, process)
 
     def _show_stacks(self) -> None:
         """Into every task's log; a task that is stopped cannot, and the log says so."""
-        for process in self.hosted.alive():
+        for process in self.state.alive():
             self.machine.show_stacks(process)
 
     # The zygote
@@ -241,38 +241,38 @@ class Host:
         if isinstance(reply, Ready):
             self._on_ready(reply)
         elif isinstance(reply, Launched):
-            self.launching.on_launched(reply.task, reply.pid)
+            self.launcher.on_launched(reply.task, reply.pid)
         elif isinstance(reply, NotLaunched):
-            self.launching.on_not_launched(reply.task, reply.errno)
+            self.launcher.on_not_launched(reply.task, reply.errno)
         elif isinstance(reply, Exited):
             self.events.on_exits(reply.exits)
         elif isinstance(reply, Refused):
             self._give_notice(reply.text)
         elif isinstance(reply, Swept):
-            self.ending.on_swept()
+            self.shutdown.on_swept()
 
     def on_zygote_lost(self) -> None:
         """Its tasks died with it; what they left behind is killed, and another zygote starts."""
         how = self.zygote.bury()
-        self._deaths = 0 if self.hosted.is_ready else self._deaths + 1
+        self._deaths = 0 if self.state.is_ready else self._deaths + 1
         if self._deaths > _MOST_DEATHS:
             self.loop.cancel(ZYGOTE)
             self._give_notice(f"{self.name}: the task launcher (zygote) dies as it starts{how}")
             return
-        if not self.hosted.is_ready and self.zygote.warm and not self.zygote.is_adopted:
+        if not self.state.is_ready and self.zygote.warm and not self.zygote.is_adopted:
             self._note(f"importing {', '.join(self.spec.modules)} ended the process{how}")
             self.zygote.warm = False  # let the program's own import say why
         else:
             self._note(f"the task launcher (zygote) died{how}; starting another")
-        self.hosted.is_ready = self.hosted.is_sweeping = False
+        self.state.is_ready = self.state.is_sweeping = False
         self.events.on_zygote_lost()
         self.upstream.on_status()
         self.start()
-        self.ending.sweep_if_ended()
+        self.shutdown.sweep_if_ended()
 
     def _on_ready(self, ready: Ready) -> None:
         self.loop.cancel(ZYGOTE)
-        self.hosted.is_ready = True
+        self.state.is_ready = True
         fields = {**asdict(ready), "keeper": self.zygote.keeper, "keep": self.zygote.keep}
         self.upstream.on_event({"kind": "ready", **{name: value for name, value in fields.items() if value}})
         if not ready.warm and self.spec.warm:

@@ -6,10 +6,10 @@ import signal
 from collections.abc import Sequence
 
 from oarlock.agent.host import metrics
-from oarlock.agent.host.ending import EndingTasks
 from oarlock.agent.host.host_effects import Machine, Upstream, Zygote
-from oarlock.agent.host.hosted import Hosted
+from oarlock.agent.host.host_state import HostState
 from oarlock.agent.host.task_process import TaskProcess
+from oarlock.agent.host.task_shutdown import TaskShutdown
 from oarlock.agent.net.deadlines import Deadlines
 from oarlock.agent.net.dropped_messages import DroppedMessages
 from oarlock.agent.protocol import messages
@@ -37,19 +37,19 @@ class TaskEvents:
     def __init__(
         self,
         loop: Deadlines,
-        hosted: Hosted,
+        state: HostState,
         machine: Machine,
         zygote: Zygote,
         upstream: Upstream,
-        ending: EndingTasks,
+        shutdown: TaskShutdown,
         dropped: DroppedMessages,
     ) -> None:
         self._loop = loop
-        self._hosted = hosted
+        self._state = state
         self._machine = machine
         self._zygote = zygote
         self._upstream = upstream
-        self._ending = ending
+        self._shutdown = shutdown
         self._dropped = dropped
         self._oom_kills = machine.oom_kills()
         self._has_heard = False  # from any task, since the last look for signs of life
@@ -59,7 +59,7 @@ class TaskEvents:
         computes."""
         if limit is None:
             return
-        alive = self._hosted.alive()
+        alive = self._state.alive()
         if alive and (self._has_heard or any(self._machine.is_active(process) for process in alive)):
             self._has_heard = False
             self._upstream.on_event({"kind": "alive"})
@@ -67,7 +67,7 @@ class TaskEvents:
 
     def look_at_gpus(self) -> None:
         """Tell the leading agent what the GPUs of the tasks here say, every few seconds."""
-        alive = [process for process in self._hosted.alive() if process.pid is not None]
+        alive = [process for process in self._state.alive() if process.pid is not None]
         figures = self._machine.gpu_figures(alive)
         if figures is None:
             return
@@ -121,11 +121,11 @@ class TaskEvents:
         process.error = {name: event.get(name) for name in ("type", "message", "where")}
         process.failed_at = event["t"]
         self._upstream.on_event(event)
-        if process.is_alive and not self._hosted.ending:
+        if process.is_alive and not self._state.ending:
             self._loop.after(
                 _last_words_of(process),
                 _LAST_WORDS,
-                lambda: self._ending.signal([process], signal.SIGKILL, ours=False),
+                lambda: self._shutdown.signal([process], signal.SIGKILL, ours=False),
             )
 
     def _on_gate(self, process: TaskProcess, event: Event) -> None:
@@ -141,7 +141,7 @@ class TaskEvents:
             self._dropped.add(process.name, f"more than {_MOST_FOLDERS} folders that are made once")
         elif event["kind"] == "await":
             process.awaits.add(event["folder"])
-            self._hosted.tell_made()
+            self._state.tell_made()
         elif process.task.is_leader:
             process.made.add(event["folder"])
             self._upstream.on_status()
@@ -149,7 +149,7 @@ class TaskEvents:
     def on_line_end(self, process: TaskProcess) -> None:
         """The line closes first when a task dies. If its GPUs take longer, and it may start again, the zygote
         prepares that meanwhile."""
-        if process.opened and isinstance(self._hosted.wish, (Run, Clear)) and self._machine.is_dying(process):
+        if process.opened and isinstance(self._state.wish, (Run, Clear)) and self._machine.is_dying(process):
             process.is_followed = True
             self._zygote.send(OpenGpus(process.name, process.opened, dict(process.gpu_env)))
 
@@ -157,7 +157,7 @@ class TaskEvents:
         """Handle exits that the zygote saw together: one status tells them all."""
         ended = []
         for exit in exits:
-            for process in self._hosted.alive():
+            for process in self._state.alive():
                 if process.pid == exit.pid:
                     if process.line is not None:
                         self.hear(process, process.line.last_lines())
@@ -171,11 +171,11 @@ class TaskEvents:
         for process in ended:
             self.tell_exit(process)
         self._upstream.on_status()  # of all at once: tasks that died together are judged together
-        self._ending.sweep_if_ended()
+        self._shutdown.sweep_if_ended()
 
     def on_zygote_lost(self) -> None:
         """The tasks died with the zygote: the kernel sees to that."""
-        for process in self._hosted.alive():
+        for process in self._state.alive():
             process.status = signal.SIGKILL
             self.tell_exit(process)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from oarlock.agent.host.ending import EndingTasks
 from oarlock.agent.host.host_effects import Machine, Upstream, Zygote
-from oarlock.agent.host.hosted import Hosted
+from oarlock.agent.host.host_state import HostState
 from oarlock.agent.host.task_events import TaskEvents
 from oarlock.agent.host.task_process import TaskProcess
+from oarlock.agent.host.task_shutdown import TaskShutdown
 from oarlock.agent.net.deadlines import Deadlines
 from oarlock.agent.protocol.spec import Spec
 from oarlock.agent.protocol.wishes import Run
@@ -25,37 +25,37 @@ _AGAIN = 1.0  # seconds until the zygote tries again to fork
 _NO_PROCESS = 71  # the exit code of a task that never could be forked: EX_OSERR
 
 
-class Launching:
+class TaskLauncher:
     """Orders forks from the zygote, again and again while the system refuses them."""
 
     def __init__(
         self,
         loop: Deadlines,
         spec: Spec,
-        hosted: Hosted,
+        state: HostState,
         machine: Machine,
         zygote: Zygote,
         upstream: Upstream,
         events: TaskEvents,
-        ending: EndingTasks,
+        shutdown: TaskShutdown,
     ) -> None:
         self._loop = loop
         self._spec = spec
-        self._hosted = hosted
+        self._state = state
         self._machine = machine
         self._zygote = zygote
         self._upstream = upstream
         self._events = events
-        self._ending = ending
+        self._shutdown = shutdown
 
     def launch(self, wish: Run, task: Task, launch: int, began: float | None = None) -> None:
         """Open the task's pipes and order its fork. `began`: when it was first tried, if it was."""
-        generation = self._hosted.generation
+        generation = self._state.generation
         process = TaskProcess(task, launch, self._loop.time() if began is None else began)
         process.line = self._machine.open_line(
             task, generation, partial(self._events.hear, process), partial(self._events.on_line_end, process)
         )
-        self._hosted.tasks[task.name] = process
+        self._state.tasks[task.name] = process
         program = self._spec.program_of(task.role)
         stdin = self._machine.stdin_for(task)
         env = {
@@ -82,22 +82,22 @@ class Launching:
     def relaunch(self, wish: Run) -> None:
         """Start again the tasks that have ended and have a higher launch number now."""
         for name, launch in wish.launches.items():
-            process = self._hosted.tasks.get(name)
+            process = self._state.tasks.get(name)
             if process is not None and not process.is_alive and process.launch < launch:
                 process.close()
                 self.launch(wish, process.task, launch)
 
     def on_launched(self, name: str, pid: int) -> None:
         """Note the pid: signals reach the task from now on, and it gets those that it has missed."""
-        process = self._hosted.tasks[name]
+        process = self._state.tasks[name]
         process.pid = pid
         self._upstream.on_event({"kind": "task", "task": name, "state": "started", "pid": pid})
-        self._ending.reach_late(process)
+        self._shutdown.reach_late(process)
 
     def on_not_launched(self, name: str, errno: int) -> None:
         """The system refuses another process. That passes when other processes end, so the host tries again,
         for as long as a gang may take to come together."""
-        process = self._hosted.tasks[name]
+        process = self._state.tasks[name]
         patience = self._spec.limits.rendezvous
         why = f"{name} cannot start: {why_no_fork(errno)}"
         if process.began + patience < self._loop.time():
@@ -111,10 +111,10 @@ class Launching:
         self._loop.after(f"start of {name}", _AGAIN, lambda: self._try_again(process))
 
     def _try_again(self, process: TaskProcess) -> None:
-        if self._hosted.tasks.get(process.name) is not process or not process.is_alive:
+        if self._state.tasks.get(process.name) is not process or not process.is_alive:
             return
-        wish = self._hosted.wish
-        if self._hosted.ending or not isinstance(wish, Run) or wish.generation != self._hosted.generation:
+        wish = self._state.wish
+        if self._state.ending or not isinstance(wish, Run) or wish.generation != self._state.generation:
             process.ours = True
             self._give_up(process)
             return
@@ -125,4 +125,4 @@ class Launching:
         process.status = _NO_PROCESS << 8
         self._events.tell_exit(process)
         self._upstream.on_status()
-        self._ending.sweep_if_ended()
+        self._shutdown.sweep_if_ended()

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Sequence
 
 from oarlock.agent.host.host_effects import Machine, Supply, Upstream, Zygote
-from oarlock.agent.host.hosted import Hosted
+from oarlock.agent.host.host_state import HostState
 from oarlock.agent.host.task_process import TaskProcess
 from oarlock.agent.net.deadlines import Action, Deadlines
 from oarlock.agent.protocol.spec import Spec
@@ -24,14 +24,14 @@ _FREED, _LOOK_AGAIN = 5.0, 0.005  # seconds for GPUs to free memory of the dead,
 _DUMP = 2.0  # seconds for stacks to arrive in the log before the tasks are killed
 
 
-class EndingTasks:
+class TaskShutdown:
     """`on_room` is called once nothing is left of a generation and a later one is wanted."""
 
     def __init__(
         self,
         loop: Deadlines,
         spec: Spec,
-        hosted: Hosted,
+        state: HostState,
         machine: Machine,
         zygote: Zygote,
         upstream: Upstream,
@@ -41,7 +41,7 @@ class EndingTasks:
     ) -> None:
         self._loop = loop
         self._spec = spec
-        self._hosted = hosted
+        self._state = state
         self._machine = machine
         self._zygote = zygote
         self._upstream = upstream
@@ -51,33 +51,33 @@ class EndingTasks:
 
     def clear_after_stacks(self) -> None:
         """Have all tasks show their stacks, give these time to reach the logs, then clear."""
-        if self._hosted.ending is None:
-            self._hosted.ending = "stacks"
+        if self._state.ending is None:
+            self._state.ending = "stacks"
             self._show_stacks()
             self._loop.after(STACKS, _DUMP, self.clear)
 
     def clear(self, ours: bool = True) -> None:
         """Kill every task and sweep. `ours`: it is no failure of the tasks."""
         self._cancel_deadlines()
-        self._hosted.ending = "clear"
+        self._state.ending = "clear"
         self._kill(ours)
         self.sweep_if_ended()
 
     def wind_down(self, wish: Finish | Stop) -> None:
         """Ask every task to end: by itself at first (finish), or with SIGTERM (stop)."""
-        hosted = self._hosted
-        if isinstance(wish, Stop) and wish.now and hosted.ending != "clear":
+        state = self._state
+        if isinstance(wish, Stop) and wish.now and state.ending != "clear":
             self.clear()
             return
-        if hosted.ending in ("finish" if isinstance(wish, Finish) else "stop", "stop", "clear"):
+        if state.ending in ("finish" if isinstance(wish, Finish) else "stop", "stop", "clear"):
             return
-        for process in hosted.alive():
+        for process in state.alive():
             process.send("stop")
         if isinstance(wish, Stop):
             self._terminate()
         else:
-            hosted.ending = "finish"
-            self._ask([process for process in hosted.alive() if process.task.role == "ps"])
+            state.ending = "finish"
+            self._ask([process for process in state.alive() if process.task.role == "ps"])
             self._loop.after(GRACE, self._patience(), self._terminate)
         self.sweep_if_ended()
 
@@ -96,7 +96,7 @@ class EndingTasks:
 
     def _end_evaluators(self) -> None:
         """Let them end after what is left to score, once all of that is on this machine."""
-        evaluators = [process for process in self._hosted.alive() if process.task.role == "evaluator"]
+        evaluators = [process for process in self._state.alive() if process.task.role == "evaluator"]
         if self._supply is None or self._supply.has_unscored():
             for process in evaluators:
                 process.send("stop")
@@ -104,7 +104,7 @@ class EndingTasks:
             self._loop.after(SUPPLY, _LOOK, self._end_evaluators)
 
     def _others(self) -> list[TaskProcess]:
-        return [process for process in self._hosted.alive() if process.task.role != "evaluator"]
+        return [process for process in self._state.alive() if process.task.role != "evaluator"]
 
     def _terminate_others(self) -> None:
         self._ask(self._others())
@@ -125,19 +125,19 @@ class EndingTasks:
 
     def reach_late(self, process: TaskProcess) -> None:
         """What was decided while a task was being forked could not reach it: repeat it."""
-        if self._hosted.ending in ("clear", "stop"):
+        if self._state.ending in ("clear", "stop"):
             self.signal([process], signal.SIGKILL)
-        elif self._hosted.ending == "finish" and process.task.role == "ps":
+        elif self._state.ending == "finish" and process.task.role == "ps":
             self._ask([process])
 
     def sweep_if_ended(self) -> None:
         """Once every task that was asked to end has: sweep what they left behind."""
-        hosted = self._hosted
-        if not hosted.ending or hosted.alive() or hosted.is_sweeping:
+        state = self._state
+        if not state.ending or state.alive() or state.is_sweeping:
             return
         self._cancel_deadlines()
-        if hosted.cleared < hosted.generation and hosted.is_ready:
-            hosted.is_sweeping = True
+        if state.cleared < state.generation and state.is_ready:
+            state.is_sweeping = True
             self._zygote.hurry()
             self._zygote.send(Sweep())
         else:
@@ -145,15 +145,15 @@ class EndingTasks:
 
     def on_swept(self) -> None:
         """No process is left of this generation. The next one has to find the memory of its GPUs free."""
-        if self._hosted.ending == "clear" and self._hosted.cleared < self._hosted.generation:
-            self._hosted.is_sweeping = True
+        if self._state.ending == "clear" and self._state.cleared < self._state.generation:
+            self._state.is_sweeping = True
             self._await_memory(self._loop.now(), self._loop.now())
         else:
             self._on_empty()
 
     def _await_memory(self, began: float, since: float) -> None:
         """`since`: what the GPUs said before that is out of date."""
-        held = self._machine.gpu_memory_held(list(self._hosted.tasks.values()), since)
+        held = self._machine.gpu_memory_held(list(self._state.tasks.values()), since)
         if held == "":
             self._on_empty()
         elif self._loop.now() - began < _FREED:
@@ -166,23 +166,23 @@ class EndingTasks:
             self._on_empty()
 
     def _on_empty(self) -> None:
-        hosted, wish = self._hosted, self._hosted.wish
+        state, wish = self._state, self._state.wish
         self._loop.cancel(GPU_MEMORY)
-        hosted.is_sweeping = False
-        for process in hosted.tasks.values():
+        state.is_sweeping = False
+        for process in state.tasks.values():
             process.close()
         if not isinstance(wish, Run):
-            hosted.generation = max(hosted.generation, wish.generation)
-        hosted.cleared = hosted.generation
+            state.generation = max(state.generation, wish.generation)
+        state.cleared = state.generation
         self._upstream.on_status()
-        if isinstance(hosted.wish, Run) and hosted.wish.generation > hosted.generation:
+        if isinstance(state.wish, Run) and state.wish.generation > state.generation:
             self._on_room()
 
     def _terminate(self) -> None:
-        hosted = self._hosted
-        hosted.ending = "stop"  # for the tasks as well that are being forked
-        self._ask(hosted.alive())
-        grace = hosted.wish.grace if isinstance(hosted.wish, Stop) else None
+        state = self._state
+        state.ending = "stop"  # for the tasks as well that are being forked
+        self._ask(state.alive())
+        grace = state.wish.grace if isinstance(state.wish, Stop) else None
         grace = self._spec.limits.grace if grace is None else grace
         self._loop.after(GRACE, grace, self._kill)
 
@@ -196,7 +196,7 @@ class EndingTasks:
     def _kill(self, ours: bool = True) -> None:
         """Kill every task. Those that are being forked follow once they are there: see `reach_late`."""
         self._zygote.hurry()
-        self.signal(self._hosted.alive(), signal.SIGKILL, ours)
+        self.signal(self._state.alive(), signal.SIGKILL, ours)
 
     def _cancel_deadlines(self) -> None:
         self._loop.cancel(GRACE)

@@ -1,4 +1,4 @@
-"""What is there on one machine: the state that host, launching, tasks and ending share."""
+"""What is there on one machine: the state that host, launcher, task events and shutdown share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Ending = Optional[Literal["stacks", "finish", "stop", "clear"]]
 
 
 @dataclass
-class Hosted:
+class HostState:
     """The wish, and the tasks that exist. All parts of a host share and change it."""
 
     wish: Wish = field(default_factory=lambda: Clear(0))
