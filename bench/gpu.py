@@ -24,7 +24,7 @@ from gpu_faults import measure_chaos, measure_exact, measure_jax, measure_kills
 from gpu_runs import EXAMPLES, lines, tokens, words
 from question import Question, Row, Target, main, progress
 
-from oarlock.run.gpus.gpu_peaks import peak_of
+from oarlock.run.gpu_facts.gpu_peaks import peak_of
 from oarlock.system.gpus import nvml
 
 _CONTEXT = 1024

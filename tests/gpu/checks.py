@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from oarlock.agent.protocol.spec import Program, Spec
-from oarlock.run.gpus.gpu_peaks import peak_of
+from oarlock.run.gpu_facts.gpu_peaks import peak_of
 from oarlock.system.gpus import nvml
 from oarlock.system.gpus.gpu_watch import is_used_by
 from oarlock.system.gpus.kernel_log import KernelLog

@@ -11,7 +11,7 @@ from oarlock.agent.protocol.spec import Limits, Program, Spec
 from oarlock.engines.kubernetes.follow.pod_log import Position
 from oarlock.run import typed
 from oarlock.run.accounting import Accounts
-from oarlock.run.gpus.gpu_view import Gpus
+from oarlock.run.gpu_facts.gpu_view import Gpus
 from oarlock.run.run_state import RunState
 from oarlock.run.task_state import Failure, TaskState
 

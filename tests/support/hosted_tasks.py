@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from oarlock.agent.gpus.gpu_claim import GpuClaim
-from oarlock.agent.gpus.gpu_trouble import Trouble
 from oarlock.agent.host.host import Host
 from oarlock.agent.host.task_process import TaskProcess
 from oarlock.agent.net.deadlines import Action
 from oarlock.agent.protocol.gates import MeetAt
 from oarlock.agent.protocol.spec import Limits, Program, Seat, Spec
 from oarlock.agent.protocol.wishes import Clear, Finish, Halt, Order, Run, Stop, ToGates, Wish
+from oarlock.agent.task_gpus.gpu_claim import GpuClaim
+from oarlock.agent.task_gpus.gpu_trouble import Trouble
 from oarlock.agent.zygote import orders
 from oarlock.agent.zygote.orders import Exit, Exited, Launched, NotLaunched, Ready, Reply, Swept
 from oarlock.run.cluster import Task, form

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from oarlock.agent.gpus.gpu_trouble import Trouble
 from oarlock.agent.host.task_events import GPUS
 from oarlock.agent.host.task_shutdown import GPU_MEMORY, OTHERS, SUPPLY
 from oarlock.agent.protocol.host_status import Status
 from oarlock.agent.protocol.wishes import Clear, Fault, Finish, Made, Run, Stop, Wish
+from oarlock.agent.task_gpus.gpu_trouble import Trouble
 from oarlock.run.cluster import form
 from tests.support.hosted_tasks import SPEC, HostedTasks, Supply, wish_to_run
 

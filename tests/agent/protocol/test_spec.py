@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from oarlock.agent.protocol.spec import Program, Spec
-from oarlock.run.gpus.gpu_view import Gpus
+from oarlock.run.gpu_facts.gpu_view import Gpus
 
 PLAIN = Spec(
     "a", "/f", "/c", Program("program", "train.py"), {"worker": 6, "ps": 1}, {}, processes={"worker": 2}

@@ -17,7 +17,7 @@ from oarlock.job.job_file import JobFile
 from oarlock.job.model import parse
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
-from oarlock.run.gpus.gpu_view import Gpus
+from oarlock.run.gpu_facts.gpu_view import Gpus
 from tests.support.fake_gpus import Machine
 from tests.support.small_programs import write
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from oarlock.agent.protocol.spec import Program, Spec
 from oarlock.engines.shared import task_command
-from oarlock.run.gpus.gpu_view import Gpus
+from oarlock.run.gpu_facts.gpu_view import Gpus
 from oarlock.run.run_state import RunState, fold
 
 TASKS = ["worker-0", "worker-1"]

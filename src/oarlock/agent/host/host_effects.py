@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from oarlock.agent.gpus.gpu_claim import GpuClaim
-from oarlock.agent.gpus.gpu_trouble import Trouble
 from oarlock.agent.host.task_process import TaskLine, TaskProcess
 from oarlock.agent.net.deadlines import Action
+from oarlock.agent.task_gpus.gpu_claim import GpuClaim
+from oarlock.agent.task_gpus.gpu_trouble import Trouble
 from oarlock.agent.zygote.orders import Order, Reply
 from oarlock.run.cluster import Task
 from oarlock.run.contract import Gang

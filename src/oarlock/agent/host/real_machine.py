@@ -7,9 +7,6 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from oarlock.agent.gpus.gpu_claim import GpuClaim, claim_of
-from oarlock.agent.gpus.gpu_trouble import Trouble
-from oarlock.agent.gpus.machine_gpus import Claimant, MachineGpus
 from oarlock.agent.host.stack_requests import StackRequests
 from oarlock.agent.host.task_pipes import TaskPipes
 from oarlock.agent.host.task_process import TaskProcess
@@ -17,6 +14,9 @@ from oarlock.agent.net.deadlines import Action
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.protocol.spec import Spec
 from oarlock.agent.record.run_record import Record
+from oarlock.agent.task_gpus.gpu_claim import GpuClaim, claim_of
+from oarlock.agent.task_gpus.gpu_trouble import Trouble
+from oarlock.agent.task_gpus.machine_gpus import Claimant, MachineGpus
 from oarlock.run.cluster import Task
 from oarlock.system import control_group, free_ports, processes
 from oarlock.system.processors import ProcessorTime

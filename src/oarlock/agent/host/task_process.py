@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from oarlock.agent.gpus.gpu_claim import GpuClaim
-from oarlock.agent.gpus.gpu_trouble import Trouble
 from oarlock.agent.host.metrics import Metrics
 from oarlock.agent.protocol.gates import Whereabouts
 from oarlock.agent.protocol.outcome import MOST_SCORES, Outcome
+from oarlock.agent.task_gpus.gpu_claim import GpuClaim
+from oarlock.agent.task_gpus.gpu_trouble import Trouble
 from oarlock.run.cluster import Task
 from oarlock.run.run_events import Event
 from oarlock.system import processes

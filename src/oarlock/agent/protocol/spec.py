@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, field
 from typing import Any
 
-from oarlock.run.gpus.gpu_view import Gpus
+from oarlock.run.gpu_facts.gpu_view import Gpus
 from oarlock.run.quick_dataclass import dataclass
 from oarlock.run.typed import VERSION, build, check_version
 

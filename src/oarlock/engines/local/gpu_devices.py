@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from oarlock.run.gpus.gpu_view import CUDA, HIP, ROCR
+from oarlock.run.gpu_facts.gpu_view import CUDA, HIP, ROCR
 
 _PATIENCE = 30.0  # seconds for nvidia-smi, which starts a driver that sleeps
 _GPU = re.compile(r"GPU (\d+): (.+?) \(UUID: (\S+)\)")

@@ -21,7 +21,7 @@ from oarlock.job.model import Job, Role
 from oarlock.program import frameworks
 from oarlock.records import runs
 from oarlock.run.cluster import TRAINERS
-from oarlock.run.gpus.gpu_view import CUDA, CUDA_ORDER, Gpus
+from oarlock.run.gpu_facts.gpu_view import CUDA, CUDA_ORDER, Gpus
 from oarlock.system.polling import wait_for
 from oarlock.wording import listed
 

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from oarlock.run.gpus.gpu_peaks import peak_of
+from oarlock.run.gpu_facts.gpu_peaks import peak_of
 from oarlock.training.task import device_names
 
 _WINDOW = 20.0  # seconds that a figure is about, or two reports where these take longer

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from oarlock.engines.kubernetes.manifests import groups
 from oarlock.job.model import Job
-from oarlock.run.gpus.gpu_view import Gpus
+from oarlock.run.gpu_facts.gpu_view import Gpus
 
 
 def of(job: Job, framework: str) -> Gpus:

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from oarlock.agent.gpus import gpu_trouble
-from oarlock.agent.gpus.gpu_claim import GpuClaim
-from oarlock.agent.gpus.gpu_trouble import Trouble
+from oarlock.agent.task_gpus import gpu_trouble
+from oarlock.agent.task_gpus.gpu_claim import GpuClaim
+from oarlock.agent.task_gpus.gpu_trouble import Trouble
 from oarlock.system.gpus.gpu_reading import GpuReading
 from oarlock.system.gpus.gpu_watch import GpuWatch, is_used_by
 from oarlock.system.gpus.kernel_log import KernelLog

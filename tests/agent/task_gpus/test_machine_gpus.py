@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from oarlock.agent.gpus.gpu_claim import GpuClaim
-from oarlock.agent.gpus.machine_gpus import Claimant, MachineGpus
+from oarlock.agent.task_gpus.gpu_claim import GpuClaim
+from oarlock.agent.task_gpus.machine_gpus import Claimant, MachineGpus
 from oarlock.system.gpus.gpu_reading import GpuReading
 from oarlock.system.gpus.gpu_watch import GpuWatch, Source
 from oarlock.system.gpus.kernel_log import KernelLog

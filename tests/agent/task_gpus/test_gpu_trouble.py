@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from oarlock.agent.gpus.gpu_claim import GpuClaim
-from oarlock.agent.gpus.gpu_trouble import explain
+from oarlock.agent.task_gpus.gpu_claim import GpuClaim
+from oarlock.agent.task_gpus.gpu_trouble import explain
 from oarlock.system.gpus.gpu_reading import GpuReading
 
 GIB = 1 << 30

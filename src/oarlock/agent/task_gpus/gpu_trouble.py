@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from oarlock.agent.gpus.gpu_claim import GpuClaim
-from oarlock.run.gpus.gpu_failures import GpuFailure, Kind, in_kernel_log, in_words
+from oarlock.agent.task_gpus.gpu_claim import GpuClaim
+from oarlock.run.gpu_facts.gpu_failures import GpuFailure, Kind, in_kernel_log, in_words
 from oarlock.system.gpus.gpu_reading import GpuReading, bus_of
 
 _MUCH = 256 << 20  # bytes of memory: less of it does not decide whether a program fits

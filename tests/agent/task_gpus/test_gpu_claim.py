@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from oarlock.agent.gpus.gpu_claim import GpuClaim, claim_of
-from oarlock.run.gpus.gpu_view import Gpus
+from oarlock.agent.task_gpus.gpu_claim import GpuClaim, claim_of
+from oarlock.run.gpu_facts.gpu_view import Gpus
 from oarlock.system.gpus.gpu_reading import GpuReading
 
 GPUS = tuple(

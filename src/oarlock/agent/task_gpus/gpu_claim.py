@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from oarlock.run.gpus.gpu_view import CUDA, HIP, ROCR, Gpus
+from oarlock.run.gpu_facts.gpu_view import CUDA, HIP, ROCR, Gpus
 from oarlock.run.quick_dataclass import dataclass
 from oarlock.system.gpus.gpu_reading import GpuReading
 

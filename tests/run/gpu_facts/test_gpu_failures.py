@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from oarlock.run.gpus import gpu_failures
-from oarlock.run.gpus.gpu_failures import in_bytes, in_kernel_log, in_words
+from oarlock.run.gpu_facts import gpu_failures
+from oarlock.run.gpu_facts.gpu_failures import in_bytes, in_kernel_log, in_words
 
 TORCH = (
     "CUDA out of memory. Tried to allocate 22.78 GiB. GPU 1 has a total capacity of 31.47 GiB"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from oarlock.run.cluster import form
 from oarlock.run.contract import Gang, environment
-from oarlock.run.gpus.gpu_view import Gpus
+from oarlock.run.gpu_facts.gpu_view import Gpus
 
 TASKS = form({"worker": 3, "ps": 1, "evaluator": 1})
 GANG = Gang(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oarlock.run.gpus.gpu_peaks import peak_of
+from oarlock.run.gpu_facts.gpu_peaks import peak_of
 
 
 @pytest.mark.parametrize(
