@@ -53,8 +53,8 @@ class RecordFiles:
         return self.path / "events.jsonl"
 
     @property
-    def folded_file(self) -> Path:
-        """The state after most events of a long run (`folded.py`); may be missing, and be deleted."""
+    def state_cache_file(self) -> Path:
+        """The state after most events of a long run (`state_cache.py`); may be missing, and be deleted."""
         return self.path / "folded.json"
 
     @property

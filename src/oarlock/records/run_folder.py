@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oarlock.errors import LaterRun, OarlockError, UnknownRun
-from oarlock.records import folded, late_scores
+from oarlock.records import late_scores, state_cache
 from oarlock.records.record_files import RecordFiles
 from oarlock.run.run_events import Event, decode
 from oarlock.run.run_state import RunState
@@ -272,7 +272,7 @@ class RunFolder(RecordFiles):
 
     def _folded(self) -> RunState:
         try:
-            return folded.state_of(self.name, self.events_file, self.folded_file)
+            return state_cache.state_of(self.name, self.events_file, self.state_cache_file)
         except FileNotFoundError:
             if not self.path.exists():
                 raise

@@ -114,13 +114,13 @@ def test_too_much_data_is_prepared_by_each(tmp_path: Path, monkeypatch: pytest.M
         (folder.draft / f"{number}").write_text("content")
     folder.seal("run", "key")
     offer = Offer(folder, "run", ingest())
-    assert [file.name for file in messages.offered_data(offer.told()).files] == ["0", "1", "2"]
+    assert [file.name for file in messages.offered_data(offer.to_data()).files] == ["0", "1", "2"]
     monkeypatch.setattr(data_copy, "LARGEST", 20)
-    assert offer.told()["state"] == "each"
+    assert offer.to_data()["state"] == "each"
     monkeypatch.setattr(data_copy, "LARGEST", 21)
-    assert offer.told()["state"] == "ready"
+    assert offer.to_data()["state"] == "ready"
     monkeypatch.setattr(data_copy, "MOST", 2)
-    assert offer.told()["state"] == "each"
+    assert offer.to_data()["state"] == "each"
 
 
 def test_what_another_run_has_left_is_not_offered_if_it_is_to_be_prepared_again(tmp_path: Path) -> None:
@@ -128,8 +128,8 @@ def test_what_another_run_has_left_is_not_offered_if_it_is_to_be_prepared_again(
     folder.begin()
     folder.seal("earlier", "key")
     again = Ingest("key", where="each", when="always")
-    assert Offer(folder, "later", again).told()["state"] == "preparing"
-    assert Offer(folder, "earlier", again).told()["state"] == "ready"
+    assert Offer(folder, "later", again).to_data()["state"] == "preparing"
+    assert Offer(folder, "earlier", again).to_data()["state"] == "ready"
 
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a/../../secret", "", ".."])

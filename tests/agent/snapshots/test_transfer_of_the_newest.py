@@ -16,7 +16,7 @@ from oarlock.agent.net.loop import Loop
 from oarlock.agent.protocol import messages
 from oarlock.agent.protocol.messages import Question
 from oarlock.agent.protocol.wire import Seal, Unpacker
-from oarlock.agent.snapshots import giving, transfer
+from oarlock.agent.snapshots import file_sender, transfer
 from oarlock.agent.snapshots.program_files import ProgramFolder
 from oarlock.checkpoints.store import Store
 from tests.support.members import Leader, leading
@@ -33,7 +33,7 @@ def test_a_hundred_that_do_not_read_are_eight_threads(tmp_path: Path) -> None:
             control.Dialogue(line, leader.token)._send({"ask": "checkpoint", "name": name})
             lines.append(line)
         assert control.ask(leader.folder, {"ask": "stacks"})["ok"], "it still answers"
-        assert _threads(leader) <= giving._AT_ONCE + 5, "the agent has a few of its own"
+        assert _threads(leader) <= file_sender._AT_ONCE + 5, "the agent has a few of its own"
         for line in lines:
             line.close()
         # Those that have left are passed over, and whoever asks now is served.
@@ -54,12 +54,12 @@ def test_a_thread_that_cannot_be_started_is_tried_again(
         start(self)
 
     monkeypatch.setattr(threading.Thread, "start", fail_first)
-    monkeypatch.setattr(giving, "_AGAIN", 0.01)
+    monkeypatch.setattr(file_sender, "_AGAIN", 0.01)
     save(Store(tmp_path), 30)
     loop = Loop()
-    gives = giving.Giving(loop, str(tmp_path), ProgramFolder(tmp_path, tmp_path))
+    sender = file_sender.FileSender(loop, str(tmp_path), ProgramFolder(tmp_path, tmp_path))
     theirs, ours = socket.socketpair()
-    gives.give((ours, Seal(b"key"), b""), Question(giving.CHECKPOINT, "step-0000000030-g1"))
+    sender.send((ours, Seal(b"key"), b""), Question(file_sender.CHECKPOINT, "step-0000000030-g1"))
     theirs.setblocking(False)
     arrived: list[Any] = []
     unpacker = Unpacker()

@@ -26,7 +26,7 @@ from oarlock.agent.net import control
 from oarlock.agent.protocol import messages, wire
 from oarlock.agent.protocol.messages import OfferedFile
 from oarlock.agent.protocol.spec import Ingest, Program, Spec
-from oarlock.agent.snapshots.giving import DATA, OFFER
+from oarlock.agent.snapshots.file_sender import DATA, OFFER
 from oarlock.agent.snapshots.sealed_files import Incoming
 from oarlock.run.quick_dataclass import dataclass
 from oarlock.run.typed import build
@@ -57,8 +57,8 @@ class Offer:
         """The offer of the agent that leads this run."""
         return cls(DataFolder(Path(spec.folders.get("data", ""))), spec.run, spec.ingest)
 
-    def told(self) -> wire.Message:
-        """Return the files, or why there are none: it is not complete yet, or each prepares its own."""
+    def to_data(self) -> wire.Message:
+        """Return the files as JSON data, or why there are none: not complete yet, or each prepares its own."""
         if self.ingest is None or not self.folder.is_done(self.run, self.ingest.when):
             return {"files": [], "state": "preparing"}
         files: list[OfferedFile] = []

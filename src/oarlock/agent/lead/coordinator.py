@@ -19,7 +19,7 @@ from oarlock.agent.protocol import messages, wire
 from oarlock.agent.protocol.messages import Hello, Question
 from oarlock.agent.protocol.wire import VERSION, Message
 from oarlock.agent.protocol.wishes import Order, Wish
-from oarlock.agent.snapshots.giving import KINDS, Giving
+from oarlock.agent.snapshots.file_sender import KINDS, FileSender
 from oarlock.agent.snapshots.program_files import ProgramFolder
 
 HANDSHAKE = 5.0
@@ -44,7 +44,7 @@ class Coordinator:
         self.members: set[Connection] = set()
         spec = conductor.spec
         folder = spec.folders.get("checkpoints", "")
-        self.giving = Giving(loop, folder, ProgramFolder.of(spec), Offer.of(spec))
+        self.file_sender = FileSender(loop, folder, ProgramFolder.of(spec), Offer.of(spec))
         self.listener = socket.create_server((bind, port), backlog=4096)
         self.listener.setblocking(False)
         self.port: int = self.listener.getsockname()[1]
@@ -125,7 +125,7 @@ class Coordinator:
 
     def _answer(self, connection: Connection, question: Question) -> None:
         if question.ask in KINDS:
-            self.giving.give(connection.detach(), question)
+            self.file_sender.send(connection.detach(), question)
         else:
             connection.send(self.answer(question))
 

@@ -1,7 +1,7 @@
 """Files between machines: the fence of a generation, and copies for machines without the volume.
 
 On Kubernetes only the leader mounts the volume. A machine that is to run tasks first fetches the newest
-checkpoint, and what the program wrote beside itself, from the leading agent (`giving`), which checks the
+checkpoint, and what the program wrote beside itself, from the leading agent (`file_sender`), which checks the
 run's token.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from oarlock.agent.net import control
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.protocol import messages, wire
-from oarlock.agent.snapshots.giving import CHECKPOINT, FILE, LIST, UNSCORED
+from oarlock.agent.snapshots.file_sender import CHECKPOINT, FILE, LIST, UNSCORED
 from oarlock.agent.snapshots.program_files import ProgramFolder, WrittenFile
 from oarlock.agent.snapshots.sealed_files import Incoming
 from oarlock.checkpoints.manifest import position

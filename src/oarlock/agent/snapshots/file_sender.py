@@ -1,4 +1,4 @@
-"""What the leading agent gives to machines that do not see its folders: checkpoints, files of the program,
+"""What the leading agent sends to machines that do not see its folders: checkpoints, files of the program,
 prepared data. It has checked the run's token by then."""
 
 from __future__ import annotations
@@ -32,21 +32,23 @@ _AGAIN = 1.0  # seconds until the next attempt to start a thread
 Peer = tuple[socket.socket, Seal, bytes]  # the bytes are still to be sent, before anything else
 
 
-class Offered(Protocol):
+class DataOffer(Protocol):
     """The prepared data of this machine: `ingest.data_copy.Offer`."""
 
-    def told(self) -> wire.Message:
+    def to_data(self) -> wire.Message:
         """Its files, once it is complete."""
 
     def paths(self, name: str) -> list[Path]:
         """The file of that name, or none."""
 
 
-class Giving:
+class FileSender:
     """Serves machines in the order in which they asked, `_AT_ONCE` at a time, each by a thread: the loop must
     not wait for gigabytes, and a thousand machines that resume must not be a thousand threads."""
 
-    def __init__(self, loop: Loop, folder: str, program: ProgramFolder, data: Offered | None = None) -> None:
+    def __init__(
+        self, loop: Loop, folder: str, program: ProgramFolder, data: DataOffer | None = None
+    ) -> None:
         self._loop = loop
         self._data = data
         self._store = Store(folder)
@@ -55,7 +57,7 @@ class Giving:
         self._busy = 0
         self._lock = threading.Lock()
 
-    def give(self, peer: Peer, question: Question) -> None:
+    def send(self, peer: Peer, question: Question) -> None:
         """Send what this machine asks for as soon as it is its turn."""
         with self._lock:
             self._waiting.append((peer, question))
@@ -66,11 +68,11 @@ class Giving:
 
     def _start(self) -> None:
         try:
-            threading.Thread(target=self._work, name="oarlock-give", daemon=True).start()
+            threading.Thread(target=self._work, name="oarlock-send", daemon=True).start()
         except RuntimeError:  # no more threads or processes are allowed at the moment
             with self._lock:
                 self._busy -= 1
-            self._loop.after("giving", _AGAIN, self._start_again)
+            self._loop.after("file sender", _AGAIN, self._start_again)
 
     def _start_again(self) -> None:
         with self._lock:
@@ -103,7 +105,7 @@ class Giving:
                     sock.sendall(before + wire.sealed(wire.pack({"files": listed}), seal))
                     return
                 if question.ask == OFFER:
-                    offer = self._data.told() if self._data is not None else {"state": "each", "files": []}
+                    offer = self._data.to_data() if self._data is not None else {"state": "each", "files": []}
                     sock.sendall(before + wire.sealed(wire.pack(offer), seal))
                     return
                 if question.do == UNSCORED and sys.platform == "linux":

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oarlock.records import folded
+from oarlock.records import state_cache
 from oarlock.records.run_folder import RunFolder
 from oarlock.run.run_events import decode, encode
 from oarlock.run.run_state import RunState, fold
@@ -18,7 +18,7 @@ from tests.support.known_events import KNOWN
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     """Its state is kept after every hundred bytes."""
-    monkeypatch.setattr(folded, "WORTH", 100)
+    monkeypatch.setattr(state_cache, "WORTH", 100)
     return RunFolder(tmp_path)
 
 
@@ -36,7 +36,7 @@ def expected(run: RunFolder) -> RunState:
 
 
 def state(run: RunFolder) -> RunState:
-    return folded.state_of(run.name, run.events_file, run.folded_file)
+    return state_cache.state_of(run.name, run.events_file, run.state_cache_file)
 
 
 def test_whatever_was_kept_the_state_is_that_of_all_events(run: RunFolder) -> None:
@@ -47,14 +47,14 @@ def test_whatever_was_kept_the_state_is_that_of_all_events(run: RunFolder) -> No
         with run.events_file.open("a") as file:
             file.write(line[len(line) // 2 :])
         assert state(run) == expected(run)
-    place = json.loads(run.folded_file.read_bytes())["place"]
+    place = json.loads(run.state_cache_file.read_bytes())["place"]
     assert run.events_file.stat().st_size - place < 300
 
 
 def test_what_was_folded_is_not_read_again(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     run.events_file.write_text("".join(said(100)))
     before = state(run)
-    monkeypatch.setattr(folded, "decode", None)
+    monkeypatch.setattr(state_cache, "decode", None)
     assert state(run) == before
 
 
@@ -71,10 +71,12 @@ def test_what_does_not_fit_is_folded_again(run: RunFolder, kept: str) -> None:
     run.events_file.write_text("".join(said(100)))
     state(run)
     is_data = kept.startswith("{")
-    good = json.loads(run.folded_file.read_bytes())
-    run.folded_file.write_text(json.dumps({**good, **json.loads(kept)}) if is_data and kept != "{}" else kept)
+    good = json.loads(run.state_cache_file.read_bytes())
+    run.state_cache_file.write_text(
+        json.dumps({**good, **json.loads(kept)}) if is_data and kept != "{}" else kept
+    )
     assert state(run) == expected(run)
-    assert json.loads(run.folded_file.read_bytes()) == good
+    assert json.loads(run.state_cache_file.read_bytes()) == good
 
 
 def test_other_events_are_folded_again(run: RunFolder) -> None:
@@ -87,7 +89,7 @@ def test_other_events_are_folded_again(run: RunFolder) -> None:
 
 
 def test_where_nothing_can_be_kept_the_state_is_told(run: RunFolder) -> None:
-    run.folded_file.mkdir()
+    run.state_cache_file.mkdir()
     run.events_file.write_text("".join(said(100)))
     assert state(run) == expected(run)
     assert [path.name for path in run.path.iterdir() if path.name.startswith(".")] == []
@@ -97,4 +99,4 @@ def test_a_short_run_has_no_such_file(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     run.events_file.write_text("".join(said(100)))
     assert run.state().updated == expected(run).updated
-    assert not run.folded_file.exists()
+    assert not run.state_cache_file.exists()
