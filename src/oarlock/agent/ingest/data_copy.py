@@ -58,7 +58,7 @@ class Offer:
         return cls(DataFolder(Path(spec.folders.get("data", ""))), spec.run, spec.ingest)
 
     def to_data(self) -> wire.Message:
-        """Return the files as JSON data, or why there are none: not complete yet, or each prepares its own."""
+        """List the files as JSON data, or say why there are none: not complete, or each prepares its own."""
         if self.ingest is None or not self.folder.is_done(self.run, self.ingest.when):
             return {"files": [], "state": "preparing"}
         files: list[OfferedFile] = []

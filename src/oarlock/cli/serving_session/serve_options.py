@@ -14,7 +14,7 @@ import msgspec
 from oarlock.cli.arguments.job_options import CLUSTER
 from oarlock.cli.serving_session import foreign_job
 from oarlock.cli.serving_session.model_source import ModelSource
-from oarlock.cli.session import starting
+from oarlock.cli.session import start_run
 from oarlock.engines.engine import Engine
 from oarlock.engines.shared.serve_order import ServeOrder
 from oarlock.errors import JobError, OarlockError
@@ -66,7 +66,7 @@ def serve_options(verb: F) -> F:
 
 def order(source: ModelSource, engine: Engine, given: Mapping[str, Any]) -> ServeOrder:
     """Return what the engine is asked for. Raises OarlockError or click.UsageError."""
-    starting.check_options(engine, given)
+    start_run.check_options(engine, given)
     sets = [f"kubernetes.{name}={given[name]}" for name in ("namespace", "context") if given.get(name)]
     is_here = not engine.traits.sends_program
     job = _job(source, [*(given.get("sets") or ()), *sets], is_here)

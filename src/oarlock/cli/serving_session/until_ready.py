@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from oarlock.cli.session import attached
+from oarlock.cli.session import foreground
 from oarlock.engines.engine import Engine, engine_of
 from oarlock.engines.shared.serve_order import ServeOrder
 from oarlock.records.run_folder import RunFolder
@@ -27,14 +27,14 @@ def serve(engine: Engine, order: ServeOrder, name: str | None, *, detach: bool, 
         if detach or as_json:
             found = _ready(engine, watch.run, interrupts)
             if found is None and not interrupts.count:
-                return attached.finish(watch.run, watch.run.state(), as_json)
+                return foreground.finish(watch.run, watch.run.state(), as_json)
             if found is not None:
                 _tell(watch.run, found, as_json)
             if detach:
                 return 0
         elif (found := engine.announced(watch.run)) is not None:  # it answers already
             _tell(watch.run, found, as_json)
-        return attached.started(watch, interrupts, as_json)
+        return foreground.started(watch, interrupts, as_json)
 
 
 class _Waiting:

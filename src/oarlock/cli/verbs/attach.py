@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from oarlock.cli.arguments.options import json_option, run_argument
-from oarlock.cli.session import attached, find_run
+from oarlock.cli.session import find_run, foreground
 from oarlock.records.watch import Watch
 from oarlock.screens.follow_screen import Interrupts
 
@@ -20,4 +20,4 @@ def verb(name: str | None, as_json: bool) -> int:
     """
     run = find_run.find(name, with_logs=True)
     with Interrupts() as interrupts:
-        return attached.visit(Watch(run), interrupts, as_json)
+        return foreground.visit(Watch(run), interrupts, as_json)

@@ -9,7 +9,7 @@ import click
 
 from oarlock.cli.arguments.job_options import cluster_options, load, stage_options
 from oarlock.cli.arguments.options import json_option
-from oarlock.cli.session import starting
+from oarlock.cli.session import start_run
 from oarlock.engines.engine import engine_called
 from oarlock.engines.known_engines import TRAINING
 from oarlock.errors import JobError
@@ -30,9 +30,9 @@ def verb(on: str, detach: bool, as_json: bool, **job: Any) -> int:
     `oarlock run` of the same job finds the data.
     """
     engine = engine_called(on)
-    starting.check_options(engine, job)
+    start_run.check_options(engine, job)
     jobfile = _alone(load(job, is_here=not engine.traits.sends_program))
-    return starting.start(engine, jobfile, job["name"], detach=detach, as_json=as_json)
+    return start_run.start(engine, jobfile, job["name"], detach=detach, as_json=as_json)
 
 
 def _alone(jobfile: JobFile) -> JobFile:

@@ -20,7 +20,7 @@ from oarlock.cli.arguments.job_options import (
     misplaced,
 )
 from oarlock.cli.arguments.options import json_option, run_names
-from oarlock.cli.session import attached, starting
+from oarlock.cli.session import foreground, start_run
 from oarlock.cli.session.relayed_input import relayed
 from oarlock.engines.engine import Engine, engine_called, engine_of
 from oarlock.engines.known_engines import TRAINING
@@ -78,7 +78,7 @@ def verb(
     before it: everything after TARGET, or after --, goes to the program.
     """
     engine = engine_called(on)
-    starting.check_options(engine, job)
+    start_run.check_options(engine, job)
     if detach and stdin:
         raise click.UsageError(
             "--detach and --stdin cannot be combined: what rank 0 reads ends with this client"
@@ -102,10 +102,10 @@ def verb(
         connect = partial(_connect, stack, stdin, detach)
         watch = _start(job, engine, connect) if resume is None else _resume(resume, connect)
         if not detach:
-            code = attached.started(watch, interrupts, as_json)
+            code = foreground.started(watch, interrupts, as_json)
     if not detach:
         return _go_on(watch, code, as_json) if serve else code
-    starting.leave(watch.run, as_json)
+    start_run.leave(watch.run, as_json)
     return 0
 
 
@@ -122,14 +122,14 @@ def _connect(stack: ExitStack, is_asked: bool, detach: bool, engine: Engine, tas
     """Return the descriptor that the leader task is to read, for as long as this client follows the run."""
     can_read = "stdin" in engine.traits.options
     if is_asked and not can_read:
-        raise click.UsageError(starting.not_for("stdin", engine.name))
+        raise click.UsageError(start_run.not_for("stdin", engine.name))
     return stack.enter_context(relayed(can_read and not detach and (is_asked or tasks == 1)))
 
 
 def _start(job: dict[str, Any], engine: Engine, connect: Callable[[Engine, int], int | None]) -> Watch:
     jobfile = _load(job, engine)
     stdin = connect(engine, sum(specs.sizes(jobfile.job).values()))
-    return starting.send(engine, jobfile, job["name"], job["machines"], stdin)
+    return start_run.send(engine, jobfile, job["name"], job["machines"], stdin)
 
 
 def _beginning_with(source: str, job: dict[str, Any], engine: Engine) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from oarlock.cli.session import attached
+from oarlock.cli.session import foreground
 from oarlock.engines.engine import Engine, Sending
 from oarlock.engines.known_engines import ENGINES
 from oarlock.job.job_file import JobFile
@@ -44,7 +44,7 @@ def start(engine: Engine, jobfile: JobFile, name: str | None, *, detach: bool, a
     with Interrupts() as interrupts:
         watch = send(engine, jobfile, name)
         if not detach:
-            return attached.started(watch, interrupts, as_json)
+            return foreground.started(watch, interrupts, as_json)
     leave(watch.run, as_json)
     return 0
 
