@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from oarlock.engines.known_engines import traits_of
 from oarlock.engines.local import gpu_devices
 from oarlock.engines.local.gpu_devices import Devices
 from oarlock.engines.shared import specs
@@ -92,7 +93,8 @@ def taken_by(devices: Devices, but: str = "") -> dict[str, str]:
     found: dict[str, str] = {}
     for run in runs.all_runs():
         try:
-            if run.name == but or run.is_remote or run.elsewhere() is not None or not run.is_held():
+            is_here = traits_of(run).files_are_here and run.elsewhere() is None
+            if run.name == but or not is_here or not run.is_held():
                 continue
             ids = [gpu for gpus in run.spec().gpus.tasks.values() for gpu in gpus]
         except (OSError, OarlockError):

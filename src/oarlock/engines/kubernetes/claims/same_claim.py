@@ -12,7 +12,7 @@ from oarlock.records.run_folder import RunFolder
 
 def is_mounted_by(job: Job, run: RunFolder) -> bool:
     """Whether a run of this job mounts the claim of `run`, by name, namespace and cluster."""
-    if not run.is_remote:
+    if not identity.is_on_cluster(run):
         return False
     claim, theirs = claim_name(job), specs.job_of(run.job_file.read_text(), str(run.job_file))
     if claim is None or claim != claim_name(theirs):

@@ -55,7 +55,7 @@ def usual_name(job: Job) -> str:
 
 def cluster_of(order: ServeOrder) -> Api:
     """Return the cluster that the job names, or the one that has the run: its claim is there."""
-    if order.run is None or not order.run.is_remote:
+    if not identity.is_on_cluster(order.run):
         return api_for(order.job)
     api = identity.reach(order.run)
     asked = order.job.kubernetes

@@ -93,13 +93,13 @@ class _Sent:
 
 def _from_elsewhere(order: ServeOrder) -> _Sent | None:
     """A model in a bucket, or on the claim of a run on a cluster."""
+    run = order.run
     if order.settings.is_in_bucket:
-        run = order.run
-        return _Sent(order.settings.source, _framework_of(run) if run is not None and run.is_remote else "")
-    if order.run is None or not order.run.is_remote:
+        return _Sent(order.settings.source, _framework_of(run) if identity.is_on_cluster(run) else "")
+    if not identity.is_on_cluster(run):
         return None
-    folder, framework = order.run.folder("model"), _framework_of(order.run)
-    return _Sent(folder, framework, Claims() if "://" in folder else _claims(order.run))
+    folder, framework = run.folder("model"), _framework_of(run)
+    return _Sent(folder, framework, Claims() if "://" in folder else _claims(run))
 
 
 def _handed_over(order: ServeOrder) -> _Sent:

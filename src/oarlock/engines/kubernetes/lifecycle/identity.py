@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from oarlock.agent.protocol.spec import Spec
 from oarlock.engines.kubernetes.api.client import Api
@@ -34,6 +34,11 @@ def write(run: RunFolder, api: Api, id: str, *, sent_from: Path | None = None, e
     place = {"namespace": api.namespace, "context": api.context, "server": api.server, "id": id}
     more = {"sent_from": str(sent_from) if sent_from else "", "engine": engine}
     _replace(run, {**place, **{name: value for name, value in more.items() if value}})
+
+
+def is_on_cluster(run: RunFolder | None) -> TypeGuard[RunFolder]:
+    """Return whether a record says which cluster has the run."""
+    return run is not None and run.cluster_file.exists()
 
 
 def of(run: RunFolder) -> Identity:
