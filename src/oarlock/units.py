@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+_BINARY = {unit: 1024**power for power, unit in zip(range(6, 0, -1), ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki"))}
 
 
 def duration(seconds: float | None) -> str:
@@ -31,6 +36,20 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} TB"
+
+
+def amount(count: Decimal, resource: str) -> str:
+    """Return what a cluster has of a resource: memory and storage as 1.5Gi, all else as it is."""
+    if resource.endswith(("memory", "storage")):
+        for unit, scale in _BINARY.items():
+            if abs(count) >= scale:
+                return _plain(round(count / scale, 2)) + unit
+    return _plain(count)
+
+
+def _plain(count: Decimal) -> str:
+    digits = f"{count:f}"
+    return digits.rstrip("0").rstrip(".") if "." in digits else digits
 
 
 def number(value: Any) -> str:

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from oarlock.cli.doctor_checks import cluster_access
 from oarlock.engines.kubernetes.api.client import Api
-from oarlock.engines.kubernetes.plan import access
+from oarlock.engines.kubernetes.plan import access, cluster_access
 from tests.support.kubernetes import spaces
 from tests.support.waiting import eventually
 

@@ -109,7 +109,7 @@ def test_nothing_in_it_grows_with_the_number_of_workers(tmp_path: Path) -> None:
 
 def _rendered(folder: Path, workers: int) -> str:
     found = job_file.load("train.py", overrides={"roles.worker.replicas": str(workers)}, cwd=folder)
-    text = yaml_file.to_yaml(yaml_file.render(found, "tool-sized"))
+    text = yaml_file.render(found, "tool-sized").text
     return re.sub('(token: |"id": |oarlock.dev/id: ).*', "made anew each time", text)
 
 
@@ -122,7 +122,7 @@ def test_kubectl_reads_what_was_meant(kubectl: Kubectl, tmp_path: Path) -> None:
     rendered = yaml_file.render(job_file.load("train.py", sets=notes, cwd=tmp_path), "tool-odd")
     labels = rendered.objects[0]["metadata"]["labels"]
     assert [labels[f"odd{number}"] for number in range(len(odd))] == odd
-    done = kubectl("create --dry-run=client -o json -f -", yaml_file.to_yaml(rendered))
+    done = kubectl("create --dry-run=client -o json -f -", rendered.text)
     assert done.returncode == 0, done.stderr
     read = json.loads(f"[{done.stdout.replace('}' + chr(10) + '{', '},{')}]")
     for ours, theirs in zip(rendered.objects, read, strict=True):

@@ -13,7 +13,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from oarlock.engines.known_engines import Listed, Traits, listed, listed_for
+from oarlock.engines.before_start import BeforeStart
+from oarlock.engines.known_engines import Listed, listed, listed_for
 from oarlock.engines.shared.checkpoint_place import CheckpointFolder
 from oarlock.engines.shared.command_streams import Streams
 from oarlock.engines.shared.pull_result import Pulled, Show
@@ -29,7 +30,6 @@ if TYPE_CHECKING:  # reading job files is not needed to look at a run, and HTTP 
     from oarlock.engines.shared.serve_order import ServeOrder
     from oarlock.engines.shared.tensorboard_process import Board
     from oarlock.job.job_file import JobFile
-    from oarlock.job.model import Job
     from oarlock.serving.fleet.announcement import Announcement
 
 
@@ -73,19 +73,12 @@ def _go_on(problem: str) -> bool:
 
 
 @runtime_checkable
-class Engine(Protocol):
+class Engine(BeforeStart, Protocol):
     """Where runs run.
 
     The methods without a default are what an engine must have. The others are abilities: an engine that
     inherits the default raises OarlockError, or has nothing to do.
     """
-
-    name: str  # in `ENGINES`
-
-    @property
-    def traits(self) -> Traits:
-        """Its line in `ENGINES`."""
-        return listed(self.name).traits
 
     @abstractmethod
     def start(
@@ -104,14 +97,6 @@ class Engine(Protocol):
         `traits.options` has it; else no task has any input. Raises JobError if the job cannot run or the name
         is taken.
         """
-
-    def ignores(self, jobfile: JobFile) -> list[str]:
-        """List the fields of a job that have no effect with this engine."""
-        return []
-
-    def checkpoints_for(self, job: Job, run: RunFolder) -> str | None:
-        """Return where a new run of this job would find the checkpoints of `run`; None: out of its reach."""
-        return None if self.traits.sends_program or run.is_remote else run.folder("checkpoints")
 
     @abstractmethod
     def resume(self, run: RunFolder, *, stdin: int | None = None) -> None:

@@ -18,6 +18,7 @@ class Traits:
     """Facts about an engine that verbs and screens act on or print."""
 
     trains: bool = True  # `oarlock run` can start a run with it
+    plans: bool = False  # `oarlock plan` can say what a run would create
     interrupt_stops: bool = False  # Ctrl-C in `oarlock run` stops the run; otherwise it only detaches
     sends_program: bool = True  # the program's folder is copied to other machines
     files_are_here: bool = False  # checkpoints, model and logs are on this machine
@@ -52,7 +53,9 @@ ENGINES = {
     "kubernetes": Listed(
         "oarlock.engines.kubernetes.kubernetes_engine:KubernetesEngine",
         Traits(
-            options=frozenset({"namespace", "context", "ingress", "gateway"}), pod_faults=("delete", "evict")
+            plans=True,
+            options=frozenset({"namespace", "context", "ingress", "gateway"}),
+            pod_faults=("delete", "evict"),
         ),
     ),
     # A model that is served on a cluster. `--on kubernetes` starts it; only its record names this engine.
@@ -62,6 +65,7 @@ ENGINES = {
     ),
 }
 TRAINING = tuple(name for name, listed in ENGINES.items() if listed.traits.trains)  # after `--on`
+PLANNING = tuple(name for name, listed in ENGINES.items() if listed.traits.plans)  # after `plan --on`
 
 
 def traits_of(run: RunFolder) -> Traits:

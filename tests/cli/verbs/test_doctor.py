@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from oarlock.cli.doctor_checks import framework_imports
+from oarlock.engines.local import framework_imports
 from tests.support.small_programs import write
 
 FAKES = {

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from oarlock.cli.doctor_checks import machine
-from oarlock.engines.local import gpu_shares, local_record
+from oarlock.engines.local import gpu_shares, local_record, machine_checks
 from oarlock.errors import OarlockError
 from oarlock.job.job_file import JobFile
 from oarlock.job.model import parse
@@ -159,4 +158,4 @@ def test_two_tasks_and_one_gpu(
     assert "GPUs\n  worker-0: 0\n  evaluator-0: none\n" in oarlock("status").stdout
     told = json.loads(oarlock(*ordered, "--dry-run", "--json", "train.py").stdout)
     assert [task["env"]["CUDA_VISIBLE_DEVICES"] for task in told["tasks"]] == ["0", ""]
-    assert machine.gpus()["detail"] == "1 x NVIDIA H200"
+    assert machine_checks.gpus()["detail"] == "1 x NVIDIA H200"

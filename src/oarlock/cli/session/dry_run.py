@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,7 @@ import yaml
 
 from oarlock.agent.host import import_env
 from oarlock.agent.protocol.spec import Spec
-from oarlock.engines.local import gpu_shares
-from oarlock.engines.local.local_spec import spec_for
+from oarlock.engines.engine import Engine
 from oarlock.job.job_file import JobFile
 from oarlock.job.model import to_data
 from oarlock.program import bundle
@@ -23,14 +21,11 @@ from oarlock.screens import travel_text
 from oarlock.screens.output import complain, print_block, print_json, print_table, say
 
 
-def show(jobfile: JobFile, name: str | None, machines: int, as_json: bool, travels: bool = False) -> None:
+def show(engine: Engine, jobfile: JobFile, name: str | None, machines: int, as_json: bool) -> None:
     """Print the resolved job, its tasks and their environments."""
-    packed = bundle.pack(jobfile.folder) if travels else None
+    packed = bundle.pack(jobfile.folder) if engine.traits.sends_program else None
     record = runs.home() / "runs" / (name or f"{jobfile.job.name}-xxxx")
-    spec = spec_for(jobfile.job, jobfile.folder, record, machines)
-    if packed is None:
-        spec = replace(spec, gpus=gpu_shares.give(jobfile.job, jobfile.folder, record.name))
-    tasks = _tasks(spec)
+    tasks = _tasks(engine.spec_for(jobfile, record, machines))
     if as_json:
         source = str(jobfile.source) if jobfile.source else None
         job = to_data(jobfile.job, full=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -16,12 +16,11 @@ from oarlock.cli.arguments.job_options import (
     run_name,
 )
 from oarlock.cli.arguments.options import json_option
+from oarlock.engines.engine import engine_called
+from oarlock.engines.known_engines import PLANNING
 from oarlock.screens import travel_text
 from oarlock.screens.output import hint, print_block, print_json, print_table, say
-from oarlock.units import plural, size
-
-if TYPE_CHECKING:  # loaded only when the verb is called
-    from oarlock.engines.kubernetes.manifests.payload import Parcel
+from oarlock.units import amount, plural, size
 
 _GROUPS = ("GROUP", "ROLE", "MACHINES", "CPU", "MEMORY", "GPU", "IMAGE", "FROM")
 _HOST_NETWORK = """\
@@ -40,57 +39,45 @@ _QUOTAS = ("QUOTA", "RESOURCE", "USED", "HARD", "AFTER", "")
 @cluster_options
 @click.option(
     "--on",
-    type=click.Choice(["kubernetes"]),
-    expose_value=False,
+    type=click.Choice(PLANNING),
+    default=PLANNING[0],
     help="As for `run`: only a run on a cluster has a plan.",
 )
 @json_option("the plan as JSON")
-def verb(as_json: bool, **given: Any) -> int:
+def verb(on: str, as_json: bool, **given: Any) -> int:
     """Show what a run would create on a cluster, and whether it fits.
 
     Creates nothing: it asks the cluster for a dry run. The exit code is 1 if the cluster would refuse the run
     or has no room for it. Without a cluster, the rest is shown. Options come before TARGET.
     """
-    from oarlock.engines.kubernetes.manifests import packing
-    from oarlock.engines.kubernetes.plan import preview
-
-    jobfile = load(given, is_here=False)
+    engine = engine_called(on)
+    jobfile = load(given, is_here=not engine.traits.sends_program)
     job = jobfile.job
     name = run_name(job.name, given["name"]) if given["name"] else f"{job.name}-xxxx"
-    parcel = packing.pack(jobfile, name)
-    told = preview.describe(parcel, jobfile.folder)
-    cluster, why = _ask(parcel, told)
-    is_fine = cluster is None or not cluster["problems"]
+    told = engine.plan(jobfile, name)
     if as_json:
-        print_json({**told, "cluster": cluster, "unreachable": why, "ok": is_fine})
-        return 0 if is_fine else 1
-    _print_job(told)
-    if cluster is None:
+        print_json(told)
+    else:
+        _print_plan(told, on)
+    return 0 if told["ok"] else 1
+
+
+def _print_plan(told: dict[str, Any], on: str) -> None:
+    """Each section that the engine has."""
+    if "groups" in told:
+        _print_groups(told["groups"], told["total"])
+    _print_sections(told)
+    if told.get("unreachable") is not None:
         say()
-        say(f"the cluster was not asked: {why}", lines=True)
-        return 0
-    _print_cluster(cluster)
-    if is_fine:
-        hint("oarlock run --on kubernetes")
-    return 0 if is_fine else 1
+        say(f"the cluster was not asked: {told['unreachable']}", lines=True)
+        return
+    if told.get("cluster"):
+        _print_cluster(told["cluster"])
+    if told["ok"]:
+        hint(f"oarlock run --on {on}")
 
 
-def _ask(parcel: Parcel, told: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
-    from oarlock.engines.kubernetes.api.client import Api
-    from oarlock.engines.kubernetes.plan import preview
-    from oarlock.errors import OarlockError
-
-    settings = parcel.job.kubernetes
-    try:
-        return preview.on_cluster(Api(settings.context, settings.namespace), parcel, told), None
-    except OarlockError as problem:
-        return None, str(problem)
-
-
-def _print_job(told: dict[str, Any]) -> None:
-    from oarlock.agent.protocol.pod_paths import PORT
-
-    total = told["total"]
+def _print_groups(groups: list[dict[str, Any]], total: dict[str, Any]) -> None:
     rows = [
         (
             group["group"],
@@ -102,34 +89,42 @@ def _print_job(told: dict[str, Any]) -> None:
             group["image"],
             group["image_from"],
         )
-        for group in told["groups"]
+        for group in groups
     ]
     everything = (f"{total['cpu']:g}", _memory(total["memory"]), str(total["gpu"] or "-"))
     print_table(_GROUPS, [*rows, ("total", "", str(total["machines"]), *everything, "", "")])
-    print_block("creates", told["objects"])
-    print_block("claims", [_claim(claim) for claim in told["claims"]] or ["none"])
-    program = told["program"]
-    print_block(
-        "program",
-        [
-            f"{program['folder']}: {size(program['size'])} in {plural(program['files'], 'file')}, "
-            f"{size(program['compressed'])} compressed",
-            *(f"  {size(one['size']):>8}  {one['file']}" for one in program["largest"]),
-            *travel_text.left(program["withheld"]),
-        ],
-    )
-    if told["ingest"]:
-        print_block("ingest", [_INGEST[told["ingest"]["where"]].format(**told["ingest"])])
-    if told["serve"]:
+
+
+def _print_sections(told: dict[str, Any]) -> None:
+    from oarlock.agent.protocol.pod_paths import PORT
+
+    if "objects" in told:
+        print_block("creates", told["objects"])
+    if "claims" in told:
+        print_block("claims", [_claim(claim) for claim in told["claims"]] or ["none"])
+    if "program" in told:
+        print_block("program", _program(told["program"]))
+    if ingest := told.get("ingest"):
+        print_block("ingest", [_INGEST[ingest["where"]].format(**ingest)])
+    if told.get("serve"):
         print_block("serve", _serving(told["serve"]))
-    if told["pip"]:
+    if told.get("pip"):
         print_block("pip", told["pip"])
-    if told["warnings"]:
+    if told.get("warnings"):
         print_block("warnings", told["warnings"])
-    if told["network"] == "private":
+    if told.get("network") == "private":
         print_block("network", ["private has no effect here: every pod has its own network"])
-    if exposed := [group["group"] for group in told["groups"] if group["host_network"]]:
+    if exposed := [group["group"] for group in told.get("groups", ()) if group["host_network"]]:
         print_block("hostNetwork", _HOST_NETWORK.format(", ".join(exposed), PORT).splitlines())
+
+
+def _program(program: dict[str, Any]) -> list[str]:
+    return [
+        f"{program['folder']}: {size(program['size'])} in {plural(program['files'], 'file')}, "
+        f"{size(program['compressed'])} compressed",
+        *(f"  {size(one['size']):>8}  {one['file']}" for one in program["largest"]),
+        *travel_text.left(program["withheld"]),
+    ]
 
 
 def _serving(told: dict[str, Any]) -> list[str]:
@@ -172,13 +167,9 @@ def _claim(claim: dict[str, Any]) -> str:
 
 
 def _quota(room: dict[str, Any]) -> tuple[str, ...]:
-    from oarlock.engines.kubernetes.api import quantity
-
-    shown = [quantity.text(Decimal(str(room[key])), room["resource"]) for key in ("used", "hard", "after")]
+    shown = [amount(Decimal(str(room[key])), room["resource"]) for key in ("used", "hard", "after")]
     return (room["quota"], room["resource"], *shown, "" if room["fits"] else "does not fit")
 
 
 def _memory(count: int) -> str:
-    from oarlock.engines.kubernetes.api import quantity
-
-    return quantity.text(Decimal(count), "memory")
+    return amount(Decimal(count), "memory")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,7 +15,13 @@ from oarlock.cli.arguments.job_options import (
     run_name,
 )
 from oarlock.cli.arguments.options import json_option
+from oarlock.engines.engine import Engine, engine_called
 from oarlock.screens.output import print_document, print_json
+
+if TYPE_CHECKING:  # loaded only for a served model
+    from oarlock.engines.shared.serve_order import ServeOrder
+
+_ENGINE = "kubernetes"  # whose objects `kubectl apply` takes
 
 
 @click.command("render", cls=JobCommand, context_settings=SETTINGS)
@@ -36,31 +42,21 @@ def verb(as_json: bool, form: str, **given: Any) -> None:
     with its own token. Oarlock's options come before TARGET: everything after it, or after --, goes to the
     program. With --as deployment or --as kserve, TARGET is what `oarlock serve` takes.
     """
-    if form != "run":
-        _print_server(form, as_json, given)
-        return
-    from oarlock.engines.kubernetes.manifests import yaml_file
-
-    jobfile = load(given, is_here=False)
-    rendered = yaml_file.render(jobfile, run_name(jobfile.job.name, given["name"]))
-    if as_json:
-        print_json({"apiVersion": "v1", "kind": "List", "items": rendered.objects})
+    engine = engine_called(_ENGINE)
+    if form == "run":
+        jobfile = load(given, is_here=False)
+        rendered = engine.render(jobfile, run_name(jobfile.job.name, given["name"]))
     else:
-        print_document(yaml_file.to_yaml(rendered))
-
-
-def _print_server(form: str, as_json: bool, given: dict[str, Any]) -> None:
-    from oarlock.cli.serving_session import model_source, serve_options
-    from oarlock.engines.engine import engine_called
-    from oarlock.engines.kubernetes.deployments import server_yaml
-
-    if given["args"]:
-        raise click.UsageError(f"a served model takes no arguments: {' '.join(given['args'])}")
-    engine = engine_called("kubernetes")
-    order = serve_options.order(model_source.find(given["target"], engine), engine, given)
-    render = server_yaml.deployment if form == "deployment" else server_yaml.inference_service
-    rendered = render(order, given["name"])
+        rendered = engine.render_server(_order(engine, given), given["name"], form)
     if as_json:
         print_json({"apiVersion": "v1", "kind": "List", "items": rendered.objects})
     else:
         print_document(rendered.text)
+
+
+def _order(engine: Engine, given: dict[str, Any]) -> ServeOrder:
+    from oarlock.cli.serving_session import model_source, serve_options
+
+    if given["args"]:
+        raise click.UsageError(f"a served model takes no arguments: {' '.join(given['args'])}")
+    return serve_options.order(model_source.find(given["target"], engine), engine, given)

@@ -95,8 +95,7 @@ def verb(
         from oarlock.cli.session import dry_run as showing
 
         jobfile = _load(job, engine)
-        travels = engine.traits.sends_program
-        showing.show(jobfile, job["name"], job["machines"] or 1, as_json, travels=travels)
+        showing.show(engine, jobfile, job["name"], job["machines"] or 1, as_json)
         return 0
     with Interrupts() as interrupts, ExitStack() as stack:
         connect = partial(_connect, stack, stdin, detach)

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from oarlock.agent.net.control import UnreachableError
+from oarlock.engines.before_start import Finding, Rendered
 from oarlock.engines.engine import Engine, Sending
 from oarlock.engines.kubernetes.api.client import Api
-from oarlock.engines.kubernetes.api.names import STOPPED, Object
+from oarlock.engines.kubernetes.api.names import Object
 from oarlock.engines.kubernetes.claims import board_deployment, remove_pods
 from oarlock.engines.kubernetes.claims.same_claim import is_mounted_by
 from oarlock.engines.kubernetes.follow import background
@@ -24,7 +25,7 @@ from oarlock.engines.shared.checkpoint_place import CheckpointFolder
 from oarlock.engines.shared.command_streams import Streams
 from oarlock.engines.shared.pull_result import Pulled, Show
 from oarlock.engines.shared.standing_board import StandingBoard
-from oarlock.errors import JobError, OarlockError
+from oarlock.errors import OarlockError
 from oarlock.job.job_file import JobFile
 from oarlock.job.model import Job
 from oarlock.records.run_folder import RunFolder
@@ -65,6 +66,31 @@ class KubernetesEngine(Engine):
     def checkpoints_for(self, job: Job, run: RunFolder) -> str | None:
         """On the claim, if both runs mount the same one."""
         return run.folder("checkpoints") if is_mounted_by(job, run) else None
+
+    def plan(self, jobfile: JobFile, name: str) -> dict[str, Any]:
+        """By a dry run on the cluster; without an answer, what is known here."""
+        from oarlock.engines.kubernetes.plan import preview
+
+        return preview.plan(jobfile, name)
+
+    def render(self, jobfile: JobFile, name: str) -> Rendered:
+        """For `kubectl apply`. Asks no cluster."""
+        from oarlock.engines.kubernetes.manifests import yaml_file
+
+        return yaml_file.render(jobfile, name)
+
+    def render_server(self, order: ServeOrder, name: str | None, form: str) -> Rendered:
+        """A Deployment and all that it needs, or KServe's InferenceService."""
+        from oarlock.engines.kubernetes.deployments import server_yaml
+
+        render = server_yaml.deployment if form == "deployment" else server_yaml.inference_service
+        return render(order, name)
+
+    def check(self, *, context: str | None, namespace: str | None, image: str | None) -> Iterator[Finding]:
+        """What the cluster allows this user, by reviews and dry runs."""
+        from oarlock.engines.kubernetes.plan import cluster_access
+
+        return cluster_access.findings(context, namespace, image)
 
     def resume(self, run: RunFolder, *, stdin: int | None = None) -> None:
         """Resume the Jobs of a stopped run; create those of an ended one again from its own objects."""
@@ -130,13 +156,13 @@ class KubernetesEngine(Engine):
         """Refuse while the run is being stopped, and for workers of several kinds."""
         api = api_of(run)
         with explained():
-            _worker_job(run, api, workers)
+            stop_delete.worker_job(run, api, workers)
 
     def scale(self, run: RunFolder, workers: int) -> None:
         """Give the Job of the workers that many pods: the highest indexes go first, new ones come last."""
         api = api_of(run)
         with explained():
-            job, count = _worker_job(run, api, workers)
+            job, count = stop_delete.worker_job(run, api, workers)
             if job is not None:
                 stop_delete.scale(api, job, count)
 
@@ -258,25 +284,6 @@ class KubernetesEngine(Engine):
         """Only a disruption budget refuses. A pod that is gone already counts as removed."""
         with explained(), closing(api_of(run)) as api:
             return remove_pods.remove(api, fault, pod)
-
-
-def _worker_job(run: RunFolder, api: Api, workers: int) -> tuple[Object | None, int]:
-    """The Job of all workers but a leading one, and how many pods it needs for that many workers."""
-    found = submit.jobs_of(api, identity.of(run))
-    if any(STOPPED in job["metadata"].get("annotations", {}) for job in found):
-        raise JobError(f"{run.name} is being stopped; `oarlock run --resume {run.name}` resumes it then")
-    jobs = [job for job in found if job["metadata"]["name"].startswith(f"{run.name}-worker")]
-    if len(jobs) > 1:
-        raise JobError(f"{run.name} has workers of several kinds: `scale` cannot choose between them")
-    leads = not run.spec().sizes.get("chief")
-    count = workers - leads
-    if not jobs and count:
-        raise JobError(
-            f"{run.name} was started with one worker and has no Job for more; start it with min..max workers"
-        )
-    if not jobs:
-        return None, 0
-    return jobs[0], count
 
 
 def _require_alone(api: Api, run: RunFolder, claim: Object, chosen: Collection[RunFolder]) -> None:

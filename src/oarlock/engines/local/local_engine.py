@@ -6,19 +6,18 @@ look at a run need this module too, so it reads no job files until a run starts.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from oarlock.engines.before_start import Finding
 from oarlock.engines.engine import Engine, Sending
 from oarlock.engines.local import agent_process
-from oarlock.engines.shared import enter_task, task_command
+from oarlock.engines.shared import task_command
 from oarlock.engines.shared.checkpoint_folder import Folder
 from oarlock.engines.shared.checkpoint_place import CheckpointFolder
 from oarlock.engines.shared.command_streams import Streams
@@ -32,6 +31,7 @@ from oarlock.system import machine_id
 from oarlock.system.polling import wait_for
 
 if TYPE_CHECKING:
+    from oarlock.agent.protocol.spec import Spec
     from oarlock.engines.shared.predictor import Predictor
     from oarlock.engines.shared.serve_order import ServeOrder
     from oarlock.engines.shared.tensorboard_process import Board
@@ -62,6 +62,20 @@ class LocalEngine(Engine):
 
         return ignored_fields.of(jobfile.job)
 
+    def spec_for(self, jobfile: JobFile, record: Path, machines: int) -> Spec:
+        """With the GPUs that are free now."""
+        from oarlock.engines.local import gpu_shares
+
+        spec = super().spec_for(jobfile, record, machines)
+        return replace(spec, gpus=gpu_shares.give(jobfile.job, jobfile.folder, record.name))
+
+    def check(self, *, context: str | None, namespace: str | None, image: str | None) -> Iterator[Finding]:
+        """This machine, then each framework, whose import takes seconds."""
+        from oarlock.engines.local import framework_imports, machine_checks
+
+        yield from (check() for check in machine_checks.CHECKS)
+        yield from map(framework_imports.probe, framework_imports.NAMES)
+
     def resume(self, run: RunFolder, *, stdin: int | None = None) -> None:
         """Start another agent on the same record."""
         resume(run, stdin)
@@ -78,7 +92,7 @@ class LocalEngine(Engine):
 
     def check_scale(self, run: RunFolder, workers: int) -> None:
         """Raise OarlockError if one agent may not open as many files as that many tasks need."""
-        from oarlock.engines.local import local_spec
+        from oarlock.engines.shared import local_spec
 
         spec = run.spec()
         sizes = {**spec.sizes, "worker": spec.tasks_of("worker", workers)}
@@ -138,7 +152,7 @@ class LocalEngine(Engine):
         if not Path(spec.cwd).is_dir():
             raise OarlockError(f"the program's folder {spec.cwd} is gone")
         order = task_command.as_task(run.state(), spec, task, words, str(run.spec_file), notify)
-        return _enter(order, streams)
+        return task_command.run_here(order, streams)
 
     def inspect(
         self,
@@ -153,7 +167,7 @@ class LocalEngine(Engine):
         """In the record's folder. Replaces this process, unless the output is captured."""
         _refuse_image(run, image)
         words = words or (os.environ.get("SHELL") or "/bin/sh",)
-        return _enter(task_command.plain(words, str(run.path)), streams)
+        return task_command.run_here(task_command.plain(words, str(run.path)), streams)
 
     @contextmanager
     def tensorboard(self, run: RunFolder, port: int | None, image: str | None) -> Iterator[Board]:
@@ -195,8 +209,8 @@ def start(
 
     `stdin` is what the leader task reads.
     """
-    from oarlock.engines.local import gpu_shares, local_record, local_spec
-    from oarlock.engines.shared import specs
+    from oarlock.engines.local import gpu_shares, local_record
+    from oarlock.engines.shared import local_spec, specs
 
     held: list[int] = []
     local_spec.check_packages(jobfile.job)
@@ -269,17 +283,6 @@ def _until(done: Callable[[], bool], seconds: float) -> None:
     """Wait, but not longer than that: the caller looks at what has become of it."""
     with suppress(TimeoutError):
         wait_for(done, "answer of the agent", seconds, every=0.02)
-
-
-def _enter(order: dict[str, Any], streams: Streams) -> int:
-    """Become the command, or run it as a child if its output is captured."""
-    if not streams.are_captured:
-        enter_task.enter(order)
-    words = [sys.executable, "-I", "-c", task_command.script(), json.dumps(order)]
-    done = subprocess.run(words, capture_output=True, check=False)
-    streams.stdout.write(done.stdout)
-    streams.stderr.write(done.stderr)
-    return done.returncode if done.returncode >= 0 else 128 - done.returncode
 
 
 def _refuse_image(run: RunFolder, image: str | None) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import yaml
 
-from oarlock.engines.local import gpu_shares, local_spec
-from oarlock.engines.shared import specs
+from oarlock.engines.local import gpu_shares
+from oarlock.engines.shared import local_spec, specs
 from oarlock.job.job_file import JobFile
 from oarlock.job.model import Job, to_data
 from oarlock.records import runs

@@ -12,8 +12,7 @@ from oarlock.checkpoints import score_file
 from oarlock.checkpoints.manifest import name_of
 from oarlock.engines.engine import engine_of
 from oarlock.engines.known_engines import traits_of
-from oarlock.engines.local import local_spec
-from oarlock.engines.shared import pull_snapshots, specs
+from oarlock.engines.shared import local_spec, pull_snapshots, specs
 from oarlock.errors import OarlockError
 from oarlock.records.run_folder import RunFolder
 from oarlock.run.best_scores import metrics_of

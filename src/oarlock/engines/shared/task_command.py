@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,6 +12,7 @@ from typing import Any
 
 from oarlock.agent.protocol.spec import Spec
 from oarlock.engines.shared import enter_task
+from oarlock.engines.shared.command_streams import Streams
 from oarlock.run import cluster, contract
 from oarlock.run.run_state import RunState
 
@@ -42,6 +46,17 @@ def as_task(
         return order
     pid = state.tasks[task].pid
     return {**order, "env": _variables(state, spec, task), "pid": pid, "spec": spec_file}
+
+
+def run_here(order: dict[str, Any], streams: Streams) -> int:
+    """Become the command, or run it as a child if its output is captured."""
+    if not streams.are_captured:
+        enter_task.enter(order)
+    words = [sys.executable, "-I", "-c", script(), json.dumps(order)]
+    done = subprocess.run(words, capture_output=True, check=False)
+    streams.stdout.write(done.stdout)
+    streams.stderr.write(done.stderr)
+    return done.returncode if done.returncode >= 0 else 128 - done.returncode
 
 
 def _variables(state: RunState, spec: Spec, name: str) -> dict[str, str]:

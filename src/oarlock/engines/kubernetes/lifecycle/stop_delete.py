@@ -20,12 +20,13 @@ from oarlock.engines.kubernetes.api.names import (
     Identity,
     Object,
 )
-from oarlock.engines.kubernetes.lifecycle import leading_agent, submit
+from oarlock.engines.kubernetes.lifecycle import identity, leading_agent, submit
 from oarlock.engines.kubernetes.manifests import groups
 from oarlock.engines.kubernetes.manifests.payload import Parcel
 from oarlock.engines.shared import specs
-from oarlock.errors import LaterRun, OarlockError
+from oarlock.errors import JobError, LaterRun, OarlockError
 from oarlock.job.cluster_names import QUEUE
+from oarlock.records.run_folder import RunFolder
 from oarlock.run.typed import LaterVersion
 from oarlock.system.polling import wait_for
 
@@ -117,6 +118,28 @@ def spec_in(data: Mapping[str, str], run: str) -> Spec:
         raise LaterRun(run, later) from None
     except (ValueError, KeyError) as problem:
         raise OarlockError(f"the ConfigMap of {run} is damaged: {problem}") from None
+
+
+def worker_job(run: RunFolder, api: Api, workers: int) -> tuple[Object | None, int]:
+    """The Job of all workers but a leading one, and how many pods it needs for that many workers.
+
+    Raises JobError if it cannot have that many.
+    """
+    found = submit.jobs_of(api, identity.of(run))
+    if any(STOPPED in job["metadata"].get("annotations", {}) for job in found):
+        raise JobError(f"{run.name} is being stopped; `oarlock run --resume {run.name}` resumes it then")
+    jobs = [job for job in found if job["metadata"]["name"].startswith(f"{run.name}-worker")]
+    if len(jobs) > 1:
+        raise JobError(f"{run.name} has workers of several kinds: `scale` cannot choose between them")
+    leads = not run.spec().sizes.get("chief")
+    count = workers - leads
+    if not jobs and count:
+        raise JobError(
+            f"{run.name} was started with one worker and has no Job for more; start it with min..max workers"
+        )
+    if not jobs:
+        return None, 0
+    return jobs[0], count
 
 
 def scale(api: Api, job: Object, count: int) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -24,40 +24,36 @@ PIECE = 180 * 1024
 _KINDS = "job,service,networkpolicy,configmap,secret"
 
 
-@dataclass(frozen=True)
-class Rendered:
-    """A run's objects in the order in which `kubectl apply` has to create them."""
+class KubectlFile(NamedTuple):
+    """Objects in the order in which `kubectl apply` has to create them, and what to know about them."""
 
-    parcel: Parcel
+    preface: str
     objects: list[Object]
 
     @property
-    def fits_annotations(self) -> bool:
-        """Whether `kubectl apply` accepts the file, or only with --server-side."""
-        return all(len(json.dumps(one)) < _ANNOTATION for one in self.objects)
+    def text(self) -> str:
+        """The file."""
+        written: str = yaml.dump_all(
+            self.objects, Dumper=_Dumper, sort_keys=False, explicit_start=True, allow_unicode=True, width=110
+        )
+        return self.preface + written
 
 
-def render(jobfile: JobFile, run: str) -> Rendered:
+def render(jobfile: JobFile, run: str) -> KubectlFile:
     """Pack a run, with a new token, and cut so that a plain `kubectl apply` accepts it if possible."""
     parcel = packing.pack(jobfile, run, part=PIECE)
     head = len(parcel.agent) + len(parcel.spec.encode()) + len(parcel.written.encode())
     if head >= PIECE:
         parcel = replace(parcel, part=PART)
     namespace = jobfile.job.kubernetes.namespace
-    return Rendered(parcel, [placed(one, namespace) for one in objects.standalone(parcel)])
+    made = [placed(one, namespace) for one in objects.standalone(parcel)]
+    return KubectlFile(_preface(parcel, apply(made)), made)
 
 
-def to_yaml(rendered: Rendered) -> str:
-    """The file, which begins with the commands to start, follow and remove the run."""
-    return _preface(rendered) + documents(rendered.objects)
-
-
-def documents(objects: Sequence[Object]) -> str:
-    """Objects as YAML documents that kubectl reads."""
-    written: str = yaml.dump_all(
-        objects, Dumper=_Dumper, sort_keys=False, explicit_start=True, allow_unicode=True, width=110
-    )
-    return written
+def apply(made: Sequence[Object]) -> str:
+    """The command that takes them: a plain one writes each object into an annotation."""
+    fits = all(len(json.dumps(one)) < _ANNOTATION for one in made)
+    return "apply -f" if fits else "apply --server-side -f"
 
 
 def placed(manifest: Object, namespace: str | None) -> Object:
@@ -67,13 +63,12 @@ def placed(manifest: Object, namespace: str | None) -> Object:
     return {**manifest, "metadata": {"namespace": namespace, **manifest["metadata"]}}
 
 
-def _preface(rendered: Rendered) -> str:
-    parcel = rendered.parcel
+def _preface(parcel: Parcel, apply: str) -> str:
+    """The commands to start, follow and remove the run."""
     run, settings = parcel.run, parcel.job.kubernetes
     kubectl = "kubectl"
     kubectl += f" --context '{settings.context}'" if settings.context else ""
     kubectl += f" -n {settings.namespace}" if settings.namespace else ""
-    apply = "apply -f" if rendered.fits_annotations else "apply --server-side -f"
     lines = [
         f"Run {run} of job {parcel.job.name}, by Oarlock {__version__}. It trains as soon as it is applied,",
         "and supervises itself. Keep this file to yourself: the Secret in it holds the run's token, made for",

@@ -20,13 +20,30 @@ from oarlock.engines.kubernetes.api import quantity
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import NOWHERE, Object
-from oarlock.engines.kubernetes.manifests import default_images, objects, pod_template
+from oarlock.engines.kubernetes.manifests import default_images, objects, packing, pod_template
 from oarlock.engines.kubernetes.manifests.groups import Group
 from oarlock.engines.kubernetes.manifests.payload import Parcel
 from oarlock.engines.kubernetes.plan import quota_use, serve_plan
+from oarlock.errors import OarlockError
+from oarlock.job.job_file import JobFile
+from oarlock.units import amount
 
 _LARGEST = 5
 _GPU = "nvidia.com/gpu"
+
+
+def plan(jobfile: JobFile, run: str) -> dict[str, Any]:
+    """All of it; without an answer, `cluster` is None and `unreachable` says why."""
+    parcel = packing.pack(jobfile, run)
+    told = describe(parcel, jobfile.folder)
+    settings = parcel.job.kubernetes
+    cluster, why = None, None
+    try:
+        cluster = on_cluster(Api(settings.context, settings.namespace), parcel, told)
+    except OarlockError as problem:
+        why = str(problem)
+    is_fine = cluster is None or not cluster["problems"]
+    return {**told, "cluster": cluster, "unreachable": why, "ok": is_fine}
 
 
 def describe(parcel: Parcel, folder: Path) -> dict[str, Any]:
@@ -236,7 +253,5 @@ def _number(amount: Decimal) -> float | int:
 
 
 def _too_little(room: quota_use.Room) -> str:
-    needed, used, hard = (
-        quantity.text(amount, room.resource) for amount in (room.needed, room.used, room.hard)
-    )
+    needed, used, hard = (amount(one, room.resource) for one in (room.needed, room.used, room.hard))
     return f"quota {room.quota} does not fit: {room.resource} {used} of {hard} used, {needed} needed"

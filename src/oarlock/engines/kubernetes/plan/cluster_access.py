@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from oarlock.cli.doctor_checks.machine import Finding, finding
+from oarlock.engines.before_start import Finding, finding
 from oarlock.engines.kubernetes.api import quantity
 from oarlock.engines.kubernetes.api.api_error import ApiError
 from oarlock.engines.kubernetes.api.client import Api

@@ -14,22 +14,16 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from oarlock.engines.before_start import Finding, finding
 from oarlock.engines.local import gpu_devices, gpu_shares
 from oarlock.records import runs
 from oarlock.system import control_group, free_ports, private_network
 from oarlock.system.processors import usable_cores
 from oarlock.units import size
 
-Finding = dict[str, object]
-
 _LITTLE_SPACE = 1_000_000_000
 _LITTLE_SHARED = 64 * 1024 * 1024 + 1  # what Docker gives by default is too little for data loaders
 _GET_FLAGS, _UP, _LOOPBACK = 0x8913, 0x1, 0x8  # SIOCGIFFLAGS, IFF_UP, IFF_LOOPBACK
-
-
-def finding(name: str, state: str, detail: str, fix: str | None = None) -> Finding:
-    """Return the result of a check. `state` is ok, warning or failed; failed means that nothing can run."""
-    return {"name": name, "state": state, "detail": detail, "fix": fix}
 
 
 def system() -> Finding:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 
-from oarlock.cli.doctor_checks.machine import Finding
+from oarlock.engines.before_start import Finding, finding
 from oarlock.system import processes
 from oarlock.units import plural
 
@@ -65,7 +65,7 @@ def probe(name: str, patience: float = _PATIENCE) -> Finding:
 
 def _finding(name: str, state: str, detail: str, fix: str | None = None) -> Finding:
     known: Finding = {"version": None, "seconds": None, "gpus": None}
-    return {"name": name, "state": state, "detail": detail, "fix": fix, **known}
+    return {**finding(name, state, detail, fix), **known}
 
 
 def _why(code: int, stderr: str) -> str:
