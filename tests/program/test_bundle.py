@@ -307,7 +307,8 @@ def test_a_link_to_what_cannot_be_read_is_named(as_nobody: Path) -> None:
 
 
 def test_a_file_that_fails_while_it_is_read_is_named(tmp_path: Path) -> None:
-    memory = folder_scan.Found("memory", "/proc/self/mem")  # a regular file whose first byte is an I/O error
+    # A regular file whose first byte is an I/O error.
+    memory = folder_scan.FolderEntry("memory", "/proc/self/mem")
     with (
         tarfile.open(tmp_path / "archive", "w") as archive,
         pytest.raises(JobError, match="mem: cannot be read: Input/output error"),
@@ -322,7 +323,7 @@ def test_files_that_change_after_they_were_found_travel_as_they_are(
     write(origin, "grows", "shrinks", "vanishes", "becomes a pipe", "becomes a folder", "stays", text="12345")
     settle = folder_scan._settle_links
 
-    def change(folder: Path, found: list[folder_scan.Found]) -> list[folder_scan.Found]:
+    def change(folder: Path, found: list[folder_scan.FolderEntry]) -> list[folder_scan.FolderEntry]:
         write(origin, "grows", text="1234567890")
         write(origin, "shrinks", text="1")
         for name in ("vanishes", "becomes a pipe", "becomes a folder"):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from oarlock.agent.protocol.spec import Limits, Program, Spec
+from oarlock.agent.protocol.spec import LimitsSpec, Program, Spec
 from oarlock.engines.kubernetes.follow.pod_log import Position
 from oarlock.run import typed
 from oarlock.run.accounting import Accounts
@@ -20,7 +20,7 @@ SECTIONS = {"scores", "gpus", "program", "limits", "tasks", "failure", "accounts
 
 
 @pytest.mark.parametrize(
-    "kind", [Accounts, Gpus, Limits, Program, Spec, Position, Failure, RunState, TaskState]
+    "kind", [Accounts, Gpus, LimitsSpec, Program, Spec, Position, Failure, RunState, TaskState]
 )
 def test_every_field_of_a_record_can_be_checked(kind: Any) -> None:
     kinds = {field.name: str(field.type).partition(" | ")[0] for field in fields(kind)}
@@ -29,12 +29,12 @@ def test_every_field_of_a_record_can_be_checked(kind: Any) -> None:
 
 def test_a_spec_comes_back_as_it_went_and_unknown_fields_are_passed_over() -> None:
     program = Program("command", ["python", "train.py"], ["-v"])
-    spec = Spec("a", "/f", "/c", program, {"worker": 2}, {"logs": "/l"}, Limits(stall=None), {"A": "b"})
+    spec = Spec("a", "/f", "/c", program, {"worker": 2}, {"logs": "/l"}, LimitsSpec(stall=None), {"A": "b"})
     spec = replace(
         spec, gpus=Gpus({"worker-0": ["1"], "worker-1": []}, by_bus=True), members={"worker": [1, 3]}
     )
     assert Spec.from_json(spec.to_json()) == spec
-    assert typed.build(Limits, {**asdict(spec.limits), "moons": 3}) == spec.limits
+    assert typed.build(LimitsSpec, {**asdict(spec.limits), "moons": 3}) == spec.limits
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from oarlock.agent.protocol.gates import Whereabouts
 from oarlock.agent.protocol.host_status import Status
 from oarlock.agent.protocol.messages import Question
 from oarlock.agent.protocol.outcome import Outcome
-from oarlock.agent.protocol.spec import Ingest, Limits, Program, Spec
+from oarlock.agent.protocol.spec import IngestSpec, LimitsSpec, Program, Spec
 from oarlock.agent.protocol.wishes import Order, Wish
 from oarlock.run.run_state import RunState
 from tests.support.lone_leader import LoneLeader
@@ -26,10 +26,10 @@ SPEC = Spec(
     program=Program("program", "p"),
     sizes={"worker": 2},
     folders={},
-    limits=Limits(runtime=3600.0),
+    limits=LimitsSpec(runtime=3600.0),
     machines=2,
     brings_crew=False,
-    ingest=Ingest("key", where="each"),
+    ingest=IngestSpec("key", where="each"),
 )
 EVALUATED = replace(
     SPEC, sizes={"worker": 2, "evaluator": 1}, machines=3, limits=replace(SPEC.limits, restarts=1)

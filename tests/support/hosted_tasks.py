@@ -12,8 +12,8 @@ from oarlock.agent.host.host import Host
 from oarlock.agent.host.task_process import TaskProcess
 from oarlock.agent.net.deadlines import Action
 from oarlock.agent.protocol.gates import MeetAt
-from oarlock.agent.protocol.spec import Limits, Program, Seat, Spec
-from oarlock.agent.protocol.wishes import Clear, Finish, Halt, Order, Run, Stop, ToGates, Wish
+from oarlock.agent.protocol.spec import LimitsSpec, Program, Seat, Spec
+from oarlock.agent.protocol.wishes import Clear, Finish, Halt, Order, RunTasks, Stop, ToGates, Wish
 from oarlock.agent.task_gpus.gpu_claim import GpuClaim
 from oarlock.agent.task_gpus.gpu_trouble import Trouble
 from oarlock.agent.zygote import orders
@@ -30,7 +30,7 @@ SPEC = Spec(
     program=Program("program", "p"),
     sizes={"worker": 2},
     folders={},
-    limits=Limits(),
+    limits=LimitsSpec(),
     machines=2,
     modules=["torch"],
 )
@@ -39,14 +39,14 @@ FAILED = 1 << 8  # a status of `waitpid`: exit code 1
 PREEMPTED = 143 << 8
 
 
-def wish_to_run(generation: int = 1, roles: dict[str, int] | None = None, **more: Any) -> Run:
+def wish_to_run(generation: int = 1, roles: dict[str, int] | None = None, **more: Any) -> RunTasks:
     """Two workers, both here, unless `roles` says otherwise."""
     tasks = form(roles or {"worker": 2})
     names = [task.name for task in tasks]
     gang = Gang(
         "r", generation, tasks, dict.fromkeys(names, "host:1"), checkpoints=more.pop("checkpoints", ())
     )
-    return Run(gang, **{"places": {"machine-0": names}, **more})
+    return RunTasks(gang, **{"places": {"machine-0": names}, **more})
 
 
 class Line:

@@ -18,7 +18,7 @@ from typing import Any
 
 from oarlock.agent.net.connection import keep_alive
 from oarlock.agent.protocol import wire
-from oarlock.agent.protocol.spec import Ingest, Limits, Program, Spec
+from oarlock.agent.protocol.spec import IngestSpec, LimitsSpec, Program, Spec
 from oarlock.agent.protocol.wire import Message, Seal, Unpacker, pack, sealed
 from oarlock.run.run_events import Event, decode
 from oarlock.run.run_state import RunState, fold
@@ -33,7 +33,7 @@ class Leader:
         folder: Path,
         machines: int,
         program: str = "import time; time.sleep(600)",
-        ingest: Ingest | None = None,
+        ingest: IngestSpec | None = None,
         **limits: Any,
     ):
         self.members: list[Member] = []
@@ -55,7 +55,7 @@ class Leader:
             sizes={"worker": machines},
             folders={name: str(self.folder / name) for name in ("model", "checkpoints", "data")},
             ingest=ingest,
-            limits=Limits(**{"rendezvous": 600.0, **limits}),  # a slow test is nobody's failure
+            limits=LimitsSpec(**{"rendezvous": 600.0, **limits}),  # a slow test is nobody's failure
             machines=machines,
             brings_crew=False,
         )

@@ -19,7 +19,7 @@ from oarlock.agent.net.loop import Loop
 from oarlock.agent.orphans import Reaping
 from oarlock.agent.protocol.messages import Hello
 from oarlock.agent.protocol.spec import Seat, Spec
-from oarlock.agent.protocol.wishes import Halt, Order, Over, Part, Run, Wish
+from oarlock.agent.protocol.wishes import Halt, Order, Over, Part, RunTasks, Wish
 from oarlock.agent.record.run_record import Record
 from oarlock.agent.snapshots.evaluator_feed import EvaluatorFeed
 from oarlock.agent.snapshots.program_files import ProgramFolder
@@ -146,7 +146,7 @@ class Follower:
         else:
             if isinstance(wish, Halt):
                 self.loop.cancel(ANSWER)
-            elif isinstance(wish, Run) and not wish.is_done and self.feed is not None:
+            elif isinstance(wish, RunTasks) and not wish.is_done and self.feed is not None:
                 self.feed.resume()
             self.host.obey(wish)
 

@@ -18,7 +18,7 @@ from oarlock.job import runnable
 from oarlock.job.model import WAYS, FieldError, Job, parse, slug, to_data
 from oarlock.job.parsing import overrides as flags
 from oarlock.job.parsing.overrides import Override
-from oarlock.job.parsing.source import Source, read_text
+from oarlock.job.parsing.source import JobSource, read_text
 from oarlock.job.parsing.toml_source import read_script, read_toml
 from oarlock.job.parsing.yaml_source import read_yaml
 from oarlock.wording import nearest, printable, unexpected
@@ -54,7 +54,7 @@ class JobFile:
 class _Found:
     folder: Path
     file: Path | None
-    source: Source
+    source: JobSource
     defaults: dict[str, Any]
 
 
@@ -94,7 +94,7 @@ def with_sets(job: Job, sets: Sequence[str]) -> Job:
     try:
         return parse(data) if changes else job
     except FieldError as problem:
-        raise JobError(_located(problem, Source(job.name), changes)) from None
+        raise JobError(_located(problem, JobSource(job.name), changes)) from None
 
 
 def _find(target: str | None, cwd: Path, told: bool) -> _Found:
@@ -124,7 +124,7 @@ def _find_in_folder(folder: Path, cwd: Path, told: bool) -> _Found:
     if (folder / PROGRAM).is_file():
         return _from_program(folder / PROGRAM, folder, cwd)
     if told:  # `oarlock run -m package.train`: the flags are the whole job
-        return _Found(folder, None, Source("the command line"), {})
+        return _Found(folder, None, JobSource("the command line"), {})
     looked_for = f"{', '.join(JOB_FILES)}, [tool.oarlock] in {PYPROJECT} and {PROGRAM}"
     raise JobError(f"{folder}: no job here; looked for {looked_for}")
 
@@ -136,13 +136,13 @@ def _from_file(file: Path, cwd: Path) -> _Found:
         if source is None:
             raise JobError(f"{shown}: there is no [tool.oarlock] in it")
     elif file.suffix == ".toml":
-        source = read_toml(read_text(file, shown), shown, Job) or Source(shown)
+        source = read_toml(read_text(file, shown), shown, Job) or JobSource(shown)
     else:
         source = read_yaml(read_text(file, shown), shown, Job)
     return _Found(file.parent, file, source, {"name": slug(file.parent.name)})
 
 
-def _read_pyproject(file: Path, cwd: Path) -> Source | None:
+def _read_pyproject(file: Path, cwd: Path) -> JobSource | None:
     shown = _shown(file, cwd)
     return read_toml(read_text(file, shown), shown, Job, ("tool", "oarlock"))
 
@@ -152,7 +152,7 @@ def _from_program(program: Path, folder: Path, cwd: Path) -> _Found:
     source = read_script(runnable.read_program(program, shown), shown, Job)
     defaults = {"program": program.relative_to(folder).as_posix()}
     if source is None:
-        return _Found(folder, None, Source(shown), defaults)
+        return _Found(folder, None, JobSource(shown), defaults)
     for name in WAYS:
         if source.data.get(name) is not None:
             where = source.where((name,))
@@ -227,7 +227,7 @@ def _merge(found: _Found, changes: Sequence[Override]) -> dict[str, Any]:
     return data
 
 
-def _located(problem: FieldError, source: Source, changes: Sequence[Override]) -> str:
+def _located(problem: FieldError, source: JobSource, changes: Sequence[Override]) -> str:
     """Put the place before the problem: the flag that set the field, else the file and its line."""
     for change in reversed(changes):
         if change.concerns(problem.path):

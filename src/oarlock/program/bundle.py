@@ -14,7 +14,7 @@ from pathlib import Path
 from oarlock.errors import JobError
 from oarlock.program import folder_scan, oversize
 from oarlock.program.credentials import is_key
-from oarlock.program.folder_scan import Found
+from oarlock.program.folder_scan import FolderEntry
 from oarlock.program.ignore_files import CREDENTIAL
 
 LIMIT = 8 * 1024 * 1024  # compressed
@@ -37,7 +37,7 @@ def pack(folder: Path, more: Mapping[str, Path] | None = None) -> Bundle:
     """
     folder = folder.resolve()
     found, withheld = folder_scan.scan(folder)
-    found += [Found(name, str(path), path.stat().st_size) for name, path in (more or {}).items()]
+    found += [FolderEntry(name, str(path), path.stat().st_size) for name, path in (more or {}).items()]
     squeezed = Squeezed()
     files: list[str] = []
     size = 0
@@ -96,7 +96,7 @@ class Squeezed:
             raise OverLimit
 
 
-def _add(archive: tarfile.TarFile, entry: Found) -> int | str | None:
+def _add(archive: tarfile.TarFile, entry: FolderEntry) -> int | str | None:
     """Add one entry: its bytes; CREDENTIAL if it does not travel; None if it was deleted since the scan."""
     member = tarfile.TarInfo(entry.path)  # mtime, uid and gid are 0, without owner names
     if entry.link is not None:

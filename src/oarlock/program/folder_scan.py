@@ -34,7 +34,7 @@ _NEVER = {
 
 
 @dataclass(frozen=True)
-class Found:
+class FolderEntry:
     """A file or a link that travels."""
 
     path: str  # in the archive: relative, with `/`
@@ -46,7 +46,7 @@ class Found:
     is_named: bool = False  # .oarlockignore includes it by its name
 
 
-def scan(folder: Path) -> tuple[list[Found], list[str]]:
+def scan(folder: Path) -> tuple[list[FolderEntry], list[str]]:
     """List what travels, sorted, and what stays behind because it may hold credentials.
 
     Raises JobError if the folder cannot be read, is private, or has a link that leads out of it.
@@ -116,7 +116,7 @@ def _refuse_private(folder: Path) -> None:
     )
 
 
-def _walk(folder: Path, withheld: list[str]) -> Iterator[Found]:
+def _walk(folder: Path, withheld: list[str]) -> Iterator[FolderEntry]:
     waiting = [("", Ignored.above(folder))]
     while waiting:
         here, ignored = waiting.pop()
@@ -138,14 +138,16 @@ def _walk(folder: Path, withheld: list[str]) -> Iterator[Found]:
             elif is_folder:
                 waiting.append((path + "/", inside))
             elif entry.is_symlink():
-                yield Found(path, entry.path, is_link=True)
+                yield FolderEntry(path, entry.path, is_link=True)
             elif entry.is_file():
                 try:
                     seen = entry.stat()
                 except FileNotFoundError:
                     continue  # deleted since it was listed
                 is_executable = bool(seen.st_mode & stat.S_IXUSR)
-                yield Found(path, entry.path, seen.st_size, is_executable, is_named=inside.is_named(path))
+                yield FolderEntry(
+                    path, entry.path, seen.st_size, is_executable, is_named=inside.is_named(path)
+                )
 
 
 def _rules_inside(ignored: Ignored, path: str, place: Path, is_folder: bool) -> Ignored | str:
@@ -159,7 +161,7 @@ def _rules_inside(ignored: Ignored, path: str, place: Path, is_folder: bool) -> 
     return ignored.rules_inside(path, is_folder)
 
 
-def _settle_links(folder: Path, found: list[Found]) -> list[Found]:
+def _settle_links(folder: Path, found: list[FolderEntry]) -> list[FolderEntry]:
     """Keep the links whose targets travel, refuse those that lead outside, and sort everything."""
     settled = {one.path: one for one in found if not one.is_link}
     travelling = {place for path in settled for place in (path, *_folders(path))}
@@ -169,7 +171,7 @@ def _settle_links(folder: Path, found: list[Found]) -> list[Found]:
     return sorted(settled.values(), key=lambda one: os.fsencode(one.path))
 
 
-def _settle(folder: Path, link: Found, travelling: set[str]) -> Found | None:
+def _settle(folder: Path, link: FolderEntry, travelling: set[str]) -> FolderEntry | None:
     try:
         Path(link.source).stat()
     except PermissionError:

@@ -1,7 +1,7 @@
 """Messages between processes of one machine: a head, then JSON; file descriptors travel with the head.
 
-`send` and `receive` wait for the other side. A `Line` never does: two sides that both wait for room to send
-would do so forever, as happened in a gang of 128.
+`send` and `receive` wait for the other side. A `FrameSocket` never does: two sides that both wait for room
+to send would do so forever, as happened in a gang of 128.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def receive(sock: socket.socket) -> tuple[Message | None, list[int]]:
     return message, fds
 
 
-class Line:
+class FrameSocket:
     """One end of a socket that a loop watches for reading, and for writing while it `is_behind`."""
 
     def __init__(self, sock: socket.socket) -> None:

@@ -28,7 +28,7 @@ def register() -> None:
 
 
 @dataclass(frozen=True)
-class Question:
+class StackRequest:
     """A request for stacks, and whether the task has written all of its answer."""
 
     pid: int
@@ -45,18 +45,18 @@ class Question:
         )
 
 
-def ask(pid: int) -> Question:
+def ask(pid: int) -> StackRequest:
     """Ask a task to write its stacks to its output."""
     status = _status(pid)
     if status.get("State", "").startswith(("T", "t")):
-        return Question(pid, STOPPED)
+        return StackRequest(pid, STOPPED)
     if not _is_in("SigCgt", status):
-        return Question(pid, NO_PYTHON)  # the signal would kill it
-    question = Question(pid, SHOWS, _blocking(pid))
+        return StackRequest(pid, NO_PYTHON)  # the signal would kill it
+    question = StackRequest(pid, SHOWS, _blocking(pid))
     try:
         os.kill(pid, SIGNAL)
     except ProcessLookupError:
-        return Question(pid, NO_PYTHON)  # it has just ended
+        return StackRequest(pid, NO_PYTHON)  # it has just ended
     return question
 
 

@@ -22,13 +22,13 @@ from oarlock.agent.protocol.wishes import (
     Order,
     Over,
     Part,
-    Run,
+    RunTasks,
     ShowStacks,
     Stop,
     ToGates,
     Wish,
 )
-from oarlock.agent.zygote.orders import Refused
+from oarlock.agent.zygote.orders import MachineUnfit
 from tests.support.hosted_tasks import HostedTasks, halts, wish_to_run
 
 STATES = [
@@ -55,7 +55,7 @@ STATES = [
 FOLDER = "1" * 16
 
 
-def of_one_kind(host: HostedTasks, **more: Any) -> Run:
+def of_one_kind(host: HostedTasks, **more: Any) -> RunTasks:
     """The same tasks as before, of which only the wish for them has changed."""
     return wish_to_run(1, dict(host.host.spec.sizes), **more)
 
@@ -157,7 +157,7 @@ MESSAGES: dict[str, Callable[[HostedTasks], Any]] = {
     "the zygote is ready": lambda host: host.ready(),
     "the zygote has forked": lambda host: host.launched(),
     "the zygote cannot fork": lambda host: host.not_launched(),
-    "the zygote refuses": lambda host: host.host.on_reply(Refused("no namespace")),
+    "the zygote refuses": lambda host: host.host.on_reply(MachineUnfit("no namespace")),
     "the zygote is lost": lambda host: host.host.on_zygote_lost(),
     "the zygote has swept": lambda host: host.swept(),
     "one task fails": lambda host: host.exits(11),

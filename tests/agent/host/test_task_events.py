@@ -10,7 +10,7 @@ import pytest
 from oarlock.agent.host.task_events import GPUS
 from oarlock.agent.host.task_shutdown import GPU_MEMORY, OTHERS, SUPPLY
 from oarlock.agent.protocol.host_status import Status
-from oarlock.agent.protocol.wishes import Clear, Fault, Finish, Made, Run, Stop, Wish
+from oarlock.agent.protocol.wishes import Clear, Fault, Finish, Made, RunTasks, Stop, Wish
 from oarlock.agent.task_gpus.gpu_trouble import Trouble
 from oarlock.run.cluster import form
 from tests.support.hosted_tasks import SPEC, HostedTasks, Supply, wish_to_run
@@ -146,10 +146,10 @@ def evaluated(supply: Supply | None = None) -> HostedTasks:
     return host
 
 
-def training(**more: Any) -> Run:
+def training(**more: Any) -> RunTasks:
     tasks = form(EVALUATED)
     gang = replace(wish_to_run(1).gang, tasks=tasks, addresses={task.name: "h:1" for task in tasks})
-    return Run(gang, {"machine-0": [task.name for task in tasks]}, **more)
+    return RunTasks(gang, {"machine-0": [task.name for task in tasks]}, **more)
 
 
 def test_once_the_leader_task_is_done_the_evaluator_is_asked_to_end_by_itself_and_others_are_ended() -> None:

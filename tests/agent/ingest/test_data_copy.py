@@ -13,7 +13,7 @@ from oarlock.agent.ingest import data_copy
 from oarlock.agent.ingest.data_copy import EACH, Offer
 from oarlock.agent.ingest.data_folder import MARK, DataFolder
 from oarlock.agent.protocol import messages
-from oarlock.agent.protocol.spec import Ingest, Program
+from oarlock.agent.protocol.spec import IngestSpec, Program
 from oarlock.agent.protocol.wire import WireError
 from tests.support.commands import started
 from tests.support.members import Leader, leading
@@ -34,8 +34,8 @@ while not pathlib.Path("go").exists():
 """
 
 
-def ingest(*args: str) -> Ingest:
-    return Ingest("key", Program("command", [sys.executable, "-c", PREPARE], list(args)), where="each")
+def ingest(*args: str) -> IngestSpec:
+    return IngestSpec("key", Program("command", [sys.executable, "-c", PREPARE], list(args)), where="each")
 
 
 def copying(leader: Leader, target: Path) -> list[str]:
@@ -127,7 +127,7 @@ def test_what_another_run_has_left_is_not_offered_if_it_is_to_be_prepared_again(
     folder = DataFolder(tmp_path / "key")
     folder.begin()
     folder.seal("earlier", "key")
-    again = Ingest("key", where="each", when="always")
+    again = IngestSpec("key", where="each", when="always")
     assert Offer(folder, "later", again).to_data()["state"] == "preparing"
     assert Offer(folder, "earlier", again).to_data()["state"] == "ready"
 

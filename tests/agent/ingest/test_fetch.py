@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oarlock.agent.ingest.fetch import FetchError, Source, StoppedError, fetch
+from oarlock.agent.ingest.fetch import FetchError, IngestSource, StoppedError, fetch
 from tests.support.unreliable_server import Unreliable, unreliable
 
 CONTENT = np.random.default_rng(1).bytes(3_000_000)
@@ -34,7 +34,7 @@ def server() -> Iterator[Unreliable]:
 
 def fetched(server: Unreliable, folder: Path, sha256: str | None = None) -> bytes:
     """The file, and nothing else beside it."""
-    fetch(Source("images.bin", server.url, sha256), folder / "images.bin")
+    fetch(IngestSource("images.bin", server.url, sha256), folder / "images.bin")
     assert [path.name for path in folder.iterdir()] == ["images.bin"]
     return (folder / "images.bin").read_bytes()
 
@@ -42,7 +42,7 @@ def fetched(server: Unreliable, folder: Path, sha256: str | None = None) -> byte
 def test_a_file_comes_whole_with_its_progress(server: Unreliable, tmp_path: Path) -> None:
     seen: list[tuple[int, int | None]] = []
     target = tmp_path / "a" / "images.bin"
-    fetch(Source("a/images.bin", server.url, SHA256), target, progress=lambda *told: seen.append(told))
+    fetch(IngestSource("a/images.bin", server.url, SHA256), target, progress=lambda *told: seen.append(told))
     assert target.read_bytes() == CONTENT
     assert seen == sorted(seen, key=lambda told: told[0])
     assert seen[-1] == (len(CONTENT), len(CONTENT))
@@ -109,7 +109,7 @@ def test_a_server_that_always_cuts_at_the_same_byte_is_given_up(server: Unreliab
     server.has_ranges = False
     server.cuts = [1000] * 100
     with pytest.raises(FetchError, match=r"images.bin ended after 1000 of 3000000 bytes \(gave up after"):
-        fetch(Source("images.bin", server.url), tmp_path / "images.bin", patience=2)
+        fetch(IngestSource("images.bin", server.url), tmp_path / "images.bin", patience=2)
     assert 1 < len(server.requests) < 20
     assert not (tmp_path / "images.bin").exists()
 
@@ -117,7 +117,7 @@ def test_a_server_that_always_cuts_at_the_same_byte_is_given_up(server: Unreliab
 def test_a_wrong_checksum_is_an_error_and_leaves_nothing(server: Unreliable, tmp_path: Path) -> None:
     server.cuts = [1000]
     with pytest.raises(FetchError, match=f"has the sha256 {SHA256}, not {'0' * 64}"):
-        fetch(Source("images.bin", server.url, "0" * 64), tmp_path / "images.bin")
+        fetch(IngestSource("images.bin", server.url, "0" * 64), tmp_path / "images.bin")
     assert not (tmp_path / "images.bin").exists()
     server.requests.clear()
     assert fetched(server, tmp_path, SHA256) == CONTENT
@@ -127,17 +127,17 @@ def test_a_wrong_checksum_is_an_error_and_leaves_nothing(server: Unreliable, tmp
 def test_a_length_that_is_not_told_needs_a_checksum(server: Unreliable, tmp_path: Path) -> None:
     server.framing = "none"
     with pytest.raises(FetchError, match=r"does not say how long the file is.*add its sha256"):
-        fetch(Source("images.bin", server.url), tmp_path / "images.bin")
+        fetch(IngestSource("images.bin", server.url), tmp_path / "images.bin")
     server.cuts = [1000]  # which looks like the end
     with pytest.raises(FetchError, match="has the sha256"):
-        fetch(Source("images.bin", server.url, SHA256), tmp_path / "images.bin")
+        fetch(IngestSource("images.bin", server.url, SHA256), tmp_path / "images.bin")
     assert fetched(server, tmp_path, SHA256) == CONTENT
 
 
 def test_what_is_not_there_is_not_asked_for_again(server: Unreliable, tmp_path: Path) -> None:
     server.statuses = [404]
     with pytest.raises(FetchError, match=r"/data/images.bin: the server answers 404 Not Found$"):
-        fetch(Source("images.bin", server.url), tmp_path / "images.bin")
+        fetch(IngestSource("images.bin", server.url), tmp_path / "images.bin")
     assert len(server.requests) == 1
 
 
@@ -146,20 +146,20 @@ def test_a_busy_server_is_asked_again(server: Unreliable, tmp_path: Path) -> Non
     assert fetched(server, tmp_path) == CONTENT
     server.statuses = [503] * 100
     with pytest.raises(FetchError, match=r"the server answers 503 Service Unavailable .gave up"):
-        fetch(Source("more", server.url), tmp_path / "more", patience=1)
+        fetch(IngestSource("more", server.url), tmp_path / "more", patience=1)
 
 
 def test_redirects_keep_the_password_to_its_host(server: Unreliable, tmp_path: Path) -> None:
     with unreliable() as first:
         first.redirects = [server.url]
         secret = first.url.replace("://", "://me:open%20sesame@") + "?X-Amz-Signature=abcdef"
-        fetch(Source("x", secret), tmp_path / "x")
+        fetch(IngestSource("x", secret), tmp_path / "x")
         assert (tmp_path / "x").read_bytes() == CONTENT
         assert first.requests[0]["authorization"].startswith("Basic ")
         assert "authorization" not in server.requests[0]
         first.statuses = [403]
         with pytest.raises(FetchError) as refused:
-            fetch(Source("y", secret), tmp_path / "y")
+            fetch(IngestSource("y", secret), tmp_path / "y")
         assert str(refused.value) == f"{first.url}: the server answers 403 Forbidden"
 
 
@@ -167,7 +167,7 @@ def test_redirects_keep_the_password_to_its_host(server: Unreliable, tmp_path: P
 def test_redirects_lead_to_web_servers_only(server: Unreliable, tmp_path: Path, target: str) -> None:
     server.redirects = [target]
     with pytest.raises(FetchError, match=r"redirects to|302"):
-        fetch(Source("x", server.url), tmp_path / "x")
+        fetch(IngestSource("x", server.url), tmp_path / "x")
     assert not (tmp_path / "x").exists()
 
 
@@ -179,7 +179,7 @@ def test_stopped_it_continues_later(server: Unreliable, tmp_path: Path) -> None:
             stop.set()
 
     with pytest.raises(StoppedError):
-        fetch(Source("images.bin", server.url), tmp_path / "images.bin", progress=progress, stop=stop)
+        fetch(IngestSource("images.bin", server.url), tmp_path / "images.bin", progress=progress, stop=stop)
     assert fetched(server, tmp_path) == CONTENT
     assert server.ranges()[1] is not None
 
@@ -190,13 +190,13 @@ def test_a_killed_download_continues_with_what_was_flushed(server: Unreliable, t
 import sys, threading
 from pathlib import Path
 from oarlock.agent.ingest import part_file
-from oarlock.agent.ingest.fetch import Source, fetch
+from oarlock.agent.ingest.fetch import IngestSource, fetch
 part_file._FLUSH = 100_000
 def progress(there, total):
     if there > 1_500_000:
         print("far enough", flush=True)
         threading.Event().wait()
-fetch(Source("images.bin", sys.argv[1]), Path(sys.argv[2]), progress=progress)
+fetch(IngestSource("images.bin", sys.argv[1]), Path(sys.argv[2]), progress=progress)
 """
     target = tmp_path / "images.bin"
     words = [sys.executable, "-c", program, server.url, str(target)]
@@ -216,8 +216,8 @@ fetch(Source("images.bin", sys.argv[1]), Path(sys.argv[2]), progress=progress)
 def test_a_part_of_another_source_is_not_used(server: Unreliable, tmp_path: Path) -> None:
     server.cuts = [1000]
     with pytest.raises(FetchError):
-        fetch(Source("x", server.url), tmp_path / "x", patience=0)
-    fetch(Source("x", f"{server.url}?version=2"), tmp_path / "x")
+        fetch(IngestSource("x", server.url), tmp_path / "x", patience=0)
+    fetch(IngestSource("x", f"{server.url}?version=2"), tmp_path / "x")
     assert server.ranges() == [None, None]
 
 
@@ -227,7 +227,7 @@ def test_a_file_that_cannot_grow_is_named(server: Unreliable, tmp_path: Path) ->
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
     try:
         with pytest.raises(FetchError, match=r"images.bin cannot be written: File too large"):
-            fetch(Source("images.bin", server.url), tmp_path / "images.bin")
+            fetch(IngestSource("images.bin", server.url), tmp_path / "images.bin")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert fetched(server, tmp_path, SHA256) == CONTENT
@@ -235,13 +235,13 @@ def test_a_file_that_cannot_grow_is_named(server: Unreliable, tmp_path: Path) ->
 
 def test_no_server_and_no_host(tmp_path: Path) -> None:
     with pytest.raises(FetchError, match=r"http://127.0.0.1:1/x: Connection refused \(gave up after"):
-        fetch(Source("x", "http://127.0.0.1:1/x"), tmp_path / "x", patience=1)
+        fetch(IngestSource("x", "http://127.0.0.1:1/x"), tmp_path / "x", patience=1)
     with pytest.raises(FetchError, match="ftp:// is not known here"):
-        fetch(Source("x", "ftp://127.0.0.1/x"), tmp_path / "x")
+        fetch(IngestSource("x", "ftp://127.0.0.1/x"), tmp_path / "x")
     with pytest.raises(FetchError, match="file:// is not known here"):
-        fetch(Source("x", "file:///etc/passwd"), tmp_path / "x")
+        fetch(IngestSource("x", "file:///etc/passwd"), tmp_path / "x")
     with pytest.raises(ValueError, match="below the data folder"):
-        Source("../x", "http://127.0.0.1:1/x")
+        IngestSource("../x", "http://127.0.0.1:1/x")
 
 
 def test_a_file_and_a_folder_of_this_machine_are_copied(tmp_path: Path) -> None:
@@ -251,14 +251,14 @@ def test_a_file_and_a_folder_of_this_machine_are_copied(tmp_path: Path) -> None:
     (there / "b").write_bytes(b"")
     (there / "linked").symlink_to("deep")
     here = tmp_path / "here"
-    fetch(Source("all", str(there)), here / "all")
+    fetch(IngestSource("all", str(there)), here / "all")
     assert (
         (here / "all" / "linked" / "a").read_bytes() == CONTENT == (here / "all" / "deep" / "a").read_bytes()
     )
     assert (here / "all" / "b").read_bytes() == b""
     (there / "b").write_bytes(b"changed later")
     assert (here / "all" / "b").read_bytes() == b""
-    fetch(Source("a", str(there / "deep" / "a"), SHA256), here / "a")
+    fetch(IngestSource("a", str(there / "deep" / "a"), SHA256), here / "a")
     assert (here / "a").read_bytes() == CONTENT
     assert sorted(path.name for path in here.iterdir()) == ["a", "all"]
 
@@ -276,11 +276,11 @@ def test_a_folder_that_was_interrupted_keeps_its_files_and_loses_strays(tmp_path
             stop.set()
 
     with pytest.raises(StoppedError):
-        fetch(Source("all", str(there)), here / "all", progress=progress, stop=stop)
+        fetch(IngestSource("all", str(there)), here / "all", progress=progress, stop=stop)
     first = (here / "all.part" / "a").stat()
     (there / "b").write_bytes(OTHER)
     (here / "all.part" / "stray").write_bytes(b"")
-    fetch(Source("all", str(there)), here / "all")
+    fetch(IngestSource("all", str(there)), here / "all")
     assert (here / "all" / "a").stat().st_ino == first.st_ino
     assert {path.name: path.read_bytes() for path in (here / "all").iterdir()} == {
         "a": CONTENT,
@@ -291,17 +291,17 @@ def test_a_folder_that_was_interrupted_keeps_its_files_and_loses_strays(tmp_path
 
 def test_odd_paths_are_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(FetchError, match="missing cannot be read: No such file"):
-        fetch(Source("x", str(tmp_path / "missing")), tmp_path / "x")
+        fetch(IngestSource("x", str(tmp_path / "missing")), tmp_path / "x")
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(FetchError, match="fifo is neither a file nor a folder"):
-        fetch(Source("x", str(tmp_path / "fifo")), tmp_path / "x")
+        fetch(IngestSource("x", str(tmp_path / "fifo")), tmp_path / "x")
     (tmp_path / "fifo").unlink()
     with pytest.raises(FetchError, match="is a folder, and a sha256 is of one file"):
-        fetch(Source("x", str(tmp_path), SHA256), tmp_path / "x")
+        fetch(IngestSource("x", str(tmp_path), SHA256), tmp_path / "x")
     (tmp_path / "loop").mkdir()
     (tmp_path / "loop" / "again").symlink_to(tmp_path / "loop")
     with pytest.raises(FetchError, match="is a link to a folder that it is in"):
-        fetch(Source("x", str(tmp_path / "loop")), tmp_path / "x")
+        fetch(IngestSource("x", str(tmp_path / "loop")), tmp_path / "x")
 
 
 def test_a_download_that_only_lacks_its_name_is_compared_and_kept(server: Unreliable, tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_a_download_that_only_lacks_its_name_is_compared_and_kept(server: Unreli
             raise InterruptedError
 
     with pytest.raises(FetchError):
-        fetch(Source("images.bin", server.url), tmp_path / "images.bin", progress=progress)
+        fetch(IngestSource("images.bin", server.url), tmp_path / "images.bin", progress=progress)
     assert fetched(server, tmp_path) == CONTENT
     assert server.ranges() == [None, f"bytes={len(CONTENT) - 1}-"]
 
@@ -328,14 +328,14 @@ def test_https_needs_a_certificate_that_is_trusted_and_does_not_lead_to_http(
     with unreliable(made) as safe:
         safe.content = CONTENT
         with pytest.raises(FetchError, match=r"images.bin: its certificate is not trusted here: self.signed"):
-            fetch(Source("x", safe.url), tmp_path / "x")
+            fetch(IngestSource("x", safe.url), tmp_path / "x")
         monkeypatch.setenv("SSL_CERT_FILE", str(made))
         safe.cuts = [1_000_000]
-        fetch(Source("x", safe.url, SHA256), tmp_path / "x")
+        fetch(IngestSource("x", safe.url, SHA256), tmp_path / "x")
         safe.redirects = [server.url] * 2
         with pytest.raises(
             FetchError, match=r"redirects to http://.*, which is not followed: add the file's"
         ):
-            fetch(Source("y", safe.url), tmp_path / "y")
-        fetch(Source("y", safe.url, SHA256), tmp_path / "y")
+            fetch(IngestSource("y", safe.url), tmp_path / "y")
+        fetch(IngestSource("y", safe.url, SHA256), tmp_path / "y")
     assert (tmp_path / "x").read_bytes() == CONTENT == (tmp_path / "y").read_bytes()

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oarlock.agent.ingest.fetch import FetchError, Source, StoppedError, fetch
+from oarlock.agent.ingest.fetch import FetchError, IngestSource, StoppedError, fetch
 from tests.support.other_stores import Azure, Google, ObjectServer
 from tests.support.stores import BUCKET, Narrow, Store, needs_store, serving
 
@@ -40,9 +40,11 @@ def put(name: str, content: bytes, url: str = f"s3://{BUCKET}") -> None:
 def test_an_object_and_a_prefix(store: Store, tmp_path: Path) -> None:
     seen: list[tuple[int, int | None]] = []
     sha256 = hashlib.sha256(LARGE).hexdigest()
-    fetch(Source("one", f"s3://{BUCKET}/set/large", sha256), tmp_path / "one")
+    fetch(IngestSource("one", f"s3://{BUCKET}/set/large", sha256), tmp_path / "one")
     assert (tmp_path / "one").read_bytes() == LARGE
-    fetch(Source("all", f"s3://{BUCKET}/set"), tmp_path / "all", progress=lambda *told: seen.append(told))
+    fetch(
+        IngestSource("all", f"s3://{BUCKET}/set"), tmp_path / "all", progress=lambda *told: seen.append(told)
+    )
     files = {path.relative_to(tmp_path / "all").as_posix(): path for path in (tmp_path / "all").rglob("*")}
     assert sorted(files) == ["deep", "deep/small", "large"]
     assert files["large"].read_bytes() == LARGE
@@ -62,13 +64,13 @@ def test_the_same_in_other_stores(
             monkeypatch.setenv(name, value)
         for name, content in {"set/large": LARGE, "set/deep/small": b"small", "settle": b"other"}.items():
             put(name, content, server.url)
-        fetch(Source("one", f"{server.url}/set/large"), tmp_path / "one")
+        fetch(IngestSource("one", f"{server.url}/set/large"), tmp_path / "one")
         assert (tmp_path / "one").read_bytes() == LARGE
-        fetch(Source("all", f"{server.url}/set"), tmp_path / "all")
+        fetch(IngestSource("all", f"{server.url}/set"), tmp_path / "all")
         found = [path.relative_to(tmp_path / "all").as_posix() for path in (tmp_path / "all").rglob("*")]
         assert sorted(found) == ["deep", "deep/small", "large"]
         with pytest.raises(FetchError, match="no such object"):
-            fetch(Source("none", f"{server.url}/nothing"), tmp_path / "none")
+            fetch(IngestSource("none", f"{server.url}/nothing"), tmp_path / "none")
     finally:
         server.kill()
 
@@ -79,7 +81,7 @@ def test_what_came_before_a_stop_does_not_come_again(
     narrow = Narrow(store.port, rate=1e9)
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{narrow.port}")
     stop = threading.Event()
-    source = Source("one", f"s3://{BUCKET}/set/large")
+    source = IngestSource("one", f"s3://{BUCKET}/set/large")
     with pytest.raises(StoppedError):
         fetch(source, tmp_path / "one", progress=lambda at, _: stop.set() if at else None, stop=stop)
     held, passed = (tmp_path / "one.part").stat().st_size, narrow.passed
@@ -100,7 +102,7 @@ def test_an_object_that_is_replaced_half_way_comes_new(store: Store, tmp_path: P
             has_changed = True
             put("changing", OTHER)
 
-    fetch(Source("one", f"s3://{BUCKET}/changing"), tmp_path / "one", progress=progress)
+    fetch(IngestSource("one", f"s3://{BUCKET}/changing"), tmp_path / "one", progress=progress)
     assert (tmp_path / "one").read_bytes() == OTHER
 
 
@@ -109,7 +111,7 @@ def test_a_store_that_is_away_for_a_while(store: Store, tmp_path: Path) -> None:
     store.kill()
     timer = threading.Timer(1, store.start)
     timer.start()
-    fetch(Source("one", f"s3://{BUCKET}/settle"), tmp_path / "one")
+    fetch(IngestSource("one", f"s3://{BUCKET}/settle"), tmp_path / "one")
     timer.join()
     assert (tmp_path / "one").read_bytes() == b"other"
 
@@ -118,10 +120,10 @@ def test_what_is_not_there_and_what_is_refused(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(FetchError, match=f"^s3://{BUCKET}/se: there is no such object, and none below it$"):
-        fetch(Source("x", f"s3://{BUCKET}/se"), tmp_path / "x")
+        fetch(IngestSource("x", f"s3://{BUCKET}/se"), tmp_path / "x")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong-and-secret")
     with pytest.raises(FetchError) as refused:
-        fetch(Source("x", f"s3://{BUCKET}/set/large"), tmp_path / "x", patience=1)
+        fetch(IngestSource("x", f"s3://{BUCKET}/set/large"), tmp_path / "x", patience=1)
     assert store.key not in str(refused.value)
     assert "wrong-and-secret" not in str(refused.value)
     assert "403 Forbidden (gave up after" in str(refused.value)
@@ -131,10 +133,10 @@ def test_without_obstore_a_sentence_names_it(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path
-from oarlock.agent.ingest.fetch import FetchError, Source, fetch
+from oarlock.agent.ingest.fetch import FetchError, IngestSource, fetch
 sys.modules["obstore"] = None
 try:
-    fetch(Source("x", "gs://somewhere/x"), Path("x"))
+    fetch(IngestSource("x", "gs://somewhere/x"), Path("x"))
 except FetchError as error:
     print(error)
 """

@@ -9,7 +9,7 @@ from typing import Any
 from oarlock.agent.task_gpus.gpu_claim import GpuClaim
 from oarlock.agent.task_gpus.machine_gpus import Claimant, MachineGpus
 from oarlock.system.gpus.gpu_reading import GpuReading
-from oarlock.system.gpus.gpu_watch import GpuWatch, Source
+from oarlock.system.gpus.gpu_watch import GpuSource, GpuWatch
 from oarlock.system.gpus.kernel_log import KernelLog
 from tests.support.waiting import eventually
 
@@ -35,7 +35,7 @@ class Driver:
 class Machine:
     """A machine of which the test awaits looks."""
 
-    def __init__(self, tmp_path: Path, driver: Source | None) -> None:
+    def __init__(self, tmp_path: Path, driver: GpuSource | None) -> None:
         self.watch = GpuWatch(lambda: driver)
         self.gpus = MachineGpus(self.watch, KernelLog(tmp_path / "none"), is_user=lambda pid: pid == 7)
         self.gpus.start()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from oarlock.cli.chaos_run import chaos_report, faults_drawn
-from oarlock.cli.chaos_run.faults_drawn import KINDS, Draw, Fault, Report, View, draws
+from oarlock.cli.chaos_run.faults_drawn import KINDS, Draw, InflictedFault, Report, View, draws
 
 KILLED = "chaos: killed worker-1"
 
@@ -51,7 +51,7 @@ class Run:
 
     def __init__(self, step: int | None = 412) -> None:
         self.view = View("run")
-        self.fault: Fault | None = None
+        self.fault: InflictedFault | None = None
         self.tell("run", 0, tasks=["worker-0", "worker-1"])
         self.tell("agent", 0)
         self.form(1, 1)
@@ -77,9 +77,11 @@ class Run:
     def ended(self, t: float, task: str, code: int = 137) -> Run:
         return self.tell("task", t, task=task, state="ended", code=code, ours=code != 137)
 
-    def inflict(self, kind: str, target: str = "worker-1", note: str = KILLED, pause: float = 5.0) -> Fault:
+    def inflict(
+        self, kind: str, target: str = "worker-1", note: str = KILLED, pause: float = 5.0
+    ) -> InflictedFault:
         """At 10 s."""
-        self.fault = fault = Fault.upon(self.view, kind, target, pause)
+        self.fault = fault = InflictedFault.upon(self.view, kind, target, pause)
         fault.note = note
         self.tell("note", 10.0, text=note)
         return fault
@@ -183,7 +185,7 @@ def test_a_task_that_starts_again_alone_has_recovered_with_its_own_step() -> Non
 
 def test_nothing_before_its_note_is_taken_for_recovery() -> None:
     run = Run()
-    fault = run.fault = Fault.upon(run.view, "kill", "worker-1", 0)
+    fault = run.fault = InflictedFault.upon(run.view, "kill", "worker-1", 0)
     fault.note = KILLED
     run.step(9.9, 415)
     assert (fault.step, fault.is_recovered) == (415, False)
@@ -228,7 +230,7 @@ def test_the_summary() -> None:
     run = Run()
     fault = run.inflict("kill")
     run.ended(10.02, "worker-0").form(2, 10.1).step(10.5, 401)
-    failed = Fault("kill", "worker-0", 2, "worker-0", problem="the run failed: limits.restarts is 0")
+    failed = InflictedFault("kill", "worker-0", 2, "worker-0", problem="the run failed: limits.restarts is 0")
     report = Report("run", 7, KINDS, [fault, failed], state="failed", generations=1, goodput=0.914)
     assert chaos_report.summary(report) == [
         "faults           2, 1 recovered",

@@ -28,13 +28,13 @@ from oarlock.agent.protocol.wishes import (
     Made,
     Order,
     Part,
-    Run,
+    RunTasks,
     ShowStacks,
     Stop,
     ToGates,
     Wish,
 )
-from oarlock.agent.zygote.orders import Exited, Launched, NotLaunched, Ready, Refused, Reply, Swept
+from oarlock.agent.zygote.orders import Exited, Launched, MachineUnfit, NotLaunched, Ready, Reply, Swept
 
 ZYGOTE = "zygote"  # a deadline: until then it has to be ready
 _MOST_DEATHS = 3
@@ -169,7 +169,7 @@ class Host:
     def _converge(self) -> None:
         """Move from what is there towards the wish."""
         wish = self.wish
-        if isinstance(wish, Run):
+        if isinstance(wish, RunTasks):
             self._run(wish)
         elif wish.generation > self.state.generation:
             self.shutdown.clear()  # that generation never started here
@@ -178,7 +178,7 @@ class Host:
         elif isinstance(wish, (Finish, Stop)):
             self.shutdown.wind_down(wish)
 
-    def _run(self, wish: Run) -> None:
+    def _run(self, wish: RunTasks) -> None:
         state = self.state
         if wish.generation == state.generation:
             self.launcher.relaunch(wish)
@@ -188,7 +188,7 @@ class Host:
         elif state.is_ready and self._is_supplied(wish):
             self._form(wish)
 
-    def _form(self, wish: Run) -> None:
+    def _form(self, wish: RunTasks) -> None:
         state = self.state
         state.generation, state.ending, state.tasks = wish.generation, None, {}
         mine = set(wish.places.get(self.name, []))
@@ -201,7 +201,7 @@ class Host:
             state.cleared = wish.generation
         self.upstream.on_status()
 
-    def _is_supplied(self, wish: Run) -> bool:
+    def _is_supplied(self, wish: RunTasks) -> bool:
         """Whether this machine has what its tasks resume from; if not, it is fetched now."""
         if self.supply is None or not wish.places.get(self.name) or self.supply.has(wish.gang):
             return True
@@ -211,7 +211,7 @@ class Host:
     def _on_supplied(self, trouble: str | None) -> None:
         if trouble is not None:
             self._give_notice(f"{self.name}: {trouble}")
-        elif isinstance(self.wish, Run):
+        elif isinstance(self.wish, RunTasks):
             self._converge()
 
     def _pass_on(self, order: ToGates) -> None:
@@ -246,7 +246,7 @@ class Host:
             self.launcher.on_not_launched(reply.task, reply.errno)
         elif isinstance(reply, Exited):
             self.events.on_exits(reply.exits)
-        elif isinstance(reply, Refused):
+        elif isinstance(reply, MachineUnfit):
             self._give_notice(reply.text)
         elif isinstance(reply, Swept):
             self.shutdown.on_swept()

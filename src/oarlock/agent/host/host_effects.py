@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from oarlock.agent.host.task_process import TaskLine, TaskProcess
+from oarlock.agent.host.task_process import TaskChannels, TaskProcess
 from oarlock.agent.net.deadlines import Action
 from oarlock.agent.task_gpus.gpu_claim import GpuClaim
 from oarlock.agent.task_gpus.gpu_trouble import Trouble
@@ -46,7 +46,7 @@ class Machine(Protocol):
 
     def open_line(
         self, task: Task, generation: int, on_lines: Callable[[list[bytes]], None], on_end: Action
-    ) -> TaskLine:
+    ) -> TaskChannels:
         """Make a task's pipes; `on_lines` gets what it writes on its line for events, until `on_end`."""
 
     def is_dying(self, process: TaskProcess) -> bool:

@@ -27,10 +27,10 @@ class StackRequests:
             if question.said == stack_dump.SHOWS:
                 self._check_later(process, question, self._loop.now() + _PATIENCE)
 
-    def _check_later(self, process: TaskProcess, question: stack_dump.Question, deadline: float) -> None:
+    def _check_later(self, process: TaskProcess, question: stack_dump.StackRequest, deadline: float) -> None:
         self._loop.after(_answer_of(process), _POLL, lambda: self._check(process, question, deadline))
 
-    def _check(self, process: TaskProcess, question: stack_dump.Question, deadline: float) -> None:
+    def _check(self, process: TaskProcess, question: stack_dump.StackRequest, deadline: float) -> None:
         if process.line is None or not process.is_alive:
             return
         if question.is_open and self._loop.now() < deadline:

@@ -14,7 +14,7 @@ from oarlock.agent.net.deadlines import Deadlines
 from oarlock.agent.net.dropped_messages import DroppedMessages
 from oarlock.agent.protocol import messages
 from oarlock.agent.protocol.gates import GATE_EVENTS, Whereabouts
-from oarlock.agent.protocol.wishes import Clear, Run
+from oarlock.agent.protocol.wishes import Clear, RunTasks
 from oarlock.agent.zygote.orders import Exit, Import, OpenGpus
 from oarlock.run.best_scores import of_checkpoint
 from oarlock.run.contract import PREEMPTED
@@ -149,7 +149,11 @@ class TaskEvents:
     def on_line_end(self, process: TaskProcess) -> None:
         """The line closes first when a task dies. If its GPUs take longer, and it may start again, the zygote
         prepares that meanwhile."""
-        if process.opened and isinstance(self._state.wish, (Run, Clear)) and self._machine.is_dying(process):
+        if (
+            process.opened
+            and isinstance(self._state.wish, (RunTasks, Clear))
+            and self._machine.is_dying(process)
+        ):
             process.is_followed = True
             self._zygote.send(OpenGpus(process.name, process.opened, dict(process.gpu_env)))
 

@@ -12,7 +12,7 @@ from oarlock.agent.host.task_process import TaskProcess
 from oarlock.agent.host.task_shutdown import TaskShutdown
 from oarlock.agent.net.deadlines import Deadlines
 from oarlock.agent.protocol.spec import Spec
-from oarlock.agent.protocol.wishes import Run
+from oarlock.agent.protocol.wishes import RunTasks
 from oarlock.agent.zygote.orders import Launch
 from oarlock.agent.zygote.program_gpus import deciding
 from oarlock.run import placeholders
@@ -48,7 +48,7 @@ class TaskLauncher:
         self._events = events
         self._shutdown = shutdown
 
-    def launch(self, wish: Run, task: Task, launch: int, began: float | None = None) -> None:
+    def launch(self, wish: RunTasks, task: Task, launch: int, began: float | None = None) -> None:
         """Open the task's pipes and order its fork. `began`: when it was first tried, if it was."""
         generation = self._state.generation
         process = TaskProcess(task, launch, self._loop.time() if began is None else began)
@@ -79,7 +79,7 @@ class TaskLauncher:
         self._zygote.send(order, process.line.ends + stdin)
         process.line.handed_over()
 
-    def relaunch(self, wish: Run) -> None:
+    def relaunch(self, wish: RunTasks) -> None:
         """Start again the tasks that have ended and have a higher launch number now."""
         for name, launch in wish.launches.items():
             process = self._state.tasks.get(name)
@@ -114,7 +114,7 @@ class TaskLauncher:
         if self._state.tasks.get(process.name) is not process or not process.is_alive:
             return
         wish = self._state.wish
-        if self._state.ending or not isinstance(wish, Run) or wish.generation != self._state.generation:
+        if self._state.ending or not isinstance(wish, RunTasks) or wish.generation != self._state.generation:
             process.ours = True
             self._give_up(process)
             return

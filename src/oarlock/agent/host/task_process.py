@@ -17,7 +17,7 @@ from oarlock.run.run_events import Event
 from oarlock.system import processes
 
 
-class TaskLine(Protocol):
+class TaskChannels(Protocol):
     """One task's standard output and its line for events."""
 
     @property
@@ -59,7 +59,7 @@ class TaskProcess:
         self.name = task.name
         self.launch = launch
         self.began = began
-        self.line: TaskLine | None = None  # None once it is closed
+        self.line: TaskChannels | None = None  # None once it is closed
         self.pid: int | None = None
         self.status: int | None = None
         self.ours = False  # the host signalled it: however it ended, that was not a failure

@@ -10,7 +10,7 @@ from oarlock.agent.host.host_state import HostState
 from oarlock.agent.host.task_process import TaskProcess
 from oarlock.agent.net.deadlines import Action, Deadlines
 from oarlock.agent.protocol.spec import Spec
-from oarlock.agent.protocol.wishes import Finish, Run, Stop
+from oarlock.agent.protocol.wishes import Finish, RunTasks, Stop
 from oarlock.agent.zygote.orders import Signal, Sweep
 
 # Deadlines
@@ -81,7 +81,7 @@ class TaskShutdown:
             self._loop.after(GRACE, self._patience(), self._terminate)
         self.sweep_if_ended()
 
-    def end_all_but_evaluators(self, wish: Run) -> None:
+    def end_all_but_evaluators(self, wish: RunTasks) -> None:
         """Where the leader task is done: an evaluator scores what is left, the others end as in a finish.
         Called whenever the wish comes, for tasks too that have started since."""
         if not wish.is_done:
@@ -171,11 +171,11 @@ class TaskShutdown:
         state.is_sweeping = False
         for process in state.tasks.values():
             process.close()
-        if not isinstance(wish, Run):
+        if not isinstance(wish, RunTasks):
             state.generation = max(state.generation, wish.generation)
         state.cleared = state.generation
         self._upstream.on_status()
-        if isinstance(state.wish, Run) and state.wish.generation > state.generation:
+        if isinstance(state.wish, RunTasks) and state.wish.generation > state.generation:
             self._on_room()
 
     def _terminate(self) -> None:

@@ -25,7 +25,7 @@ from oarlock.agent.ingest.data_folder import MARK, DataFolder
 from oarlock.agent.net import control
 from oarlock.agent.protocol import messages, wire
 from oarlock.agent.protocol.messages import OfferedFile
-from oarlock.agent.protocol.spec import Ingest, Program, Spec
+from oarlock.agent.protocol.spec import IngestSpec, Program, Spec
 from oarlock.agent.snapshots.file_sender import DATA, OFFER
 from oarlock.agent.snapshots.sealed_files import Incoming
 from oarlock.run.quick_dataclass import dataclass
@@ -50,7 +50,7 @@ class Offer:
 
     folder: DataFolder
     run: str
-    ingest: Ingest | None
+    ingest: IngestSpec | None
 
     @classmethod
     def of(cls, spec: Spec) -> Offer:
@@ -101,7 +101,7 @@ def _files(folder: Path) -> Iterator[OfferedFile | None]:
 
 
 @dataclass(frozen=True)
-class Order:
+class CopyOrder:
     """What the task needs to know."""
 
     target: str
@@ -113,10 +113,10 @@ class Order:
     patience: float  # seconds without an answer
 
 
-def program(spec: Spec, ingest: Ingest, folder: DataFolder, leader: tuple[str, int]) -> Program:
+def program(spec: Spec, ingest: IngestSpec, folder: DataFolder, leader: tuple[str, int]) -> Program:
     """Return what a following agent runs first; whoever runs it holds the lock of the folder."""
     host, port = leader
-    order = Order(
+    order = CopyOrder(
         target=str(folder.target),
         key=ingest.key,
         run=spec.run,
@@ -130,7 +130,7 @@ def program(spec: Spec, ingest: Ingest, folder: DataFolder, leader: tuple[str, i
 
 def main(words: list[str]) -> int:
     """Copy the leader's data. Returns the exit code: EACH if there is nothing to copy."""
-    order = build(Order, json.loads(words[0]))
+    order = build(CopyOrder, json.loads(words[0]))
     folder = DataFolder(Path(order.target))
     try:
         folder.begin()
@@ -154,7 +154,7 @@ def main(words: list[str]) -> int:
 class Copy:
     """Asks until all of it is here; what has arrived is not asked for again."""
 
-    def __init__(self, order: Order, folder: DataFolder) -> None:
+    def __init__(self, order: CopyOrder, folder: DataFolder) -> None:
         self._order = order
         self._folder = folder
         self._token = Path(order.token).read_text().strip()

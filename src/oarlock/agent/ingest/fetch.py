@@ -21,7 +21,7 @@ from oarlock.system.atomic_file import sync_folder
 from oarlock.system.backoff import Backoff
 from oarlock.system.safe_names import stays_inside
 
-__all__ = ["FetchError", "Source", "StoppedError", "fetch"]
+__all__ = ["FetchError", "IngestSource", "StoppedError", "fetch"]
 
 PATIENCE = 300.0  # seconds without a new byte
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
@@ -37,7 +37,7 @@ class StoppedError(FetchError):
 
 
 @dataclass(frozen=True)
-class Source:
+class IngestSource:
     """`url`, a path or a URL, becomes `name` below the data folder; `sha256` is of one file, in hex."""
 
     name: str
@@ -50,7 +50,7 @@ class Source:
 
 
 def fetch(
-    source: Source,
+    source: IngestSource,
     target: Path,
     *,
     progress: Progress | None = None,
@@ -117,7 +117,7 @@ class _Call:
                     raise StoppedError("the fetch was stopped") from None
 
 
-def _find(source: Source) -> _Found:
+def _find(source: IngestSource) -> _Found:
     scheme, separator, _ = source.url.partition("://")
     if not separator:
         return path_origin.find(Path(source.url))  # type: ignore[return-value]

@@ -23,8 +23,8 @@ from oarlock.agent.net.deadlines import Action
 from oarlock.agent.net.loop import Loop, LoopPart
 from oarlock.agent.protocol import failure_fields
 from oarlock.agent.protocol.outcome import Outcome
-from oarlock.agent.protocol.spec import Ingest, Program, Seat, Spec
-from oarlock.agent.protocol.wishes import Run
+from oarlock.agent.protocol.spec import IngestSpec, Program, Seat, Spec
+from oarlock.agent.protocol.wishes import RunTasks
 from oarlock.agent.record.run_record import Record
 from oarlock.run.cluster import Task, ingest_name
 from oarlock.run.contract import Gang
@@ -99,14 +99,14 @@ class IngestStage:
             os.close(self._lock)
             self._lock = None
 
-    def _is_done(self, ingest: Ingest) -> bool:
+    def _is_done(self, ingest: IngestSpec) -> bool:
         return self._folder.is_done(self._spec.run, ingest.when)
 
     def _say_done(self) -> None:
         made = self._folder.made_by() or {}
         self._note(f"ingest: done by {made.get('run')}; the data is in {self._folder.target}")
 
-    def _take_lock(self, ingest: Ingest) -> None:
+    def _take_lock(self, ingest: IngestSpec) -> None:
         try:
             self._lock = self._folder.try_lock(self._spec.run)
         except OSError as problem:
@@ -124,7 +124,7 @@ class IngestStage:
         else:
             self._begin(ingest)
 
-    def _begin(self, ingest: Ingest) -> None:
+    def _begin(self, ingest: IngestSpec) -> None:
         from oarlock.agent.ingest import steps  # and HTTP, which an agent without data does not need
 
         if self._leader is not None:
@@ -133,7 +133,7 @@ class IngestStage:
             self._steps = steps.programs(self._spec, ingest, self._folder)
         self._run(ingest, self._steps.pop(0))
 
-    def _run(self, ingest: Ingest, program: Program) -> None:
+    def _run(self, ingest: IngestSpec, program: Program) -> None:
         """Start a step in a host of its own."""
         name = self._task.name
         env = {**self._spec.env, **ingest.env}
@@ -151,7 +151,7 @@ class IngestStage:
             seed=spec.seed,
         )
         self._host.start()
-        self._host.obey(Run(gang, {name: [name]}))
+        self._host.obey(RunTasks(gang, {name: [name]}))
 
     # Of the inner host
 
@@ -205,7 +205,7 @@ class IngestStage:
         self._upstream.on_event({"kind": "note", "text": text})
 
 
-def _is_for(ingest: Ingest, seat: Seat, leads: bool) -> bool:
+def _is_for(ingest: IngestSpec, seat: Seat, leads: bool) -> bool:
     """Whether this machine prepares data: one for all, or each for itself, but for parameter servers."""
     if ingest.when == "never":
         return False

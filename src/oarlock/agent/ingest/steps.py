@@ -15,8 +15,8 @@ from dataclasses import asdict, field
 from pathlib import Path
 
 from oarlock.agent.ingest.data_folder import DataFolder
-from oarlock.agent.ingest.fetch import FetchError, Source, fetch
-from oarlock.agent.protocol.spec import Ingest, Program, Spec
+from oarlock.agent.ingest.fetch import FetchError, IngestSource, fetch
+from oarlock.agent.protocol.spec import IngestSpec, Program, Spec
 from oarlock.run.quick_dataclass import dataclass
 from oarlock.run.typed import build
 from oarlock.training.task import channel
@@ -26,7 +26,7 @@ _SAYS = 10.0  # seconds between two lines about a download
 
 
 @dataclass(frozen=True)
-class Order:
+class IngestOrder:
     """What the steps need to know."""
 
     target: str
@@ -42,9 +42,9 @@ class Order:
         return json.dumps(asdict(self))
 
 
-def programs(spec: Spec, ingest: Ingest, folder: DataFolder) -> list[Program]:
+def programs(spec: Spec, ingest: IngestSpec, folder: DataFolder) -> list[Program]:
     """Return what an ingest runs, one after the other; whoever runs it holds the lock of the folder."""
-    order = Order(
+    order = IngestOrder(
         target=str(folder.target),
         key=ingest.key,
         run=spec.run,
@@ -62,7 +62,7 @@ def programs(spec: Spec, ingest: Ingest, folder: DataFolder) -> list[Program]:
 
 def main(words: list[str]) -> int:
     """Run one step. Returns its exit code."""
-    step, order = words[0], build(Order, json.loads(words[1]))
+    step, order = words[0], build(IngestOrder, json.loads(words[1]))
     folder = DataFolder(Path(order.target))
     try:
         if step == "prepare":
@@ -80,10 +80,10 @@ def main(words: list[str]) -> int:
     return 0
 
 
-def _fetch(order: Order, into: Path) -> None:
+def _fetch(order: IngestOrder, into: Path) -> None:
     for number, (name, url) in enumerate(order.sources.items(), 1):
         here = url if "://" in url else str(Path(order.cwd, Path(url).expanduser()))
-        source = Source(name=name, url=here, sha256=order.checksums.get(name))
+        source = IngestSource(name=name, url=here, sha256=order.checksums.get(name))
         said = time.monotonic()
 
         def tell(done: int, total: int | None, name: str = name) -> None:

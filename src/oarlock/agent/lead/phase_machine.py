@@ -16,7 +16,7 @@ from oarlock.agent.lead.phases.aftermath import Fail, Verdict
 from oarlock.agent.lead.phases.collaborators import Journal, SeatOrder, Surroundings
 from oarlock.agent.lead.phases.generation import Generation
 from oarlock.agent.lead.phases.phase_table import TRANSITIONS, Phase
-from oarlock.agent.lead.phases.progress import Progress
+from oarlock.agent.lead.phases.progress import GangProgress
 from oarlock.agent.lead.phases.restart_budget import Budget
 from oarlock.agent.lead.phases.scoring import Scoring
 from oarlock.agent.lead.roster import Roster
@@ -24,7 +24,7 @@ from oarlock.agent.lead.step_agreement import StepAgreement
 from oarlock.agent.net.deadlines import Action, Deadlines
 from oarlock.agent.net.dropped_messages import DroppedMessages
 from oarlock.agent.protocol.spec import Spec
-from oarlock.agent.protocol.wishes import Clear, Finish, Halt, Over, Run, Stop, ToGates
+from oarlock.agent.protocol.wishes import Clear, Finish, Halt, Over, RunTasks, Stop, ToGates
 from oarlock.run.cluster import in_step
 from oarlock.run.contract import PREEMPTED
 
@@ -57,7 +57,7 @@ class PhaseMachine:
         # A leading agent that takes over keeps the size that the run was last scaled to.
         self.target = TargetSize(spec, record.state.workers if spec.is_replaced else None)
         self.budget = Budget(spec.limits.restarts)
-        self.progress = Progress(loop, spec.limits.stall, record.state, self._on_stall)
+        self.progress = GangProgress(loop, spec.limits.stall, record.state, self._on_stall)
         self.agreement = StepAgreement(loop, lambda message: self.roster.order(ToGates(self.number, message)))
         held = surroundings.checkpoints
         self.scoring = Scoring(loop, spec, record, held, lambda: self._finish(Stop(self.number)))
@@ -132,12 +132,12 @@ class PhaseMachine:
         checkpoints, files = self._take_over_checkpoints(), self.surroundings.written_files()
         gang = placement.gang(self.spec, number, self.record.state.restarts, checkpoints, files)
         scored = self.surroundings.checkpoints.scored()
-        self.roster.make(Run(replace(gang, scored=scored), placement.places))
+        self.roster.make(RunTasks(replace(gang, scored=scored), placement.places))
 
     def relaunch(self, task: str, launch: int) -> None:
         """Have one task start again, alone, in the running generation."""
         wish = self.roster.wish
-        assert isinstance(wish, Run), "a task restarts alone only while its gang runs"
+        assert isinstance(wish, RunTasks), "a task restarts alone only while its gang runs"
         self.generation.launches[task] = launch
         held, saves = self.surroundings.checkpoints, self.generation.task(task).is_leader
         names = self._take_over_checkpoints() if saves else held.names()  # another may be saving right now
@@ -207,10 +207,10 @@ class PhaseMachine:
         self._close_agreement()
         self.progress.expect_none()
         wish = self.roster.wish
-        is_awaited = isinstance(wish, Run) and self.scoring.begin(self.generation)
+        is_awaited = isinstance(wish, RunTasks) and self.scoring.begin(self.generation)
         if self.phase == "halting":
             self.stopped, self.is_moving = None, False
-        if not is_awaited or not isinstance(wish, Run):
+        if not is_awaited or not isinstance(wish, RunTasks):
             return self._finish(Finish(self.number))
         self._enter("scoring")
         self.scoring.wait()

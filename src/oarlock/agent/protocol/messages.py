@@ -63,7 +63,7 @@ class Hello:
 
 
 @dataclass(frozen=True)
-class Greeting:
+class FirstFrame:
     """The first frame of an agent or a client."""
 
     nonce: str
@@ -120,12 +120,12 @@ def challenge(data: Message) -> str:
     return checked.text(data, "challenge", _NONCE)
 
 
-def greeting(data: Message) -> Greeting:
+def greeting(data: Message) -> FirstFrame:
     """Read the first frame of an agent or a client, once its version is checked."""
     _check_version(data)
     hello = checked.json_object(data.get("hello"), "hello")
     nonce = checked.text(data, "nonce", _NONCE)
-    return Greeting(nonce, None if hello.get("client") is True else Hello.from_data(hello))
+    return FirstFrame(nonce, None if hello.get("client") is True else Hello.from_data(hello))
 
 
 def _check_version(data: Message) -> None:

@@ -14,7 +14,7 @@ _MOST_WORKERS = 64  # of a run whose job gives a fixed number: more is a slip of
 
 
 @dataclass(frozen=True)
-class Limits:
+class LimitsSpec:
     """Seconds; None is no limit."""
 
     restarts: int = 3
@@ -36,7 +36,7 @@ class Program:
 
 
 @dataclass(frozen=True)
-class Stage:
+class StageSpec:
     """A role that runs something else than the others."""
 
     program: Program
@@ -45,7 +45,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Ingest:
+class IngestSpec:
     """What prepares the data before the training."""
 
     key: str  # a digest of all that follows: `folders["data"]` ends in it
@@ -77,7 +77,7 @@ class Spec:
     program: Program
     sizes: dict[str, int]  # tasks per role
     folders: dict[str, str]  # data, checkpoints, model, logs, as the leader sees them
-    limits: Limits = field(default_factory=Limits)
+    limits: LimitsSpec = field(default_factory=LimitsSpec)
     env: dict[str, str] = field(default_factory=dict)
     least: dict[str, int] = field(default_factory=dict)  # per role, where the gang may shrink
     processes: dict[str, int] = field(default_factory=dict)  # tasks of one member, per role; 1 if not given
@@ -104,8 +104,8 @@ class Spec:
     is_new: bool = False  # its name was made up when it started: nobody has snapshots of it
     cache: str = ""  # a folder for compiled code that outlives the run; if empty, the run's own has it
     claim: str = ""  # who mounts the volume that outlives pods: leader, shared (everybody), or nobody
-    stages: dict[str, Stage] = field(default_factory=dict)  # role -> what it runs, if not `program`
-    ingest: Ingest | None = None
+    stages: dict[str, StageSpec] = field(default_factory=dict)  # role -> what it runs, if not `program`
+    ingest: IngestSpec | None = None
     is_replaced: bool = False  # an agent that has to leave is started again elsewhere: that ends no run
 
     @property
@@ -215,9 +215,9 @@ class Spec:
             cls,
             data,
             program=build(Program, data.get("program")),
-            limits=build(Limits, data.get("limits", {})),
+            limits=build(LimitsSpec, data.get("limits", {})),
             gpus=build(Gpus, data.get("gpus", {})),
-            stages={name: build(Stage, one, program=_program(one)) for name, one in stages.items()},
+            stages={name: build(StageSpec, one, program=_program(one)) for name, one in stages.items()},
             ingest=_ingest(data["ingest"]) if data.get("ingest") else None,
         )
 
@@ -226,6 +226,6 @@ def _program(stage: Any) -> Program:
     return build(Program, stage.get("program") if isinstance(stage, dict) else None)
 
 
-def _ingest(data: Any) -> Ingest:
+def _ingest(data: Any) -> IngestSpec:
     has_program = isinstance(data, dict) and data.get("program") is not None
-    return build(Ingest, data, program=_program(data) if has_program else None)
+    return build(IngestSpec, data, program=_program(data) if has_program else None)

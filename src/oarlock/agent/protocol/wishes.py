@@ -38,7 +38,7 @@ _MOST_TASKS = 1_000_000  # of a run; a frame has its own limit
 
 
 @dataclass(frozen=True)
-class Run:
+class RunTasks:
     """The gang runs: each host starts the tasks that are placed on it."""
 
     gang: Gang
@@ -214,7 +214,7 @@ class Part:
         return {"do": "part", "generation": self.generation}
 
 
-Wish = Union[Run, Halt, Clear, Finish, Stop, Over]
+Wish = Union[RunTasks, Halt, Clear, Finish, Stop, Over]
 Order = Union[ShowStacks, ToGates, Fault, Made, Part]
 
 
@@ -248,7 +248,7 @@ def from_data(data: Any) -> Wish | Order:
     raise WireError("not a valid wish")
 
 
-def _run(message: Message, generation: int) -> Run:
+def _run(message: Message, generation: int) -> RunTasks:
     addresses = checked.json_object(message.get("addresses"), "addresses", _MOST_TASKS)
     if not all(isinstance(address, str) for address in addresses.values()):
         raise WireError("not valid addresses")
@@ -268,7 +268,7 @@ def _run(message: Message, generation: int) -> Run:
         files=checked.text(message, "files") if message.get("files") else "",
     )
     launches = checked.counts(message.get("launches"), "launches")
-    return Run(gang, placed, launches, _flag(message, "done"))
+    return RunTasks(gang, placed, launches, _flag(message, "done"))
 
 
 def _task(data: Any) -> Task:

@@ -9,7 +9,7 @@ from pathlib import Path
 from oarlock.agent.host.import_env import import_time
 from oarlock.agent.ingest.data_folder import DataFolder
 from oarlock.agent.ingest.steps import programs
-from oarlock.agent.protocol.spec import Ingest, Program, Spec
+from oarlock.agent.protocol.spec import IngestSpec, Program, Spec
 from oarlock.agent.score import lone_task
 from oarlock.agent.score.score_error import ScoreError
 from oarlock.agent.zygote.orders import Launch
@@ -45,7 +45,7 @@ def prepare(spec: Spec, output: int) -> None:
         os.close(lock)
 
 
-def _run(spec: Spec, ingest: Ingest, program: Program, folder: DataFolder, output: int) -> None:
+def _run(spec: Spec, ingest: IngestSpec, program: Program, folder: DataFolder, output: int) -> None:
     alone = replace(spec, env={**spec.env, **ingest.env}, sizes={"ingest": 1})
     gang = Gang(
         run=spec.run, generation=1, tasks=(_TASK,), addresses={_TASK.name: "127.0.0.1:1"}, seed=spec.seed

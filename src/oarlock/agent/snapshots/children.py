@@ -22,15 +22,15 @@ from oarlock.agent.record.run_record import Record
 from oarlock.agent.snapshots.snapshot_messages import (
     LINES,
     ORDERS,
-    Finish,
+    FinishUploads,
     Left,
     Line,
     Note,
     Order,
-    Part,
     Reachable,
     Upload,
     Uploaded,
+    UploadedPart,
 )
 from oarlock.system import processes
 from oarlock.system.lines import Lines
@@ -151,7 +151,7 @@ class Uploads:
         self.loop.after("all snapshots", max(self._seconds, LONGEST), self._on_finished)
         self.loop.after("waiting for snapshots", _NOTE_AFTER, self._on_waiting)
         if self._child is not None:
-            self._child.send(Finish(self._has_model))
+            self._child.send(FinishUploads(self._has_model))
 
     def leave(self) -> None:
         """Finish, and wait for it: this machine leaves while the run continues."""
@@ -173,7 +173,7 @@ class Uploads:
         url, run = self.spec.snapshots, self.spec.run
         self._child.send(Upload(url, run, folders["checkpoints"], folders["model"], owner))
         if self._is_finishing:
-            self._child.send(Finish(self._has_model))
+            self._child.send(FinishUploads(self._has_model))
 
     def _on_line(self, line: Line) -> None:
         if isinstance(line, Note):
@@ -189,7 +189,7 @@ class Uploads:
             self._left = line.names
             if not self._left:
                 self._on_finished()
-        elif isinstance(line, Part) and self._is_finishing and self._seconds == LAST:
+        elif isinstance(line, UploadedPart) and self._is_finishing and self._seconds == LAST:
             self.loop.after("last snapshots", LAST, self._on_finished)
 
     def _on_death(self) -> None:

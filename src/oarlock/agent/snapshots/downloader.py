@@ -42,7 +42,7 @@ _PROGRESS = 10.0  # seconds between two notes about a long download
 T = TypeVar("T")
 
 
-class UnreachableError(Exception):
+class StoreUnreachableError(Exception):
     """The store gave no answer for as long as the run can wait."""
 
 
@@ -69,7 +69,7 @@ class Downloader:
         try:
             self._fetch_newer_than(at)
             return 0
-        except UnreachableError as error:
+        except StoreUnreachableError as error:
             why = f"the snapshots in {self.url} cannot be read: {error}"
         except OSError as error:
             why = f"a snapshot cannot be written to {self.store.folder}: {error.strerror or error}"
@@ -171,7 +171,7 @@ class Downloader:
                 wait = backoff.failed()
                 patience = min(self.patience, _REFUSED) if redact.is_refusal(error) else self.patience
                 if time.monotonic() + wait > began + patience:
-                    raise UnreachableError(redact.reason(error)) from None
+                    raise StoreUnreachableError(redact.reason(error)) from None
                 if self._troubles.is_new(error):
                     say(Note(f"cannot read snapshots in {self.url}, retrying: {redact.reason(error)}"))
                 self._bucket = None

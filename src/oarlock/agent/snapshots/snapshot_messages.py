@@ -25,7 +25,7 @@ class Upload:
 
 
 @dataclass(frozen=True)
-class Finish:
+class FinishUploads:
     """The run is over: upload the newest checkpoint, and the model of a run that succeeded, then end."""
 
     has_model: bool
@@ -54,9 +54,9 @@ class Begin:
     patience: float  # seconds without an answer
 
 
-Order = Union[Upload, Finish, Download, Begin]
+Order = Union[Upload, FinishUploads, Download, Begin]
 ORDERS: MessageKinds[Order] = MessageKinds(
-    {"upload": Upload, "finish": Finish, "download": Download, "begin": Begin}
+    {"upload": Upload, "finish": FinishUploads, "download": Download, "begin": Begin}
 )
 
 # Lines of both
@@ -80,7 +80,7 @@ class Reachable:
 
 
 @dataclass(frozen=True)
-class Part:
+class UploadedPart:
     """Another part of a snapshot got through."""
 
     name: str
@@ -96,7 +96,7 @@ class Uploaded:
 
 @dataclass(frozen=True)
 class Left:
-    """After Finish: what is still to be uploaded."""
+    """After FinishUploads: what is still to be uploaded."""
 
     names: list[str]
 
@@ -130,12 +130,12 @@ class MissingPackage:
         return f"{self.needed_by} needs obstore, which is not installed here: {fix}"
 
 
-Line = Union[Note, Reachable, Part, Uploaded, Left, Downloaded, Failed, MissingPackage]
+Line = Union[Note, Reachable, UploadedPart, Uploaded, Left, Downloaded, Failed, MissingPackage]
 LINES: MessageKinds[Line] = MessageKinds(
     {
         "note": Note,
         "reachable": Reachable,
-        "part": Part,
+        "part": UploadedPart,
         "uploaded": Uploaded,
         "left": Left,
         "downloaded": Downloaded,

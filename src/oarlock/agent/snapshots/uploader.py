@@ -11,7 +11,15 @@ import os
 import threading
 import time
 
-from oarlock.agent.snapshots.snapshot_messages import Finish, Left, Note, Part, Reachable, Upload, Uploaded
+from oarlock.agent.snapshots.snapshot_messages import (
+    FinishUploads,
+    Left,
+    Note,
+    Reachable,
+    Upload,
+    Uploaded,
+    UploadedPart,
+)
 from oarlock.agent.snapshots.snapshot_process import Troubles, next_order, request_timeout, say
 from oarlock.agent.snapshots.upload_items import MODEL, Item, UploadItems
 from oarlock.checkpoints import redact
@@ -138,7 +146,7 @@ class Uploader:
         self._parts += 1
         if self._parts > self._furthest.get(item.key, 0):  # a full store takes the same few again and again
             self._furthest[item.key] = self._parts
-            say(Part(item.name))
+            say(UploadedPart(item.name))
         if self.is_ending and item.key not in [each.key for each in self._left()]:
             raise OvertakenError
 
@@ -174,7 +182,7 @@ def main() -> None:
 
     def listen() -> None:
         while (order := next_order()) is not None:
-            if isinstance(order, Finish):
+            if isinstance(order, FinishUploads):
                 uploader.finish(order.has_model)
         os._exit(0)  # in the middle of a request, if need be
 

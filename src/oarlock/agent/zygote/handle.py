@@ -79,10 +79,10 @@ class ZygoteProcess:
             adopted = warm_keeper.adopt(self._socket_path, spec.cwd, env, spec.network)
             if adopted is not None:
                 self._process, sock = adopted
-                self._line = fd_frames.Line(sock)
+                self._line = fd_frames.FrameSocket(sock)
                 return
         ours, theirs = socket.socketpair()
-        self._line = fd_frames.Line(ours)
+        self._line = fd_frames.FrameSocket(ours)
         with theirs:
             self._process = subprocess.Popen(
                 [

@@ -161,7 +161,7 @@ class Exited:
 
 
 @dataclass(frozen=True)
-class Refused:
+class MachineUnfit:
     """This machine cannot do what the run demands; the zygote ends."""
 
     text: str
@@ -179,7 +179,7 @@ class Staying:
     stays: bool
 
 
-Reply = Union[Ready, Launched, NotLaunched, Signaled, Exited, Refused, Swept, Staying]
+Reply = Union[Ready, Launched, NotLaunched, Signaled, Exited, MachineUnfit, Swept, Staying]
 REPLIES: MessageKinds[Reply] = MessageKinds(
     {
         "ready": Ready,
@@ -187,7 +187,7 @@ REPLIES: MessageKinds[Reply] = MessageKinds(
         "not_launched": NotLaunched,
         "signaled": Signaled,
         "exited": Exited,
-        "refused": Refused,
+        "refused": MachineUnfit,
         "swept": Swept,
         "staying": Staying,
     }

@@ -30,12 +30,12 @@ from oarlock.agent.zygote.orders import (
     Import,
     Launch,
     Launched,
+    MachineUnfit,
     NotLaunched,
     OpenGpus,
     Order,
     Prepare,
     Ready,
-    Refused,
     Reply,
     Signal,
     Signaled,
@@ -87,7 +87,7 @@ def main() -> NoReturn:
     if os.getppid() != int(sys.argv[2]):
         os._exit(1)
     while True:
-        line = fd_frames.Line(sock)
+        line = fd_frames.FrameSocket(sock)
         zygote = _Zygote(line, ready)
         stay = zygote.serve()
         listener = zygote.hand_over(stay)
@@ -99,7 +99,7 @@ def main() -> NoReturn:
 class _Zygote:
     """Serves one run: obeys its agent, and tells which tasks have ended."""
 
-    def __init__(self, line: fd_frames.Line, ready: Ready) -> None:
+    def __init__(self, line: fd_frames.FrameSocket, ready: Ready) -> None:
         self.line = line
         self.warm = ready.warm
         self.later = later_imports.LaterImports()
@@ -274,7 +274,7 @@ def _enter_network(sock: socket.socket) -> None:
         private_network.enter()
     except OSError as problem:
         why = problem.strerror or problem
-        refused = Refused(f"this machine does not allow network: private ({why})")
+        refused = MachineUnfit(f"this machine does not allow network: private ({why})")
         fd_frames.send(sock, REPLIES.to_data(refused))
         os._exit(1)
 

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from oarlock.cli.chaos_run.faults_drawn import Fault, Report
+from oarlock.cli.chaos_run.faults_drawn import InflictedFault, Report
 from oarlock.units import plural
 
 
-def beginning(elapsed: float, fault: Fault) -> str:
+def beginning(elapsed: float, fault: InflictedFault) -> str:
     """Return the first half of a fault's line."""
     pause = f" for {fault.pause:g}s" if fault.kind == "pause" else ""
     return f"{elapsed:6.1f}s  {fault.kind} {fault.target}{pause}"
 
 
-def outcome(fault: Fault) -> str:
+def outcome(fault: InflictedFault) -> str:
     """Return the second half: the last step before the fault is known only now."""
     same = fault.formed is None and fault.kind == "pause"  # no work was lost
     at = f" at step {fault.step}" if fault.step is not None and not same else ""
     return f"{at}: {_outcome(fault)}"
 
 
-def _outcome(fault: Fault) -> str:
+def _outcome(fault: InflictedFault) -> str:
     if fault.problem is not None:
         return fault.problem
     if fault.seconds is None:

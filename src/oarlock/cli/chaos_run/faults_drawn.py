@@ -80,7 +80,7 @@ class View:
 
 
 @dataclass
-class Fault:
+class InflictedFault:
     """A fault that was inflicted, and how the run recovered from it."""
 
     kind: str
@@ -102,7 +102,7 @@ class Fault:
     _is_alone: bool = False
 
     @classmethod
-    def upon(cls, view: View, kind: str, target: str, pause: float) -> Fault:
+    def upon(cls, view: View, kind: str, target: str, pause: float) -> InflictedFault:
         """Begin a fault, with what the run is doing now."""
         state = view.state
         assert state.leader is not None, "a run that has formed has tasks"
@@ -207,7 +207,7 @@ class Report:
     run: str
     seed: int
     kinds: Sequence[str]
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[InflictedFault] = field(default_factory=list)
     refused: int = 0  # by a disruption budget
     state: str = ""  # of the run, at the end
     elapsed: float = 0.0
@@ -216,12 +216,12 @@ class Report:
     problem: str | None = None  # why it ended early
 
     @property
-    def recovered(self) -> list[Fault]:
+    def recovered(self) -> list[InflictedFault]:
         """The faults from which the run has recovered."""
         return [fault for fault in self.faults if fault.is_recovered]
 
     @property
-    def failed(self) -> list[Fault]:
+    def failed(self) -> list[InflictedFault]:
         """The faults from which it has not."""
         return [fault for fault in self.faults if fault.problem is not None]
 

@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
-from oarlock.cli.chaos_run.faults_drawn import POD_KINDS, Draw, Fault, Report, View, draws, goodput
-from oarlock.cli.session.ask_agent import Refused, ask
+from oarlock.cli.chaos_run.faults_drawn import POD_KINDS, Draw, InflictedFault, Report, View, draws, goodput
+from oarlock.cli.session.ask_agent import RunRefusedError, ask
 from oarlock.engines.engine import engine_of
 from oarlock.errors import OarlockError
 from oarlock.records.run_folder import RunFolder
@@ -50,11 +50,11 @@ class Chaos:
         self.is_live = is_live
         self.view = View(run.name)
         self.report = Report(run.name, plan.seed, plan.kinds)
-        self.begin: Callable[[float, Fault], None] = lambda elapsed, fault: None
-        self.end: Callable[[Fault], None] = lambda fault: None
+        self.begin: Callable[[float, InflictedFault], None] = lambda elapsed, fault: None
+        self.end: Callable[[InflictedFault], None] = lambda fault: None
         self.refuse: Callable[[str], None] = lambda why: None
         self.patience = self.engine.traits.recovery_seconds
-        self.fault: Fault | None = None  # the one under way
+        self.fault: InflictedFault | None = None  # the one under way
         self._events = Tail(run.events_file)
         self._read_events()
         self._begin_counting()
@@ -100,7 +100,7 @@ class Chaos:
         self.end(fault)
         return fault.is_recovered
 
-    def _begin(self, draw: Draw) -> Fault | None:
+    def _begin(self, draw: Draw) -> InflictedFault | None:
         """Begin a fault; None if it was refused or the run has ended. A gang may end just before it."""
         deadline = time.monotonic() + self.patience
         while True:
@@ -109,25 +109,25 @@ class Chaos:
                 return None
             try:
                 return self._pod_fault(draw) if draw.kind in POD_KINDS else self._task_fault(draw)
-            except Refused:
+            except RunRefusedError:
                 if time.monotonic() > deadline:
                     raise
                 self._leave_alone(_POLL)
 
-    def _task_fault(self, draw: Draw) -> Fault:
+    def _task_fault(self, draw: Draw) -> InflictedFault:
         target = GANG if draw.kind == "preempt" else draw.of(self.view.running)
-        fault = self.fault = Fault.upon(self.view, draw.kind, target, self.plan.pause)
+        fault = self.fault = InflictedFault.upon(self.view, draw.kind, target, self.plan.pause)
         question = {"ask": "fault", "do": draw.kind, "task": target, "seconds": self.plan.pause}
         fault.note = ask(self.run, {**question, "generation": fault.generation})["note"]
         return fault
 
-    def _pod_fault(self, draw: Draw) -> Fault | None:
+    def _pod_fault(self, draw: Draw) -> InflictedFault | None:
         """The leading agent writes its note first: the fault may hit the leader's own pod."""
         names = self.engine.pods(self.run)
         if not names:
-            raise Refused(f"no pod of {self.run.name} is running")
+            raise RunRefusedError(f"no pod of {self.run.name} is running")
         target = draw.of(names)
-        fault = Fault.upon(self.view, draw.kind, target, 0)
+        fault = InflictedFault.upon(self.view, draw.kind, target, 0)
         fault.note = ask(self.run, {"ask": "fault", "do": draw.kind, "pod": target})["note"]
         refusal = self.engine.remove_pod(self.run, draw.kind, target)
         if refusal is None:

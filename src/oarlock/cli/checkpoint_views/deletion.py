@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oarlock.cli.checkpoint_views.sources import BROKEN, Found
+from oarlock.cli.checkpoint_views.sources import BROKEN, FoundCheckpoints
 from oarlock.engines.shared.checkpoint_folder import FOLDER, Entry
 from oarlock.errors import OarlockError
 from oarlock.screens.output import confirm
 from oarlock.units import plural, size
 
 
-def delete(found: Found, doomed: Sequence[str], *, snapshots: bool, yes: bool, force: bool) -> bool:
+def delete(
+    found: FoundCheckpoints, doomed: Sequence[str], *, snapshots: bool, yes: bool, force: bool
+) -> bool:
     """Delete the checkpoints of these steps, or those that are `broken`; return False if the user says no.
 
     Raises OarlockError if a checkpoint does not exist or is protected.
@@ -49,7 +51,7 @@ def listed(chosen: Sequence[Entry]) -> str:
     return f"{some} ({size(sum(one['size'] for one in chosen))}{where})"
 
 
-def _of_step(found: Found, within: Sequence[Entry], step: int) -> list[Entry]:
+def _of_step(found: FoundCheckpoints, within: Sequence[Entry], step: int) -> list[Entry]:
     matching = [one for one in within if one["step"] == step]
     if not matching:
         is_kept = any(one["step"] == step for one in found.checkpoints)
@@ -58,7 +60,7 @@ def _of_step(found: Found, within: Sequence[Entry], step: int) -> list[Entry]:
     return matching
 
 
-def _protect(found: Found, chosen: Sequence[Entry]) -> None:
+def _protect(found: FoundCheckpoints, chosen: Sequence[Entry]) -> None:
     for where, place in found.places.items():
         newest = place.newest()
         if any(one["name"] == newest and one["where"] == where for one in chosen):

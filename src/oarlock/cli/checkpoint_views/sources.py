@@ -20,7 +20,7 @@ BROKEN = "broken"
 
 
 @dataclass
-class Found:
+class FoundCheckpoints:
     """The checkpoints of a run or a folder."""
 
     name: str  # the run's, or the folder's
@@ -52,19 +52,21 @@ class Found:
         return [one for one in self.checkpoints if one["state"] in states]
 
 
-def subject(name: str | None) -> Found:
+def subject(name: str | None) -> FoundCheckpoints:
     """Return what `name` means: a run if there is one of that name, otherwise a folder. Raises UnknownRun."""
     is_path = name is not None and ("/" in name or name in (".", ".."))
     if name is not None and Path(name).is_dir() and (is_path or not _is_run(name)):
-        return Found(name, str(Path(name).absolute()))
+        return FoundCheckpoints(name, str(Path(name).absolute()))
     if is_path:
         raise UnknownRun(f"there is no folder {name}")
     run = find_run.find(name)
     spec = run.spec()
-    return Found(run.name, run.folder("checkpoints"), run, spec)
+    return FoundCheckpoints(run.name, run.folder("checkpoints"), run, spec)
 
 
-def read(found: Found, opened: ExitStack, *, verifies: bool, reads_snapshots: bool, writes: bool) -> None:
+def read(
+    found: FoundCheckpoints, opened: ExitStack, *, verifies: bool, reads_snapshots: bool, writes: bool
+) -> None:
     """List the checkpoints in the folder and among the snapshots.
 
     A folder that cannot be read is an error only if there are no snapshots; snapshots that cannot be read
@@ -82,7 +84,7 @@ def read(found: Found, opened: ExitStack, *, verifies: bool, reads_snapshots: bo
         found.problems.append(str(problem))
 
 
-def _read_folder(found: Found, opened: ExitStack, verifies: bool, writes: bool) -> None:
+def _read_folder(found: FoundCheckpoints, opened: ExitStack, verifies: bool, writes: bool) -> None:
     if "://" in found.folder:
         raise OarlockError(f"{found.name} writes its checkpoints to {found.folder} itself")
     folder: CheckpointFolder = (
@@ -95,7 +97,7 @@ def _read_folder(found: Found, opened: ExitStack, verifies: bool, writes: bool) 
     found.places[FOLDER] = folder
 
 
-def _read_snapshots(found: Found, verifies: bool) -> None:
+def _read_snapshots(found: FoundCheckpoints, verifies: bool) -> None:
     if found.spec is None or found.snapshots is None:
         return
     is_here = found.run is None or traits_of(found.run).files_are_here

@@ -44,7 +44,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Lane:
+class ServerLane:
     """A connection to a server."""
 
     client: ModelClient
@@ -56,7 +56,9 @@ class Lane:
 
 
 @contextmanager
-def lanes(wanted: Wanted, given: Mapping[str, Any], notify: Callable[[str], None]) -> Iterator[list[Lane]]:
+def lanes(
+    wanted: Wanted, given: Mapping[str, Any], notify: Callable[[str], None]
+) -> Iterator[list[ServerLane]]:
     """Have connections to servers of the model inside a `with` block. `given`: options of its own servers."""
     token = _token(wanted.token_file) if wanted.token_file else ""
     with ExitStack() as stack:
@@ -77,14 +79,14 @@ def lanes(wanted: Wanted, given: Mapping[str, Any], notify: Callable[[str], None
         # Alone and here, it answers an example before it reads the next one.
         each = _LANES if workers > 1 or engine.traits.sends_program else 1
         yield [
-            Lane(_connected(stack, Access(one.url, order.settings.name, is_own=True)), one.is_ready)
+            ServerLane(_connected(stack, Access(one.url, order.settings.name, is_own=True)), one.is_ready)
             for one in found
             for _ in range(each)
         ]
 
 
-def _to(stack: ExitStack, access: Access) -> list[Lane]:
-    return [Lane(_connected(stack, access), lambda: True)]
+def _to(stack: ExitStack, access: Access) -> list[ServerLane]:
+    return [ServerLane(_connected(stack, access), lambda: True)]
 
 
 def _connected(stack: ExitStack, access: Access) -> ModelClient:

@@ -15,7 +15,7 @@ _PATIENCE = 10.0  # seconds for an agent that has just been started
 _WORDS = {"succeeded": "has succeeded", "failed": "has failed", "stopped": "was stopped", "lost": "was lost"}
 
 
-class Refused(OarlockError):
+class RunRefusedError(OarlockError):
     """The run, or its leading agent, cannot do that now."""
 
     exit_code = 2
@@ -24,8 +24,8 @@ class Refused(OarlockError):
 def ask(run: RunFolder, question: dict[str, Any]) -> dict[str, Any]:
     """Return the leading agent's answer.
 
-    Raises Refused with the agent's reason, or if the run is not running, and OarlockError if the agent does
-    not answer.
+    Raises RunRefusedError with the agent's reason, or if the run is not running, and OarlockError if the
+    agent does not answer.
     """
     attempt = _Attempt(engine_of(run), run, question)
     try:
@@ -33,14 +33,14 @@ def ask(run: RunFolder, question: dict[str, Any]) -> dict[str, Any]:
     except TimeoutError:
         raise OarlockError(f"{run.name}: {attempt.error}") from None
     if not answer.get("ok"):
-        raise Refused(f"{run.name}: {answer.get('why')}")
+        raise RunRefusedError(f"{run.name}: {answer.get('why')}")
     return answer
 
 
 def require_running(run: RunFolder) -> None:
-    """Raise Refused if the run has ended."""
+    """Raise RunRefusedError if the run has ended."""
     if not run.is_running():
-        raise Refused(f"{run.name} is not running: it {_WORDS.get(run.state().state, 'has ended')}")
+        raise RunRefusedError(f"{run.name} is not running: it {_WORDS.get(run.state().state, 'has ended')}")
 
 
 class _Attempt:

@@ -10,7 +10,7 @@ import click
 
 from oarlock.cli.arguments.options import json_option, run_names
 from oarlock.cli.checkpoint_views import deletion, sources, table
-from oarlock.cli.checkpoint_views.sources import BROKEN, Found
+from oarlock.cli.checkpoint_views.sources import BROKEN, FoundCheckpoints
 from oarlock.cli.session.signals import leaving_in_order
 from oarlock.engines.known_engines import traits_of
 from oarlock.screens.output import complain, flush, hint, print_json, say
@@ -84,14 +84,14 @@ def _check(doomed: Sequence[str], has_more: bool) -> None:
             raise click.UsageError(f"--delete {word}: expected a step, or `{BROKEN}`")
 
 
-def _owner(found: Found) -> str | None:
+def _owner(found: FoundCheckpoints) -> str | None:
     """The run that may add to the folder, if it is not this one."""
     if found.fence is None or found.fence[0] == (found.run.name if found.run else _ON_ITS_OWN):
         return None
     return f"only {found.fence[0]} in generation {found.fence[1]} may add to {found.folder} now"
 
 
-def _hint(found: Found, is_verified: bool, has_deleted: bool) -> None:
+def _hint(found: FoundCheckpoints, is_verified: bool, has_deleted: bool) -> None:
     if has_deleted:
         hint(f"oarlock checkpoints {found.name}")
     elif any(one["step"] is not None for one in found.wrong):
@@ -102,7 +102,7 @@ def _hint(found: Found, is_verified: bool, has_deleted: bool) -> None:
         hint(f"oarlock pull {found.name} --what checkpoints")
 
 
-def _shape(found: Found) -> dict[str, Any]:
+def _shape(found: FoundCheckpoints) -> dict[str, Any]:
     fence = None if found.fence is None else {"run": found.fence[0], "generation": found.fence[1]}
     return {
         "run": found.run.name if found.run else None,

@@ -15,7 +15,7 @@ import click
 from oarlock.cli.arguments.job_options import cluster_options
 from oarlock.cli.arguments.options import json_option, run_names
 from oarlock.cli.predicting import dispatch, find_server, given_examples
-from oarlock.cli.predicting.find_server import Lane, Wanted
+from oarlock.cli.predicting.find_server import ServerLane, Wanted
 from oarlock.cli.predicting.given_examples import Example
 from oarlock.cli.predicting.model_client import Described
 from oarlock.cli.session.signals import leaving_in_order
@@ -105,12 +105,16 @@ Answered = tuple[Example, dict[str, Any]]
 
 
 def _answers(
-    lanes: Sequence[Lane], model: Described, examples: Iterable[Example], batch: int, options: dict[str, Any]
+    lanes: Sequence[ServerLane],
+    model: Described,
+    examples: Iterable[Example],
+    batch: int,
+    options: dict[str, Any],
 ) -> Iterator[Answered]:
     """Each example with the model's outputs, in order."""
     writes_text = model.kind == "completion"
 
-    def ask(lane: Lane, some: list[Example]) -> list[dict[str, Any]]:
+    def ask(lane: ServerLane, some: list[Example]) -> list[dict[str, Any]]:
         if not writes_text:
             return lane.client.predict(model, some)
         prompts = [str(next(iter(one.values.values()))) for one in some]

@@ -14,7 +14,7 @@ from oarlock import agent
 from oarlock.agent.protocol.pod_paths import AGENT
 from oarlock.cli.arguments.options import json_option, run_argument
 from oarlock.cli.session import find_run
-from oarlock.cli.session.ask_agent import Refused, ask, require_running
+from oarlock.cli.session.ask_agent import RunRefusedError, ask, require_running
 from oarlock.engines.engine import engine_of
 from oarlock.errors import JobError
 from oarlock.records.run_folder import RunFolder
@@ -36,7 +36,7 @@ _OURS = re.compile(rf'  File "(?:{_AGENT}/.*|<string>", line 1 in <module>$)')
 
 
 @dataclass
-class Answer:
+class TaskStacks:
     """The answer of one task so far."""
 
     task: str
@@ -95,15 +95,15 @@ def _running(state: RunState, chosen: Sequence[str]) -> list[str]:
         if name not in state.tasks:
             raise JobError(f"{state.run} has no task {name}; it has {', '.join(state.tasks)}")
         if state.tasks[name].state != "running":
-            raise Refused(f"{name} is not running: it is {state.tasks[name].state}")
+            raise RunRefusedError(f"{name} is not running: it is {state.tasks[name].state}")
     found = [task.name for task in state.tasks.values() if task.state == "running"]
     if not found:
-        raise Refused(f"no task of {state.run} is running: it is {state.state}")
+        raise RunRefusedError(f"no task of {state.run} is running: it is {state.state}")
     return [name for name in found if name in chosen or not chosen]
 
 
-def _collect(run: RunFolder, generation: int, tasks: Sequence[str]) -> list[Answer]:
-    answers = {name: Answer(name) for name in tasks}
+def _collect(run: RunFolder, generation: int, tasks: Sequence[str]) -> list[TaskStacks]:
+    answers = {name: TaskStacks(name) for name in tasks}
     logs = {name: Tail(run.log_file(generation, name)) for name in tasks}
     for log in logs.values():
         log.skip()
@@ -124,7 +124,7 @@ def _collect(run: RunFolder, generation: int, tasks: Sequence[str]) -> list[Answ
     return list(answers.values())
 
 
-def _print(answer: Answer) -> None:
+def _print(answer: TaskStacks) -> None:
     if answer.state in ("shown", "no answer"):
         say(answer.task, bold=True, nl=answer.state == "shown")
         if answer.state == "no answer":

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import yaml
 
-from oarlock.agent.protocol.spec import Ingest, Limits, Program, Spec, Stage
+from oarlock.agent.protocol.spec import IngestSpec, LimitsSpec, Program, Spec, StageSpec
 from oarlock.errors import JobError, OarlockError
 from oarlock.job.model import WAYS, Duration, Job, Role, parse
-from oarlock.job.stages import Stage as JobStage
+from oarlock.job.stages import Stage
 from oarlock.program import coordination, frameworks, imports, mirrored_devices
 from oarlock.program.ingest_key import key_of
 from oarlock.run import cluster
@@ -56,7 +56,7 @@ def job_of(text: str, where: str) -> Job:
         raise OarlockError(f"{where} is damaged, or was written by a later Oarlock: {problem}") from None
 
 
-def program_of(what: Job | JobStage) -> Program:
+def program_of(what: Job | Stage) -> Program:
     """Return what a job or one of its stages runs."""
     args = list(what.args)
     if what.command:
@@ -66,18 +66,18 @@ def program_of(what: Job | JobStage) -> Program:
     return Program("program", what.program, args)
 
 
-def _stages(job: Job) -> dict[str, Stage]:
+def _stages(job: Job) -> dict[str, StageSpec]:
     if job.evaluate is None:
         return {}
-    stage = Stage(program_of(job.evaluate), dict(job.evaluate.env), list(job.evaluate.pip))
+    stage = StageSpec(program_of(job.evaluate), dict(job.evaluate.env), list(job.evaluate.pip))
     return {"evaluator": stage}
 
 
-def _ingest(job: Job, folder: Path) -> Ingest | None:
+def _ingest(job: Job, folder: Path) -> IngestSpec | None:
     ingest = job.ingest
     if ingest is None:
         return None
-    return Ingest(
+    return IngestSpec(
         key=key_of(ingest, folder),
         program=program_of(ingest) if any(getattr(ingest, way) for way in WAYS) else None,
         env=dict(ingest.env),
@@ -89,7 +89,7 @@ def _ingest(job: Job, folder: Path) -> Ingest | None:
     )
 
 
-def with_key(data: str, ingest: Ingest | None) -> str:
+def with_key(data: str, ingest: IngestSpec | None) -> str:
     """The folder of this ingest's data, in the folder of all the job's data."""
     return data if ingest is None else f"{data.rstrip('/')}/{ingest.key}"
 
@@ -104,9 +104,9 @@ def roles(job: Job) -> dict[str, Role]:
     return {name: job.gang[name] for name in cluster.ROLES if name in job.gang}
 
 
-def _limits(job: Job) -> Limits:
+def _limits(job: Job) -> LimitsSpec:
     limits = job.limits
-    return Limits(
+    return LimitsSpec(
         restarts=limits.restarts,
         stall=_seconds(limits.stall),
         runtime=_seconds(limits.runtime),

@@ -14,7 +14,7 @@ LARGEST = 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Source:
+class JobSource:
     """Plain data, and where each field was written."""
 
     shown: str  # the file's name in messages

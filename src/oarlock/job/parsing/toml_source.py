@@ -13,14 +13,14 @@ from typing import Any
 
 from oarlock.errors import JobError
 from oarlock.job.parsing.fields import Path, Section, keeps_text
-from oarlock.job.parsing.source import Source
+from oarlock.job.parsing.source import JobSource
 
 tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 
 def read_toml(
     text: str, shown: str, section: type[Section], table: Path = (), first_line: int = 1
-) -> Source | None:
+) -> JobSource | None:
     """Read a section from a table of a TOML text; None if there is no such table."""
     data = _loads(text, shown, first_line)
     for name in table:
@@ -34,14 +34,14 @@ def read_toml(
         for path, number in _lines(text).items()
         if path[: len(table)] == table
     }
-    source = Source(shown, lines=lines)
+    source = JobSource(shown, lines=lines)
     source.data.update(_plain(data, (), source, section))
     return source
 
 
 def read_script(
     text: str, shown: str, section: type[Section], table: Path = ("tool", "oarlock")
-) -> Source | None:
+) -> JobSource | None:
     """Read a section from a program's block of metadata (PEP 723); None if there is none."""
     blocks = [block for block in re.finditer(_BLOCK, text) if block["type"] == "script"]
     if not blocks:
@@ -85,7 +85,7 @@ def _loads(text: str, shown: str, first_line: int) -> Any:
         ) from None
 
 
-def _plain(value: Any, path: Path, source: Source, section: type[Section]) -> Any:
+def _plain(value: Any, path: Path, source: JobSource, section: type[Section]) -> Any:
     """The value as YAML would have it: floats without their text, dates and times as text."""
     if isinstance(value, dict):
         return {name: _plain(item, (*path, name), source, section) for name, item in value.items()}

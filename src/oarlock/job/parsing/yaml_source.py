@@ -20,19 +20,19 @@ from yaml.scanner import Scanner
 
 from oarlock.errors import JobError
 from oarlock.job.parsing.fields import Path, Section, keeps_text
-from oarlock.job.parsing.source import Source
+from oarlock.job.parsing.source import JobSource
 from oarlock.wording import show
 
 # Far above any job. What an alias repeats counts again, so that ten lines cannot become a billion values.
 MOST_VALUES = 10_000
 
 
-def read_yaml(text: str, shown: str, section: type[Section]) -> Source:
+def read_yaml(text: str, shown: str, section: type[Section]) -> JobSource:
     """Read the file of a section; raises JobError with the line."""
     node = _compose(text, shown)
     if node is None:
         raise JobError(f"{shown}: empty; a job file has at least a program")
-    source = Source(shown)
+    source = JobSource(shown)
     data = _Construction(source, section).value(node, (), ())
     if not isinstance(data, dict):
         line = node.start_mark.line + 1
@@ -45,7 +45,7 @@ def read_value(text: str, section: type[Section], path: Path) -> Any:
     """Read the value of one field, as on the right of `--set a.b=`; raises ValueError."""
     try:
         node = _compose(text, "")
-        return None if node is None else _Construction(Source(""), section).value(node, path, ())
+        return None if node is None else _Construction(JobSource(""), section).value(node, path, ())
     except JobError as problem:
         raise ValueError(str(problem).partition(": ")[2]) from None
 
@@ -94,7 +94,7 @@ def _compose(text: str, shown: str) -> Node | None:
 
 
 class _Construction:
-    def __init__(self, source: Source, section: type[Section]) -> None:
+    def __init__(self, source: JobSource, section: type[Section]) -> None:
         self.source = source
         self.section = section
         self.count = 0

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Union
 
 from oarlock.serving.batching.pace import Pace
-from oarlock.serving.batching.waiting_requests import Request, Waiting
+from oarlock.serving.batching.waiting_requests import Waiting, WaitingRequest
 from oarlock.serving.counters import Counters
 from oarlock.serving.runtimes.runtime import ModelError, Runtime
 from oarlock.serving.served import Overloaded
@@ -41,7 +41,7 @@ class Batcher:
         self._counters = counters
         self._version = version
         self._is_batched = runtime.manifest.is_batched
-        self._came: list[Request] = []  # in this turn of the event loop
+        self._came: list[WaitingRequest] = []  # in this turn of the event loop
         self._waiting = Waiting()
         self._model = threading.Lock()  # whoever computes holds it
         self._running = 0  # rows in the model
@@ -59,7 +59,7 @@ class Batcher:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[dict[str, Array]] = loop.create_future()
         seconds = self._settings.deadline if deadline is None else deadline
-        self._came.append(Request(inputs, rows, _kind(inputs), answer, time.monotonic() + seconds))
+        self._came.append(WaitingRequest(inputs, rows, _kind(inputs), answer, time.monotonic() + seconds))
         if len(self._came) == 1:
             loop.call_soon(self._hand_over)  # after all other requests that have come by now
         timer = loop.call_later(seconds, _expire, answer, seconds)
@@ -124,7 +124,7 @@ class Batcher:
                 with contextlib.suppress(Exception):  # a count that fails must not end the thread
                     self._note(taken, rows, began)
 
-    def _note(self, taken: Sequence[Request], rows: int, began: float) -> None:
+    def _note(self, taken: Sequence[WaitingRequest], rows: int, began: float) -> None:
         seconds = time.monotonic() - began
         self.pace.note(rows, seconds)
         self._counters.observe("model_seconds", seconds)
@@ -137,7 +137,7 @@ class Batcher:
             self._counters.add("dropped_total", self._waiting.dropped)
             self._waiting.dropped = 0
 
-    def _compute(self, taken: Sequence[Request], rows: int) -> list[Outcome]:
+    def _compute(self, taken: Sequence[WaitingRequest], rows: int) -> list[Outcome]:
         try:
             if len(taken) == 1:
                 return [self._run(taken[0].inputs, rows)]
@@ -148,7 +148,7 @@ class Batcher:
                 return [problem]
         return [self._alone(one) for one in taken]
 
-    def _alone(self, request: Request) -> Outcome:
+    def _alone(self, request: WaitingRequest) -> Outcome:
         try:
             return self._run(request.inputs, request.rows)
         except BaseException as problem:
@@ -172,13 +172,15 @@ def _kind(inputs: Mapping[str, Array]) -> tuple[object, ...]:
     return tuple((name, value.shape[1:], value.dtype) for name, value in sorted(inputs.items()))
 
 
-def _joined(taken: Sequence[Request]) -> dict[str, Array]:
+def _joined(taken: Sequence[WaitingRequest]) -> dict[str, Array]:
     import numpy as np
 
     return {name: np.concatenate([one.inputs[name] for one in taken]) for name in taken[0].inputs}
 
 
-def _parted(outputs: Mapping[str, Array], taken: Sequence[Request], rows: int) -> list[dict[str, Array]]:
+def _parted(
+    outputs: Mapping[str, Array], taken: Sequence[WaitingRequest], rows: int
+) -> list[dict[str, Array]]:
     """Each request's rows. Raises ModelError if the model does not answer row by row."""
     for name, value in outputs.items():
         if not value.shape or value.shape[0] != rows:
@@ -191,7 +193,7 @@ def _parted(outputs: Mapping[str, Array], taken: Sequence[Request], rows: int) -
     return parts
 
 
-def _deliver(taken: Sequence[Request], outcomes: Sequence[Outcome]) -> None:
+def _deliver(taken: Sequence[WaitingRequest], outcomes: Sequence[Outcome]) -> None:
     """One wake-up of the loop for the whole batch."""
     loop = taken[0].answer.get_loop()
     pairs = [(one.answer, outcome) for one, outcome in zip(taken, outcomes)]

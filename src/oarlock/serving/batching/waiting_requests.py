@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False)
-class Request:
+class WaitingRequest:
     """One request: its rows, and the future of the event loop that awaits them."""
 
     inputs: Mapping[str, Array]
@@ -35,8 +35,8 @@ class Waiting:
     """The loop's thread adds, the model's thread takes; neither ever holds up the other."""
 
     def __init__(self) -> None:
-        self._new: SimpleQueue[Request | None] = SimpleQueue()
-        self._kept: deque[Request] = deque()
+        self._new: SimpleQueue[WaitingRequest | None] = SimpleQueue()
+        self._kept: deque[WaitingRequest] = deque()
         self._added = 0  # rows; only the loop's thread writes it
         self._taken = 0  # rows; only the model's thread writes it
         self._is_closed = False
@@ -47,7 +47,7 @@ class Waiting:
         """How many rows wait."""
         return self._added - self._taken
 
-    def add(self, request: Request) -> None:
+    def add(self, request: WaitingRequest) -> None:
         """Add a request at the end."""
         self._added += request.rows
         self._new.put(request)
@@ -56,7 +56,7 @@ class Waiting:
         """Let `take` return None once everything is taken."""
         self._new.put(None)
 
-    def take(self, limit: int) -> list[Request] | None:
+    def take(self, limit: int) -> list[WaitingRequest] | None:
         """Return the next requests of one kind, at most `limit` rows or one request; None at the end.
 
         Waits only if there are none. What is no longer wanted is dropped.
@@ -79,15 +79,15 @@ class Waiting:
             except Empty:
                 return
 
-    def _keep(self, request: Request | None) -> None:
+    def _keep(self, request: WaitingRequest | None) -> None:
         if request is None:
             self._is_closed = True
         else:
             self._kept.append(request)
 
-    def _next(self, limit: int) -> list[Request]:
-        taken: list[Request] = []
-        others: list[Request] = []
+    def _next(self, limit: int) -> list[WaitingRequest]:
+        taken: list[WaitingRequest] = []
+        others: list[WaitingRequest] = []
         rows = 0
         while self._kept and rows < limit:
             request = self._kept.popleft()

@@ -12,12 +12,12 @@ from oarlock.serving.dialects import openai_request
 from oarlock.serving.dialects.checked_inputs import shortened
 from oarlock.serving.dialects.exchange import Answer, Call, Dialect, Refused
 from oarlock.serving.dialects.json_input import Document
-from oarlock.serving.dialects.openai_request import Request
+from oarlock.serving.dialects.openai_request import CompletionRequest
 from oarlock.serving.dialects.openai_texts import Texts
 
 if TYPE_CHECKING:
     from oarlock.serving.generation.completion import Piece
-    from oarlock.serving.generation.text_model import Stream, TextModel
+    from oarlock.serving.generation.text_model import RequestTexts, TextModel
 
 _EVENTS = b"text/event-stream; charset=utf-8"
 _DONE = b"data: [DONE]\n\n"
@@ -72,7 +72,7 @@ OPENAI = Dialect("openai", error)
 class Events:
     """The events of a stream, as many at a time as there are. `aclose` frees the slots of its texts."""
 
-    def __init__(self, stream: Stream, texts: Texts, first: list[tuple[int, Piece]]) -> None:
+    def __init__(self, stream: RequestTexts, texts: Texts, first: list[tuple[int, Piece]]) -> None:
         self._stream = stream
         self._texts = texts
         self._pieces: list[tuple[int, Piece]] | None = first  # None: those that are there were said
@@ -119,7 +119,7 @@ def _tokens(model: TextModel, prompt: str | tuple[int, ...]) -> list[int]:
     return list(prompt)
 
 
-def _echoes(model: TextModel, request: Request) -> list[str]:
+def _echoes(model: TextModel, request: CompletionRequest) -> list[str]:
     if not request.has_echo:
         return [""] * (len(request.prompts) * request.copies)
     return [_text(model, prompt) for prompt in request.prompts for _ in range(request.copies)]

@@ -24,7 +24,7 @@ _NOTHING: dict[str, tuple[Any, ...]] = {
 
 
 @dataclass(frozen=True)
-class Request:
+class CompletionRequest:
     """A checked body."""
 
     model: str  # empty: whatever is served
@@ -36,7 +36,7 @@ class Request:
     has_usage: bool  # of a stream: ends with the number of tokens
 
 
-def read(data: Mapping[str, Any]) -> Request:
+def read(data: Mapping[str, Any]) -> CompletionRequest:
     """Return what is asked for. Raises Refused."""
     for name, values in _NOTHING.items():
         if data.get(name) not in values:
@@ -57,7 +57,7 @@ def read(data: Mapping[str, Any]) -> Request:
     options = data.get("stream_options") or {}
     if not isinstance(options, dict):
         raise Refused(400, f"stream_options is {said(options)}, and an object is expected")
-    return Request(
+    return CompletionRequest(
         model=model or "",
         prompts=prompts,
         sampling=sampling,

@@ -52,7 +52,7 @@ class TextModel:
         sampling: Sampling,
         copies: int = 1,
         deadline: float | None = None,
-    ) -> Stream:
+    ) -> RequestTexts:
         """Begin to write `copies` texts for each prompt. `deadline`: seconds from now; None: the usual.
 
         Raises Overloaded. Its caller closes the stream, whatever happens.
@@ -60,7 +60,7 @@ class TextModel:
         seconds = self._deadline if deadline is None else deadline
         # More is never read, and 128 copies of a prompt of megabytes would fill the memory.
         seen = [prompt[-self.generator.context :] for prompt in prompts]
-        return Stream(self.scheduler, seen, sampling, copies, time.monotonic() + seconds)
+        return RequestTexts(self.scheduler, seen, sampling, copies, time.monotonic() + seconds)
 
     async def predict(self, inputs: Mapping[str, Array], deadline: float | None = None) -> dict[str, Array]:
         """Complete prompts. See `Served.predict`."""
@@ -102,7 +102,7 @@ class TextModel:
         self.scheduler.close()
 
 
-class Stream:
+class RequestTexts:
     """The texts of one request as they are written; of one event loop."""
 
     def __init__(

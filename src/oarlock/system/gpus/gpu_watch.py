@@ -18,7 +18,7 @@ _PERIOD = 5.0  # seconds between two readings
 _USED = ("/dev/nvidia-uvm", "/dev/kfd")  # what CUDA and ROCm open
 
 
-class Source(Protocol):
+class GpuSource(Protocol):
     """Where readings come from."""
 
     def read(self) -> list[GpuReading]:
@@ -32,7 +32,7 @@ class Look(NamedTuple):
     gpus: tuple[GpuReading, ...]
 
 
-def find_source() -> Source | None:
+def find_source() -> GpuSource | None:
     """Return what reads this machine's GPUs; None where there are none."""
     found = (nvml.open_library(), AmdFiles())
     return next((source for source in found if source is not None and source.read()), None)
@@ -41,7 +41,7 @@ def find_source() -> Source | None:
 class GpuWatch:
     """Looks every `period` seconds, and at once if asked to."""
 
-    def __init__(self, find: Callable[[], Source | None] = find_source, period: float = _PERIOD) -> None:
+    def __init__(self, find: Callable[[], GpuSource | None] = find_source, period: float = _PERIOD) -> None:
         self._find = find
         self._period = period
         self._asked = threading.Event()

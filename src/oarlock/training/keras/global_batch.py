@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from oarlock.training.keras.refusals import Refused
+from oarlock.training.keras.refusals import KerasRefusedError
 
 
 class Fit(NamedTuple):
@@ -214,7 +214,7 @@ def _with_class_weight(data: Any, class_weight: dict[int, float]) -> Any:
     from keras.src.trainers.data_adapters.tf_dataset_adapter import make_class_weight_map_fn
 
     if not isinstance(data, tuple) or len(data) != 2:
-        raise Refused("class_weight needs a dataset of (x, y) batches")
+        raise KerasRefusedError("class_weight needs a dataset of (x, y) batches")
     return make_class_weight_map_fn(class_weight)(*data)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from oarlock.training.frameworks import randomness
 
 
-class Refused(ValueError):
+class KerasRefusedError(ValueError):
     """Keras would train something else than the program says: what, and what to write instead."""
 
 
@@ -31,7 +31,7 @@ def say_once(sentence: str, stacklevel: int = 4) -> None:
 def refuse_several_replicas(strategy: Any) -> None:
     """Refuse parameter servers whose workers have several GPUs each: all would train with the same batch."""
     if strategy.num_replicas_in_sync > 1:
-        raise Refused(
+        raise KerasRefusedError(
             f"fit with ParameterServerStrategy needs workers with one GPU each, and these have"
             f" {strategy.num_replicas_in_sync}: start more workers (gpu: 1), or write the loop with"
             " tf.distribute.coordinator.ClusterCoordinator"
@@ -50,7 +50,7 @@ def refuse_unsharded(*datasets: Any) -> None:
             continue
         policy = dataset.options().experimental_distribute.auto_shard_policy
         if policy == tf.data.experimental.AutoShardPolicy.OFF:
-            raise Refused(
+            raise KerasRefusedError(
                 "a tf.data dataset with AutoShardPolicy.OFF makes every worker train on the same part of"
                 " each batch: batch by the global batch size and leave the policy at AUTO or DATA, or give"
                 " each worker its own batches with strategy.distribute_datasets_from_function"
@@ -62,7 +62,7 @@ def refuse_optimizer_from_elsewhere(model: Any, strategy: Any) -> None:
     # Failed with "Mixing different tf.distribute.Strategy objects".
     optimizer = getattr(model, "optimizer", None)  # predict needs no compile
     if optimizer is not None and optimizer._distribution_strategy is not strategy:
-        raise Refused(
+        raise KerasRefusedError(
             f"the optimizer {optimizer.name} was created outside strategy.scope(), so the workers would not"
             " share its state: create it inside the scope"
         )
@@ -74,7 +74,7 @@ def refuse_metrics_from_elsewhere(model: Any, strategy: Any) -> None:
     for group in model.metrics:
         for metric in getattr(group, "metrics", [group]):
             if any(getattr(v.value, "distribute_strategy", None) is not strategy for v in metric.variables):
-                raise Refused(
+                raise KerasRefusedError(
                     f"the metric {metric.name} was created outside strategy.scope(), so it would count the"
                     " rows of one worker only: create it inside the scope"
                 )
@@ -85,7 +85,7 @@ def refuse_gradient_accumulation(model: Any) -> None:
     # Fails with "merge_call called while defining a new graph": Keras sums over workers inside a condition.
     steps = getattr(model.optimizer, "gradient_accumulation_steps", None)
     if steps:
-        raise Refused(
+        raise KerasRefusedError(
             f"gradient_accumulation_steps={steps} does not work with several workers in Keras 3:"
             f" multiply the batch size by {steps} instead, or write a custom training loop"
         )

@@ -13,7 +13,7 @@ from typing import Any
 _NAME = re.compile(r"(.*)/part_(\d+)(?::0)?")
 
 
-class Shards:
+class ListedShards:
     """Shards that a model of tf_keras lists one by one, seen as the variable that they are."""
 
     def __init__(self, name: str, first: Any) -> None:
@@ -47,7 +47,7 @@ def whole_shape(shards: Sequence[Any]) -> tuple[int, ...]:
 
 def shards_of(value: Any) -> Sequence[Any] | None:
     """The shards of a variable; None if it is in one piece."""
-    if isinstance(value, Shards) or type(value).__name__ == "ShardedVariable":
+    if isinstance(value, ListedShards) or type(value).__name__ == "ShardedVariable":
         found: Sequence[Any] = value.variables
         return found
     return None
@@ -56,7 +56,7 @@ def shards_of(value: Any) -> Sequence[Any] | None:
 def joined(variables: Sequence[Any]) -> list[Any]:
     """The variables, with each one's shards taken together where its first shard was."""
     found: list[Any] = []
-    open_: dict[str, Shards] = {}
+    open_: dict[str, ListedShards] = {}
     for variable in variables:
         match = _NAME.fullmatch(str(getattr(variable, "name", "")))
         if match is None or not tuple(variable.shape):
@@ -66,6 +66,6 @@ def joined(variables: Sequence[Any]) -> list[Any]:
         if number and name in open_ and len(open_[name].variables) == number:
             open_[name].variables.append(variable)
         else:
-            open_[name] = Shards(name, variable)
+            open_[name] = ListedShards(name, variable)
             found.append(open_[name])
     return found

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from oarlock.agent.lead.phases.scoring import EVALUATE
-from oarlock.agent.protocol.wishes import Run
+from oarlock.agent.protocol.wishes import RunTasks
 from tests.support.conducted import SPEC, Conducted
 
 ONE, TWO = "step-0000000010-g1", "step-0000000020-g1"
@@ -42,8 +42,8 @@ def notes(run: Conducted) -> list[str]:
     return [fields["text"] for kind, fields in run.journal.events if kind == "note"]
 
 
-def wish(run: Conducted) -> Run:
-    assert isinstance(run.machine.roster.wish, Run)
+def wish(run: Conducted) -> RunTasks:
+    assert isinstance(run.machine.roster.wish, RunTasks)
     return run.machine.roster.wish
 
 

@@ -11,7 +11,7 @@ from oarlock.run.run_state import RunState
 STALL = "stall"  # a deadline
 
 
-class Progress:
+class GangProgress:
     """`limit`: seconds without a report after which `on_stall` is called; None is no limit. `before`: what an
     earlier agent of this run recorded."""
 

@@ -15,7 +15,7 @@ from oarlock.errors import OarlockError
 _HOPELESS = ("ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError")
 
 
-class Progress:
+class RolloutProgress:
     """The rollout of a Deployment, looked at again and again."""
 
     def __init__(self, api: Api, run: Identity, on_wait: Callable[[str], bool]) -> None:

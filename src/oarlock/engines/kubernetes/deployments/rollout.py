@@ -159,7 +159,7 @@ def wait(api: Api, run: Identity, patience: float, on_wait: Callable[[str], bool
     `on_wait` gets what keeps them from it; False gives up. Raises OarlockError with the reason if they cannot
     answer, or do not in time.
     """
-    progress = readiness.Progress(api, run, on_wait)
+    progress = readiness.RolloutProgress(api, run, on_wait)
     try:
         wait_for(progress.is_ready, f"answer of {run.name}", patience, _POLL)
     except TimeoutError:

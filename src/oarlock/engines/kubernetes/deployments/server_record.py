@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
-from oarlock.agent.protocol.spec import Limits, Program, Spec
+from oarlock.agent.protocol.spec import LimitsSpec, Program, Spec
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import ID, JOB, MANAGED, OWNER, ROLE, RUN, SERVER, Identity, Object
 from oarlock.engines.kubernetes.deployments import rollout
@@ -146,7 +146,7 @@ def _spec(name: str, job: str, id: str, settings: Settings) -> Spec:
         program=Program("module", "oarlock.serving"),
         sizes={},
         folders={"model": settings.source},
-        limits=Limits(grace=settings.grace + 10),
+        limits=LimitsSpec(grace=settings.grace + 10),
         job=job,
         id=id,
     )

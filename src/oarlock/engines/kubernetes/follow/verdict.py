@@ -12,7 +12,7 @@ from oarlock.engines.kubernetes.follow import pod_status
 
 
 @dataclass(frozen=True)
-class Verdict:
+class InferredVerdict:
     """The end of a run, as its `end` event has it."""
 
     state: str
@@ -22,7 +22,7 @@ class Verdict:
 
 def verdict_of(
     jobs: Sequence[Object], pods: Sequence[Object], deleted: Sequence[Object], is_log_open: bool
-) -> Verdict | None:
+) -> InferredVerdict | None:
     """The end of the run; None while it runs, or while the leader's log is open and may still report it."""
     lead = next((job for job in jobs if LEAD in job["metadata"]["labels"]), None)
     if lead is None or "deletionTimestamp" in lead["metadata"]:
@@ -31,28 +31,28 @@ def verdict_of(
     is_suspended = lead["spec"].get("suspend")
     if is_suspended and STOPPED in notes:
         is_over = not any(pod_status.is_alive(pod) for pod in pods)
-        return Verdict("stopped", 130, {"reason": notes[STOPPED]}) if is_over else None
+        return InferredVerdict("stopped", 130, {"reason": notes[STOPPED]}) if is_over else None
     if is_suspended and RESULT in notes:  # by a client that ended the containers left in its pods
-        return Verdict(notes[RESULT], 0 if notes[RESULT] == "succeeded" else 1)
+        return InferredVerdict(notes[RESULT], 0 if notes[RESULT] == "succeeded" else 1)
     condition = _final_condition(lead)
     return None if condition is None or is_log_open else _of_ended(condition, [*deleted, *pods])
 
 
-def _of_ended(condition: Object, pods: Iterable[Object]) -> Verdict:
+def _of_ended(condition: Object, pods: Iterable[Object]) -> InferredVerdict:
     message = _leader_message(pods)
     if message is not None:
         details = message.get("failure") or {}
         if message.get("reason"):
             details = {**details, "reason": message["reason"]}
-        return Verdict(str(message.get("result", "failed")), int(message.get("code") or 0), details)
+        return InferredVerdict(str(message.get("result", "failed")), int(message.get("code") or 0), details)
     if condition["type"] == "Failed":
         reason = f"{condition.get('reason', '')}: {condition.get('message', '')}".strip(": ")
-        return Verdict("failed", 1, {"reason": reason})
+        return InferredVerdict("failed", 1, {"reason": reason})
     return _lost("its leader has ended, and its pod was deleted before its result was read")
 
 
-def _lost(reason: str) -> Verdict:
-    return Verdict("lost", 1, {"reason": reason})
+def _lost(reason: str) -> InferredVerdict:
+    return InferredVerdict("lost", 1, {"reason": reason})
 
 
 def _final_condition(job: Object) -> Object | None:
