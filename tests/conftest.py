@@ -43,7 +43,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("OARLOCK_HOME", str(folder))
     yield folder
     for run in runs.all_runs():
-        if not run.is_remote:  # the cluster's own fixtures see to those
+        if run.engine == "local":  # the cluster's own fixtures see to the others
             local_engine.stop(run, now=True)
 
 

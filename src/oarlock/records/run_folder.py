@@ -57,8 +57,8 @@ class RunFolder(RecordFiles):
         return name if isinstance(name, str) and re.fullmatch(_ENGINE, name) else _LOCAL
 
     @property
-    def is_remote(self) -> bool:
-        """Whether the run's agents are elsewhere: then the lock only says that a client follows the run."""
+    def _client_writes(self) -> bool:
+        """Whether agents elsewhere have the run: then the lock only says that a client follows it."""
         return self.engine != _LOCAL
 
     @property
@@ -84,7 +84,7 @@ class RunFolder(RecordFiles):
     @property
     def seen(self) -> float | None:
         """When a client last saw a run that is elsewhere; None if the run's own agent writes the record."""
-        if not self.is_remote:
+        if not self._client_writes:
             return None
         watched = self.path / "watched.json"
         return watched.stat().st_mtime if watched.exists() else self.created
@@ -113,7 +113,7 @@ class RunFolder(RecordFiles):
         state = result if isinstance(result, RunState) and not is_held else self._folded()
         for score in late_scores.read(self.scores_file):
             state.add_score(score, is_late=True)
-        if state is result or is_held or state.is_final or self.is_remote:
+        if state is result or is_held or state.is_final or self._client_writes:
             return state
         if isinstance(result, dict) and isinstance(result.get("state"), str):  # a later version's
             state.state, state.version = result["state"], max(state.version, VERSION + 1)
@@ -169,14 +169,14 @@ class RunFolder(RecordFiles):
 
     def is_running(self) -> bool:
         """Return whether the run has not ended, as far as the record shows."""
-        return not self.state().is_over if self.is_remote else self.is_held()
+        return not self.state().is_over if self._client_writes else self.is_held()
 
     def elsewhere(self) -> str | None:
         """Return the name of the other machine that has the run, if there is one.
 
         On a network file system every machine may see only its own locks.
         """
-        if self.is_remote or not machine_id.is_shared(self.path):
+        if self._client_writes or not machine_id.is_shared(self.path):
             return None
         state = self._folded()
         is_ours = state.is_final or state.host in (None, machine_id.name())
@@ -223,7 +223,7 @@ class RunFolder(RecordFiles):
         return fd
 
     def _who_has_it(self) -> str:
-        if self.is_remote:
+        if self._client_writes:
             return f"another oarlock command on this machine follows {self.name}: end it and try again"
         return f"{self.name} is running; `oarlock stop {self.name}` stops it"
 
@@ -255,7 +255,7 @@ class RunFolder(RecordFiles):
 
     def delete(self) -> None:
         """Delete the record under the lock: a process that waits for the lock finds that the run is gone."""
-        held = self.hold(seconds=10.0 if self.is_remote else 2.0)
+        held = self.hold(seconds=10.0 if self._client_writes else 2.0)
         try:
             self.remove()
         finally:
