@@ -18,11 +18,12 @@ _MARKS = {
     "ok": ("ok", "green"),
     **{state: (state, "yellow") for state in ("warning", "missing", "unknown")},
 }
+_DEFAULT = "local"  # as for `run`
 _WIDTH, _WIDTH_ON_A_CLUSTER = 13, 33  # room for networkpolicies.networking.k8s.io
 
 
 @click.command("doctor")
-@click.option("--on", type=click.Choice(TRAINING), default="local", help="What to check.")
+@click.option("--on", type=click.Choice(TRAINING), default=_DEFAULT, help="What to check.")
 @click.option("--namespace", metavar="NAME", help="The cluster's namespace. Default: the context's.")
 @click.option("--context", metavar="NAME", help="The kubeconfig's context. Default: the current one.")
 @click.option("--image", metavar="IMAGE", help="An image that your runs use on the cluster.")
@@ -52,7 +53,7 @@ def verb(on: str, namespace: str | None, context: str | None, image: str | None,
             {"oarlock": __version__, "python": python, "ok": is_able, "checks": checks, "frameworks": found}
         )
     elif is_able:
-        hint("oarlock run -n 2 train.py" if on == "local" else f"oarlock run --on {on} -n 2 train.py")
+        hint(f"oarlock run {'' if on == _DEFAULT else f'--on {on} '}-n 2 train.py")
     return 0 if is_able else 1
 
 
