@@ -12,7 +12,7 @@ import pytest
 
 from oarlock.system import fd_frames
 
-Pair = tuple[fd_frames.Line, fd_frames.Line]
+Pair = tuple[fd_frames.FrameSocket, fd_frames.FrameSocket]
 
 
 @pytest.fixture
@@ -21,13 +21,13 @@ def pair() -> Iterator[Pair]:
     ends = socket.socketpair()
     for end in ends:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
-    left, right = map(fd_frames.Line, ends)
+    left, right = map(fd_frames.FrameSocket, ends)
     yield left, right
     left.close()
     right.close()
 
 
-def exchange(*lines: fd_frames.Line) -> list[list[tuple[dict[str, Any], tuple[int, ...]]]]:
+def exchange(*lines: fd_frames.FrameSocket) -> list[list[tuple[dict[str, Any], tuple[int, ...]]]]:
     """What each has received, once nobody is behind and nothing is left to read."""
     got: list[list[tuple[dict[str, Any], tuple[int, ...]]]] = [[] for _ in lines]
     while True:

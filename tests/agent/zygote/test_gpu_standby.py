@@ -24,7 +24,7 @@ from oarlock.system.polling import wait_for
 processes.adopt_orphans()
 gpu_standby._OPENING = 120.0  # a busy machine
 agent, line = socket.socketpair()
-it = zygote._Zygote(fd_frames.Line(line), Ready(warm=True))
+it = zygote._Zygote(fd_frames.FrameSocket(line), Ready(warm=True))
 
 def launch(**env):
     output, events = os.open("output", os.O_WRONLY | os.O_CREAT), os.open(os.devnull, os.O_WRONLY)
