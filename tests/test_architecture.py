@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from oarlock.agent.protocol.spec import Program, Spec
+from oarlock.engines.known_engines import ENGINES
 from oarlock.program import agent_zip
 from tests.support import layout
 from tests.support.layout import SOURCE, Module, modules
@@ -40,6 +41,8 @@ PRINTS = {
 DOES_IO = {
     *("os", "io", "pathlib", "socket", "subprocess", "shutil", "tempfile", "time", "asyncio", "threading"),
 }
+# What has the name of another, and why. A name that is no longer there twice goes.
+TWICE = {"public classes": {"Job": "`oarlock.Job` is what a user creates; it holds a `job.model.Job`"}}
 CONTRIBUTING = SOURCE.parents[1] / "CONTRIBUTING.md"
 
 
@@ -80,6 +83,24 @@ def test_imports_go_the_way_that_contributing_says() -> None:
             assert order.index(name.split(".")[1]) <= here, f"{module.name} imports {name}, which comes later"
 
 
+def test_nothing_above_the_engines_knows_one_of_them() -> None:
+    """Verbs, screens and the API ask an Engine. `ENGINES` is the only place that names where one is."""
+    folders = {".".join(one.where.split(".")[:3]) for one in ENGINES.values()}
+    assert folders == {"oarlock.engines.local", "oarlock.engines.kubernetes"}
+    for module in modules().values():
+        if module.name.split(".")[1:2] in (["cli"], ["screens"], ["api"]):
+            found = {_part(name) for name in layout.imported(module, for_types=True)} & folders
+            assert not found, f"{module.name} imports {found}"
+
+
+def test_no_engine_imports_another() -> None:
+    for module in modules().values():
+        if module.name.startswith("oarlock.engines."):
+            others = {"oarlock.engines.local", "oarlock.engines.kubernetes"} - {_part(module.name)}
+            found = {_part(name) for name in layout.imported(module, for_types=True)} & others
+            assert not found, f"{module.name} imports {found}"
+
+
 def test_each_package_says_what_belongs_there() -> None:
     for module in modules().values():
         if module.path.name == "__init__.py":
@@ -88,15 +109,25 @@ def test_each_package_says_what_belongs_there() -> None:
             )
 
 
-def test_no_module_has_the_name_of_another() -> None:
-    """A verb's file is called as the verb, whatever else is."""
-    seen: dict[str, str] = {}
+@pytest.mark.parametrize("kind", ["modules", "folders", "public classes"])
+def test_no_name_exists_twice(kind: str) -> None:
+    """Whoever reads a name knows which is meant, without its folder."""
+    places: dict[str, list[str]] = {}
     for module in modules().values():
-        name = module.path.stem
-        if name.startswith("__") or module.path.parent.name == "verbs":
-            continue
-        assert name not in seen, f"{_path(module)} and {seen[name]}"
-        seen[name] = _path(module)
+        for name in _names(module, kind):
+            places.setdefault(name, []).append(_path(module))
+    twice = {name: where for name, where in places.items() if len(where) > 1}
+    assert sorted(twice) == sorted(TWICE.get(kind, {})), twice
+
+
+def _names(module: Module, kind: str) -> list[str]:
+    stem = module.path.stem
+    if kind == "modules":
+        return [] if stem in ("__init__", "__main__", "main") else [stem]
+    if kind == "folders":
+        return [module.path.parent.name] if stem == "__init__" else []
+    classes = [node.name for node in module.tree.body if isinstance(node, ast.ClassDef)]
+    return [name for name in classes if not name.startswith("_")]
 
 
 def test_nothing_grows_too_large() -> None:
