@@ -17,16 +17,19 @@ from click.testing import CliRunner, Result
 import oarlock
 from oarlock.agent.protocol.spec import Program, Spec
 from oarlock.cli.group import Verbs
+from oarlock.cli.verbs import doctor, plan
 from oarlock.cli.verbs import run as run_verb
-from oarlock.engines.engine import Engine, Sending, engine_called, engine_of
+from oarlock.engines.engine import Engine, engine_called, engine_of
 from oarlock.engines.known_engines import ENGINES, Listed, Traits, traits_of
 from oarlock.engines.kubernetes.deployments.serving_engine import ServingEngine
 from oarlock.engines.kubernetes.kubernetes_engine import KubernetesEngine
 from oarlock.engines.local.local_engine import LocalEngine
 from oarlock.errors import JobError, OarlockError
+from oarlock.job import job_file
 from oarlock.job.job_file import JobFile
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
+from tests.support.folders import write
 
 REAL = (LocalEngine, KubernetesEngine, ServingEngine)
 
@@ -36,28 +39,21 @@ class PaperEngine(Engine):
 
     name = "paper"
 
-    def start(
-        self,
-        jobfile: JobFile,
-        name: str | None = None,
-        *,
-        machines: int | None = None,
-        on_send: Callable[[Sending], None] = lambda _: None,
-        stdin: int | None = None,
-    ) -> RunFolder:
+    def start(self, jobfile: JobFile, name: str | None = None, **options: Any) -> RunFolder:
         def fill(draft: RunFolder) -> None:
-            draft.job_file.write_text(f"name: {jobfile.job.name}\n")
             folders = dict.fromkeys(("checkpoints", "logs"), "/paper")
-            program = Program("program", "train.py")
-            spec = Spec(draft.name, "", "", program, {"worker": 1}, folders, job=jobfile.job.name)
+            spec = Spec(draft.name, "", "", Program("program", "train.py"), {"worker": 1}, folders)
+            draft.job_file.write_text(f"name: {jobfile.job.name}\n")
             draft.spec_file.write_text(spec.to_json())
-            draft.log_file(1, "worker-0").parent.mkdir(parents=True)
-            draft.log_file(1, "worker-0").write_text("2026-01-01T00:00:00.000000Z hello\n")
+            write(draft.path, "logs/1/worker-0.log", text="2026-01-01T00:00:00.000000Z hello\n")
             tell(draft, "run", job=jobfile.job.name, engine=self.name, tasks=["worker-0"])
             tell(draft, "generation", generation=1, tasks=["worker-0"])
             tell(draft, "task", task="worker-0", state="started")
 
         return runs.create(jobfile.job.name, fill, name)
+
+    def plan(self, jobfile: JobFile, name: str) -> dict[str, Any]:
+        return {"run": name, "objects": ["a sheet"], "ok": name != "large"}
 
     def resume(self, run: RunFolder, *, stdin: int | None = None) -> None:
         tell(run, "agent")
@@ -79,7 +75,9 @@ class PaperEngine(Engine):
         yield run.is_running
 
 
-PAPER = Listed(f"{__name__}:{PaperEngine.__name__}", Traits(interrupt_stops=True, sends_program=False))
+PAPER = Listed(
+    f"{__name__}:{PaperEngine.__name__}", Traits(plans=True, interrupt_stops=True, sends_program=False)
+)
 
 
 def tell(run: RunFolder, kind: str, **more: Any) -> None:
@@ -91,9 +89,10 @@ def tell(run: RunFolder, kind: str, **more: Any) -> None:
 def call(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """The command line, with one more engine: this line is all that it takes."""
     monkeypatch.setitem(ENGINES, "paper", PAPER)
-    # `run` reads the table when it is imported, which another test may have done before.
-    on = next(option for option in run_verb.verb.params if option.name == "on")
-    monkeypatch.setattr(on, "type", click.Choice(list(ENGINES)))
+    # The verbs read the table when they are imported, which another test may have done before.
+    for verb in (run_verb.verb, plan.verb, doctor.verb):
+        on = next(option for option in verb.params if option.name == "on")
+        monkeypatch.setattr(on, "type", click.Choice(list(ENGINES)))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()
@@ -120,6 +119,25 @@ def test_the_verbs_work_with_an_engine_that_they_have_never_seen(call: Callable[
         call("delete", "first")
     assert call("delete", "--force", "first").exit_code == 0
     assert runs.all_runs() == []
+
+
+def test_it_plans_a_run(call: Callable[..., Result]) -> None:
+    planned = call("plan", "--on", "paper", "--name", "first", "train.py")
+    assert planned.stdout == "\ncreates\n  a sheet\n", planned.output
+    refused = call("plan", "--on", "paper", "--name", "large", "--json", "train.py")
+    assert refused.return_value == 1
+    assert json.loads(refused.stdout) == {"run": "large", "objects": ["a sheet"], "ok": False}
+    assert runs.all_runs() == []
+
+
+def test_an_engine_without_checks_or_plans_says_so(call: Callable[..., Result], tmp_path: Path) -> None:
+    [checked] = json.loads(call("doctor", "--on", "paper", "--json").stdout)["checks"]
+    assert checked["detail"] == "cannot tell: the engine paper has no checks"
+    jobfile = job_file.load("train.py", cwd=tmp_path)
+    with pytest.raises(OarlockError, match="the engine local cannot plan a run"):
+        engine_called("local").plan(jobfile, "first")
+    with pytest.raises(OarlockError, match="the engine paper cannot render a run"):
+        engine_called("paper").render(jobfile, "first")
 
 
 def test_python_works_with_it_too(call: Callable[..., Result]) -> None:
@@ -181,9 +199,3 @@ def test_only_kubernetes_has_every_ability() -> None:
     same = {"stop", "ignores", "spec_for"}  # everywhere
     assert methods - vars(KubernetesEngine).keys() == same | served
     assert served <= vars(ServingEngine).keys()
-
-
-def test_nothing_above_the_engines_asks_which_one_it_is() -> None:
-    top = Path(oarlock.__file__ or "").parent
-    for path in [top / "api.py", *(top / "cli").rglob("*.py"), *(top / "screens").rglob("*.py")]:
-        assert "is_remote" not in path.read_text(), path
