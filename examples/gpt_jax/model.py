@@ -3,13 +3,21 @@
 Nothing here knows about workers. `save` stores a model in a folder, and `load` reads it again.
 """
 
+from __future__ import annotations
+
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+Weights = dict[str, jax.Array]
+# From queries, keys, values and what is kept: what is seen, and what is kept from then on.
+Attend = Callable[[jax.Array, jax.Array, jax.Array, Any], tuple[jax.Array, Any]]
 
 
 @dataclass(frozen=True)
@@ -22,13 +30,13 @@ class Config:
     vocabulary: int = 256  # bytes, so any text can be read and there is no tokenizer to keep
 
     @property
-    def operations(self):
+    def operations(self) -> int:
         """Floating-point operations to train on one byte: forward and twice that backward."""
         matrices = 12 * self.layers * self.width**2 + self.vocabulary * self.width
         return 6 * matrices + 12 * self.layers * self.width * self.context
 
 
-def first_weights(config, seed):
+def first_weights(config: Config, seed: int) -> Weights:
     """By name. Every layer's are stacked in one array, so that all layers are one loop and compile once."""
     layers, width = config.layers, config.width
     usual = width**-0.5
@@ -51,22 +59,30 @@ def first_weights(config, seed):
     return weights
 
 
-def loss_of(weights, rows, config, key=None):
+def loss_of(weights: Weights, rows: jax.Array, config: Config, key: jax.Array | None = None) -> jax.Array:
     """Of windows as `text.windows` gives them; with a key parts are dropped, as in training."""
     scores = scores_of(weights, rows[:, :-1], config, key)
     return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(scores), rows[:, 1:, None].astype(int), axis=-1))
 
 
-def scores_of(weights, inputs, config, key=None):
+def scores_of(weights: Weights, inputs: jax.Array, config: Config, key: jax.Array | None = None) -> jax.Array:
     """For every place, how likely each byte is to follow."""
 
-    def attend(q, k, v, kept):
+    def attend(q: jax.Array, k: jax.Array, v: jax.Array, kept: None) -> tuple[jax.Array, None]:
         return jax.nn.dot_product_attention(q, k, v, is_causal=True), kept
 
     return through(weights, inputs, slice(inputs.shape[1]), config, attend, key=key)[0]
 
 
-def through(weights, inputs, positions, config, attend, kept=None, key=None):
+def through(
+    weights: Weights,
+    inputs: jax.Array,
+    positions: jax.Array | slice,
+    config: Config,
+    attend: Attend,
+    kept: Any = None,
+    key: jax.Array | None = None,
+) -> tuple[jax.Array, Any]:
     """(scores, what is kept). `attend` says what is seen of the bytes before; `kept` is its own, by layer."""
     keys = None if key is None else jax.random.split(key, 2 * config.layers + 1)
     weights = {name: array.astype(arithmetic()) for name, array in weights.items()}
@@ -74,7 +90,7 @@ def through(weights, inputs, positions, config, attend, kept=None, key=None):
     x = tokens[inputs] + weights["positions"][positions]
     x = dropped(x, config.dropout, keys if keys is None else keys[-1])
 
-    def block(x, layer):
+    def block(x: jax.Array, layer: Any) -> tuple[jax.Array, Any]:
         these, kept, key1, key2 = layer
         added, kept = attention(norm(x, these["norm1"]), these, config.heads, attend, kept)
         x = x + dropped(added, config.dropout, key1)
@@ -90,37 +106,37 @@ def through(weights, inputs, positions, config, attend, kept=None, key=None):
     return (norm(x, weights["norm"]) @ tokens.T).astype(jnp.float32), kept
 
 
-def attention(x, weights, heads, attend, kept):
+def attention(x: jax.Array, weights: Weights, heads: int, attend: Attend, kept: Any) -> tuple[jax.Array, Any]:
     batch, length, width = x.shape
     q, k, v = jnp.moveaxis((x @ weights["qkv"]).reshape(batch, length, 3, heads, -1), 2, 0)
     x, kept = attend(q, k, v, kept)
     return x.reshape(batch, length, width) @ weights["attention_out"], kept
 
 
-def norm(x, scale):
+def norm(x: jax.Array, scale: jax.Array) -> jax.Array:
     wide = x.astype(jnp.float32)
     wide = wide - wide.mean(-1, keepdims=True)
     return (wide * jax.lax.rsqrt((wide**2).mean(-1, keepdims=True) + 1e-5)).astype(x.dtype) * scale
 
 
-def dropped(x, rate, key):
+def dropped(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
     if key is None or not rate:
         return x
     return jnp.where(jax.random.bernoulli(key, 1 - rate, x.shape), x / (1 - rate), 0)
 
 
-def arithmetic():
+def arithmetic() -> jax.typing.DTypeLike:
     """On a GPU most of it is done in 16 bits. The weights themselves keep their 32."""
     return jnp.float32 if jax.default_backend() == "cpu" else jnp.bfloat16
 
 
-def save(folder, weights, config):
+def save(folder: str | Path, weights: Weights, config: Config) -> None:
     Path(folder).mkdir(parents=True, exist_ok=True)
     np.savez(Path(folder) / "weights.npz", **weights)
     (Path(folder) / "config.json").write_text(json.dumps(asdict(config)) + "\n")
 
 
-def load(folder):
+def load(folder: str | Path) -> tuple[Weights, Config]:
     """(weights, config)"""
     with np.load(Path(folder) / "weights.npz") as stored:
         return dict(stored), Config(**json.loads((Path(folder) / "config.json").read_text()))

@@ -5,8 +5,12 @@ bytes, from the scores that come from here; nothing is computed twice, because k
 read are kept.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -15,15 +19,17 @@ import numpy as np
 
 SLOTS = 16  # texts at a time
 
+Kept = tuple[jax.Array, jax.Array]  # keys and values
 
-def load(folder):
+
+def load(folder: Path) -> Reader:
     return Reader(*model.load(folder))
 
 
 class Reader:
     """Reads texts, each in a slot of its own, and says how likely each byte is to follow."""
 
-    def __init__(self, weights, config, slots=SLOTS):
+    def __init__(self, weights: model.Weights, config: model.Config, slots: int = SLOTS) -> None:
         self.slots, self.context, self.vocabulary = slots, config.context, config.vocabulary
         self._weights = jax.device_put(weights)
         # One slot more: for rows that fill up a batch.
@@ -31,13 +37,13 @@ class Reader:
         self._kept = tuple(jnp.zeros(shape, model.arithmetic()) for _ in ("keys", "values"))
         self._read = jax.jit(partial(read, config=config), donate_argnums=1)
 
-    def encode(self, text):
+    def encode(self, text: str) -> list[int]:
         return list(text.encode()) or [10]
 
-    def decode(self, token):
+    def decode(self, token: int) -> bytes:
         return bytes([token])
 
-    def start(self, slot, tokens):
+    def start(self, slot: int, tokens: Sequence[int]) -> np.ndarray:
         """Forget what the slot held and read these; the scores of the byte that follows them."""
         size = min(max(16, padded(len(tokens))), self.context)
         row = np.zeros((1, size), np.int32)
@@ -45,7 +51,7 @@ class Reader:
         # What fills up the row lies after the text: nothing looks there until the next bytes replace it.
         return self._scores([slot], np.arange(size)[None], row, len(tokens) - 1)[0]
 
-    def step(self, slots, positions, tokens):
+    def step(self, slots: Sequence[int], positions: Sequence[int], tokens: Sequence[int]) -> np.ndarray:
         """Read one more byte in each of these slots; the scores of those that follow, a row each."""
         count = len(slots)
         rows = np.zeros((3, padded(count)), np.int32)
@@ -53,17 +59,27 @@ class Reader:
         rows[:, :count] = [list(slots), positions, tokens]
         return self._scores(rows[0], rows[1][:, None], rows[2][:, None], 0)[:count]
 
-    def _scores(self, slots, positions, tokens, last):
+    def _scores(
+        self, slots: Sequence[int] | np.ndarray, positions: np.ndarray, tokens: np.ndarray, last: int
+    ) -> np.ndarray:
         scores, self._kept = self._read(
             self._weights, self._kept, np.asarray(slots), positions, tokens, np.int32(last)
         )
         return np.asarray(scores)
 
 
-def read(weights, kept, slots, positions, tokens, last, config):
+def read(
+    weights: model.Weights,
+    kept: Kept,
+    slots: jax.Array,
+    positions: jax.Array,
+    tokens: jax.Array,
+    last: jax.Array,
+    config: model.Config,
+) -> tuple[jax.Array, Kept]:
     """(scores of what follows the byte at the place `last` of each row, keys and values)"""
 
-    def attend(q, k, v, kept):
+    def attend(q: jax.Array, k: jax.Array, v: jax.Array, kept: Kept) -> tuple[jax.Array, Kept]:
         keys, values = (
             old.at[slots[:, None], positions].set(new) for old, new in zip(kept, (k, v), strict=True)
         )
@@ -75,6 +91,6 @@ def read(weights, kept, slots, positions, tokens, last, config):
     return scores[:, last], kept
 
 
-def padded(count):
+def padded(count: int) -> int:
     """The next of 1, 4, 16, 64, ...: a shape that was met before needs no compiling."""
     return 4 ** math.ceil(math.log(count, 4))

@@ -3,16 +3,18 @@
 FOLDER is a version of the model: the folder `model/1` of a run.
 """
 
+from __future__ import annotations
+
 import argparse
 import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from model import load, scores_of
+from model import Config, Weights, load, scores_of
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description="Write text with a trained model")
     parser.add_argument("folder", help="where the model is: the folder `model/1` of a run")
     parser.add_argument("--prompt", default="\n", help="how the text begins")
@@ -24,11 +26,18 @@ def main():
     print(write(*load(args.folder), args.prompt, args.length, args.temperature, args.seed))
 
 
-def write(weights, config, prompt="\n", length=600, temperature=0.7, seed=0):
+def write(
+    weights: Weights,
+    config: Config,
+    prompt: str = "\n",
+    length: int = 600,
+    temperature: float = 0.7,
+    seed: int = 0,
+) -> str:
     """What the model writes after `prompt`: the same text for the same seed."""
 
     @jax.jit
-    def next_byte(weights, window, last, key):
+    def next_byte(weights: Weights, window: jax.Array, last: int, key: jax.Array) -> jax.Array:
         scores = scores_of(weights, window[None], config)[0, last]
         if temperature:
             return jax.random.categorical(key, scores / temperature)

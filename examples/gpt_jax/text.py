@@ -5,6 +5,8 @@ shows some of it) and that of the installed packages, 4 MB at most. A bare Pytho
 your own text, by path or URL. Machines with other packages have another text: each one notes a checksum.
 """
 
+from __future__ import annotations
+
 import ast
 import hashlib
 import importlib.metadata
@@ -14,9 +16,10 @@ import sys
 import sysconfig
 import urllib.request
 import warnings
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,7 +36,7 @@ class Text(NamedTuple):
     about: str
 
 
-def load(source=None):
+def load(source: str | None = None) -> Text:
     """The text as bytes (uint8); `source` is a path or URL."""
     name = f"python{sys.version_info.major}.{sys.version_info.minor}" if source is None else digest(source)
     # Workers of one machine share DATA_DIR: the first one gathers, the others wait, the next run finds it.
@@ -46,23 +49,23 @@ def load(source=None):
     return Text(text[:-held_out], text[-held_out:], about)
 
 
-def load_tokens(path):
+def load_tokens(path: str) -> Text:
     """The same of a file of 16-bit token numbers, as many trainers of language models prepare them."""
     tokens = np.memmap(path, dtype=np.uint16, mode="r")
     held_out = min(len(tokens) // 20, MOST_HELD_OUT)
     return Text(tokens[:-held_out], tokens[-held_out:], f"{len(tokens):,} tokens of {path}")
 
 
-def windows(text, size, numbers):
+def windows(text: np.ndarray, size: int, numbers: Sequence[int]) -> np.ndarray:
     """The windows with these numbers, one a row: `size` bytes and the one that follows them."""
     return text[np.asarray(numbers)[:, None] * size + np.arange(size + 1)]
 
 
-def count_windows(text, size):
+def count_windows(text: np.ndarray, size: int) -> int:
     return (len(text) - 1) // size
 
 
-def ingest(folder, source=None):
+def ingest(folder: Path, source: str | None = None) -> None:
     """Store the text in `folder`: its bytes, and beside them what they are."""
     text = documentation() if source is None else fetch(source)
     if len(text) < 20_000:
@@ -72,11 +75,11 @@ def ingest(folder, source=None):
     (folder / "meta.json").write_text(json.dumps(about) + "\n")
 
 
-def digest(content):
+def digest(content: str | bytes) -> str:
     return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()[:8]
 
 
-def fetch(source):
+def fetch(source: str) -> bytes:
     try:
         if "://" not in source:
             return Path(source).read_bytes()
@@ -86,9 +89,10 @@ def fetch(source):
         raise SystemExit(f"The text could not be read from {source}: {error}") from None
 
 
-def documentation():
+def documentation() -> bytes:
     """Python's own, then that of the packages by name, until there is enough of it."""
-    found, size = {}, 0  # a dict, because the same text often stands in several places
+    found: dict[bytes, None] = {}  # a dict, because the same text often stands in several places
+    size = 0
     for document in map(clean, chain(language_reference(), standard_library(), packages())):
         if document and document not in found:
             found[document] = None
@@ -97,10 +101,11 @@ def documentation():
             break
     # By their checksums: an order that anybody can repeat, and that leaves some of everything for the end,
     # which is held out.
-    return b"\n\n".join(sorted(found, key=digest)) + b"\n"
+    ordered = sorted(found, key=digest)
+    return b"\n\n".join(ordered) + b"\n"
 
 
-def language_reference():
+def language_reference() -> list[str]:
     """What help() shows of the language itself: 79 chapters of prose."""
     try:
         from pydoc_data.topics import topics
@@ -109,7 +114,7 @@ def language_reference():
     return [topics[name] for name in sorted(topics)]
 
 
-def standard_library():
+def standard_library() -> Iterator[str]:
     folder = Path(sysconfig.get_path("stdlib"))
     left_out = {"test", "tests", "idlelib", "lib2to3", "site-packages", "dist-packages", "__pycache__"}
     for path in sorted(folder.rglob("*.py")):
@@ -117,13 +122,13 @@ def standard_library():
             yield docstrings(path)
 
 
-def packages():
+def packages() -> Iterator[str]:
     """Of each one what its page on PyPI says, and then its docstrings."""
     by_name = {
         str(package.metadata["Name"]).lower(): package for package in importlib.metadata.distributions()
     }
     for _, package in sorted(by_name.items()):
-        metadata = package.metadata
+        metadata: Any = package.metadata
         documents = chain([metadata.get_payload() or metadata["Description"] or ""], of_files(package))
         size = 0
         for document in documents:
@@ -133,9 +138,9 @@ def packages():
                 break
 
 
-def of_files(package):
+def of_files(package: importlib.metadata.Distribution) -> Iterator[str]:
     for file in sorted(package.files or [], key=str):
-        path = Path(package.locate_file(file))
+        path = Path(str(package.locate_file(file)))
         if "test" in str(file) or not path.is_file():
             continue
         if path.suffix == ".py":
@@ -144,7 +149,7 @@ def of_files(package):
             yield path.read_text(errors="replace")
 
 
-def docstrings(path):
+def docstrings(path: Path) -> str:
     """Those of a Python file that are longer than a line or two. It is only read, never run."""
     try:
         with warnings.catch_warnings():  # an invalid escape in somebody's file is not our concern
@@ -157,7 +162,7 @@ def docstrings(path):
     return "\n\n".join(text for text in found if len(text) > 200)
 
 
-def clean(text):
+def clean(text: str) -> bytes:
     """UTF-8 without tabs, control characters, spaces at the end of a line and more than one empty line."""
     lines = [re.sub(r"[^\x20-\x7e\xa0-\uffff]", "", line).rstrip() for line in text.expandtabs().splitlines()]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip().encode(errors="ignore")

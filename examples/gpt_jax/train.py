@@ -9,15 +9,19 @@ every few seconds: a worker that dies, a machine that is taken away or Ctrl-C co
 what comes out is to the last bit what would have come out anyway.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import model
+import numpy as np
 import sample
 import text
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -26,8 +30,11 @@ import oarlock
 
 GLOBAL_BATCH = 24  # windows of all workers together: 1, 2, 3, 4, 6, 8 and 12 of them share it equally
 
+Moments = dict[str, model.Weights]  # of the gradients: first and second
+Step = Callable[[model.Weights, Moments, jax.Array, int], tuple[model.Weights, Moments, jax.Array]]
 
-def main():
+
+def main() -> None:
     args = arguments()
     if args.deterministic:  # before JAX starts its GPU; a CPU gives the same bits anyway
         flags = os.environ.get("XLA_FLAGS", "")
@@ -69,20 +76,22 @@ def main():
         print(sample.write(*model.load(folder), seed=args.seed))  # as whoever uses it will
 
 
-def publish(weights, config, loss):
+def publish(weights: model.Weights, config: model.Config, loss: float) -> Path:
     """Leave a version of the model that `oarlock serve` takes: the weights, and the code that reads them."""
     here = Path(__file__).parent
     with tempfile.TemporaryDirectory() as scratch:
         model.save(scratch, weights, config)
-        return oarlock.export(
+        version = oarlock.export(
             here / "predict.py",
             kind="completion",
             files=[here / "model.py", *Path(scratch).iterdir()],
             scores={"held_out_loss": loss},
         )
+    assert version  # None on all workers but the chief
+    return version
 
 
-def arguments():
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="A small GPT with JAX")
     parser.add_argument("--steps", type=int, default=700)
     parser.add_argument("--batch", type=int, default=GLOBAL_BATCH, help="windows in a step, of all workers")
@@ -101,14 +110,16 @@ def arguments():
     return parser.parse_args()
 
 
-def how_often(told):
+def how_often(told: str) -> int | str:
     return int(told) if told.isdigit() else told
 
 
-def train_step_of(config, args):
+def train_step_of(config: model.Config, args: argparse.Namespace) -> Step:
     # The weights that come out take the place of those that went in.
     @partial(jax.jit, donate_argnums=(0, 1))
-    def train_step(weights, moments, rows, step):
+    def train_step(
+        weights: model.Weights, moments: Moments, rows: jax.Array, step: jax.Array
+    ) -> tuple[model.Weights, Moments, jax.Array]:
         # Written as for one machine. `rows` lies in parts on all devices and the weights on each, so JAX
         # computes in parts too, and adds up what has to be: the loss is that of the whole batch.
         key = jax.random.fold_in(jax.random.key(args.seed), step)  # nothing random needs saving
@@ -120,18 +131,27 @@ def train_step_of(config, args):
     return train_step
 
 
-def no_moments(weights):
+def no_moments(weights: model.Weights) -> Moments:
     return {name: jax.tree.map(jnp.zeros_like, weights) for name in ("first", "second")}
 
 
-def adamw(weights, moments, gradients, step, lr, decay=0.1, beta1=0.9, beta2=0.99):
-    def first(moment, gradient):
+def adamw(
+    weights: model.Weights,
+    moments: Moments,
+    gradients: model.Weights,
+    step: jax.Array,
+    lr: jax.Array,
+    decay: float = 0.1,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+) -> tuple[model.Weights, Moments]:
+    def first(moment: jax.Array, gradient: jax.Array) -> jax.Array:
         return beta1 * moment + (1 - beta1) * gradient
 
-    def second(moment, gradient):
+    def second(moment: jax.Array, gradient: jax.Array) -> jax.Array:
         return beta2 * moment + (1 - beta2) * gradient**2
 
-    def moved(weight, mean, square):
+    def moved(weight: jax.Array, mean: jax.Array, square: jax.Array) -> jax.Array:
         move = mean / (1 - beta1 ** (step + 1)) / (jnp.sqrt(square / (1 - beta2 ** (step + 1))) + 1e-8)
         return weight - lr * move
 
@@ -142,19 +162,19 @@ def adamw(weights, moments, gradients, step, lr, decay=0.1, beta1=0.9, beta2=0.9
     return jax.tree.map(moved, kept, means, squares), {"first": means, "second": squares}
 
 
-def clipped(gradients, most):
+def clipped(gradients: model.Weights, most: float) -> model.Weights:
     length = jnp.sqrt(sum(jnp.sum(gradient**2) for gradient in jax.tree.leaves(gradients)))
     return jax.tree.map(lambda gradient: gradient * jnp.minimum(1, most / (length + 1e-6)), gradients)
 
 
-def learning_rate(step, args):
+def learning_rate(step: jax.Array, args: argparse.Namespace) -> jax.Array:
     """Up in a line, down in a cosine: a function of the step, so there is no schedule to save."""
     done = (step - args.warmup) / max(1, args.steps - args.warmup)
     falling = 0.1 + 0.9 * 0.5 * (1 + jnp.cos(jnp.pi * done))
     return args.lr * jnp.where(step < args.warmup, (step + 1) / max(1, args.warmup), falling)
 
 
-def test_loss(weights, config, held_out):
+def test_loss(weights: model.Weights, config: model.Config, held_out: np.ndarray) -> float:
     loss_of = jax.jit(partial(model.loss_of, config=config))
     numbers = range(text.count_windows(held_out, config.context))
     losses = [

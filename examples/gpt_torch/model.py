@@ -3,11 +3,17 @@
 Nothing here knows about workers. Save what `exported` gives, and `imported` makes the model of it again.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
+
+Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -20,13 +26,13 @@ class Config:
     vocabulary: int = 256  # bytes, so any text can be read and there is no tokenizer to keep
 
     @property
-    def operations(self):
+    def operations(self) -> int:
         """Floating-point operations to train on one byte: forward and twice that backward."""
         matrices = 12 * self.layers * self.width**2 + self.rows * self.width
         return 6 * matrices + 12 * self.layers * self.width * self.context
 
     @property
-    def rows(self):
+    def rows(self) -> int:
         """Of the embedding: a GPU multiplies matrices fast if their sizes are multiples of 128."""
         return -(-self.vocabulary // 128) * 128
 
@@ -40,7 +46,7 @@ SIZES = {
 
 
 class GPT(nn.Module):
-    def __init__(self, config):
+    def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
         self.tokens = nn.Embedding(config.rows, config.width)
@@ -54,7 +60,7 @@ class GPT(nn.Module):
                 adding = 2 * config.layers if name.endswith("out.weight") else 1
                 nn.init.normal_(weight, std=(config.width * adding) ** -0.5)
 
-    def forward(self, inputs, targets=None):
+    def forward(self, inputs: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
         """The loss, or without targets the scores of every next byte."""
         positions = torch.arange(inputs.shape[1], device=inputs.device)
         scores = self.scores(inputs, positions, [causal] * len(self.blocks))
@@ -62,7 +68,9 @@ class GPT(nn.Module):
             return scores
         return F.cross_entropy(scores.flatten(0, 1).float(), targets.flatten())
 
-    def scores(self, inputs, positions, attends):
+    def scores(
+        self, inputs: torch.Tensor, positions: torch.Tensor, attends: Sequence[Attend]
+    ) -> torch.Tensor:
         """`attends` has a function for each layer, which says what is seen of the bytes before."""
         x = self.dropout(self.tokens(inputs) + self.positions(positions))
         for block, attend in zip(self.blocks, attends):
@@ -72,56 +80,56 @@ class GPT(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, config):
+    def __init__(self, config: Config) -> None:
         super().__init__()
         self.norm1, self.attention = nn.LayerNorm(config.width), Attention(config)
         self.norm2, self.mlp = nn.LayerNorm(config.width), Mlp(config)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x, attend):
+    def forward(self, x: torch.Tensor, attend: Attend) -> torch.Tensor:
         x = x + self.dropout(self.attention(self.norm1(x), attend))
         return x + self.dropout(self.mlp(self.norm2(x)))
 
 
 class Attention(nn.Module):
-    def __init__(self, config):
+    def __init__(self, config: Config) -> None:
         super().__init__()
         self.heads = config.heads
         self.qkv = nn.Linear(config.width, 3 * config.width, bias=False)
         self.out = nn.Linear(config.width, config.width, bias=False)
 
-    def forward(self, x, attend):
+    def forward(self, x: torch.Tensor, attend: Attend) -> torch.Tensor:
         batch, length, width = x.shape
         x = attend(*self.qkv(x).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4))
         return self.out(x.transpose(1, 2).reshape(batch, length, width))
 
 
-def causal(q, k, v):
+def causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     # Without dropout inside, so that the fused kernels can be used, on the CPU too.
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
 class Mlp(nn.Module):
-    def __init__(self, config):
+    def __init__(self, config: Config) -> None:
         super().__init__()
         self.up = nn.Linear(config.width, 4 * config.width, bias=False)
         self.out = nn.Linear(4 * config.width, config.width, bias=False)
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.out(F.gelu(self.up(x), approximate="tanh"))
 
 
-def exported(model):
+def exported(model: GPT) -> dict[str, Any]:
     """All it takes to make the model again. If it is sharded, all workers must call this: each has a part."""
     weights = {name: whole(weight).cpu() for name, weight in model.state_dict().items()}
     return {"config": asdict(model.config), "weights": weights}
 
 
-def whole(weight):
+def whole(weight: torch.Tensor) -> torch.Tensor:
     return weight.full_tensor() if hasattr(weight, "full_tensor") else weight
 
 
-def imported(stored):
+def imported(stored: dict[str, Any]) -> GPT:
     model = GPT(Config(**stored["config"]))
     model.load_state_dict(stored["weights"])
     return model.eval()

@@ -4,19 +4,21 @@ Casting weights whenever they are used costs a GPU time in every step, and weigh
 lose small updates. So there are two models: one is saved and optimized, and its copy in bfloat16 computes.
 """
 
+from __future__ import annotations
+
 import copy
 
 import torch
 
 
 class HalfPrecision:
-    def __init__(self, weights):
+    def __init__(self, weights: torch.nn.Module) -> None:
         self._weights = list(weights.parameters())
         self._copies = [torch.nn.Parameter(weight.detach().to(torch.bfloat16)) for weight in self._weights]
         taken = {id(weight): copied for weight, copied in zip(self._weights, self._copies)}
         self.model = copy.deepcopy(weights, taken)  # with these in place of copies in 32 bits
 
-    def take_gradients(self):
+    def take_gradients(self) -> None:
         """From the copy, which computed them, for the optimizer."""
         for weight in self._weights:
             weight.grad = torch.empty_like(weight) if weight.grad is None else weight.grad
@@ -25,6 +27,6 @@ class HalfPrecision:
             one.grad = None
 
     @torch.no_grad()
-    def take_weights(self):
+    def take_weights(self) -> None:
         """As the optimizer has changed them."""
         torch._foreach_copy_(self._copies, self._weights)

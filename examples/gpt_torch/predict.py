@@ -4,17 +4,22 @@ This file, `model.py` and `model.pt` are one version of the model. The server dr
 that come from here; nothing is computed twice, because keys and values of what was read are kept.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
-from model import imported
+from model import GPT, imported
 
 SLOTS = 16  # texts at a time
 
 
-def load(folder):
+def load(folder: Path) -> Reader:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
         torch.set_num_threads(1)  # for so small a model several are no faster, and slower on a busy machine
@@ -25,7 +30,7 @@ def load(folder):
 class Reader:
     """Reads texts, each in a slot of its own, and says how likely each byte is to follow."""
 
-    def __init__(self, model, slots=SLOTS):
+    def __init__(self, model: GPT, slots: int = SLOTS) -> None:
         config = model.config
         self.slots, self.context, self.vocabulary = slots, config.context, config.vocabulary
         self._model = model
@@ -33,30 +38,30 @@ class Reader:
         shape = (config.layers, slots, config.context, config.heads, config.width // config.heads)
         self._keys, self._values = torch.zeros(2, *shape, device=self._device)
 
-    def encode(self, text):
+    def encode(self, text: str) -> list[int]:
         return list(text.encode()) or [10]
 
-    def decode(self, token):
+    def decode(self, token: int) -> bytes:
         return bytes([token])
 
-    def start(self, slot, tokens):
+    def start(self, slot: int, tokens: Sequence[int]) -> np.ndarray:
         """Forget what the slot held and read these; the scores of the byte that follows them."""
         return self._read([slot], [list(range(len(tokens)))], [list(tokens)])[0]
 
-    def step(self, slots, positions, tokens):
+    def step(self, slots: Sequence[int], positions: Sequence[int], tokens: Sequence[int]) -> np.ndarray:
         """Read one more byte in each of these slots; the scores of those that follow, a row each."""
         return self._read(list(slots), [[place] for place in positions], [[token] for token in tokens])
 
     @torch.inference_mode()
-    def _read(self, slots, positions, tokens):
-        slots, positions, tokens = (
-            torch.tensor(numbers, device=self._device) for numbers in (slots, positions, tokens)
-        )
+    def _read(self, *numbers: list[Any]) -> np.ndarray:
+        slots, positions, tokens = (torch.tensor(each, device=self._device) for each in numbers)
         length = int(positions.max()) + 1
         # Each byte sees those before it and itself. What a slot holds after them is of an older text.
         seen = torch.arange(length, device=self._device) <= positions[:, None, :, None]
 
-        def attend(keys, values, q, k, v):
+        def attend(
+            keys: torch.Tensor, values: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+        ) -> torch.Tensor:
             keys[slots[:, None], positions] = k.transpose(1, 2)
             values[slots[:, None], positions] = v.transpose(1, 2)
             k, v = (kept[slots, :length].transpose(1, 2) for kept in (keys, values))

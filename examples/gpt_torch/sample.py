@@ -3,15 +3,17 @@
 FOLDER is a version of the model: the folder `model/1` of a run.
 """
 
+from __future__ import annotations
+
 import argparse
 import sys
 from pathlib import Path
 
 import torch
-from model import imported
+from model import GPT, imported
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description="Write text with a trained model")
     parser.add_argument("folder", help="where the model is: the folder `model/1` of a run")
     parser.add_argument("--prompt", default="\n", help="how the text begins")
@@ -23,12 +25,12 @@ def main():
     print(write(load(args.folder), args.prompt, args.length, args.temperature, args.seed))
 
 
-def load(folder):
+def load(folder: str | Path) -> GPT:
     return imported(torch.load(Path(folder) / "model.pt", map_location="cpu", weights_only=True))
 
 
 @torch.no_grad()
-def write(model, prompt="\n", length=600, temperature=0.7, seed=0):
+def write(model: GPT, prompt: str = "\n", length: int = 600, temperature: float = 0.7, seed: int = 0) -> str:
     """What the model writes after `prompt`: the same text for the same seed."""
     generator, device = torch.Generator().manual_seed(seed), next(model.parameters()).device
     written = list(prompt.encode()) or [10]

@@ -9,18 +9,23 @@ every few seconds: a worker that dies, a machine that is taken away or Ctrl-C co
 what comes out is to the last bit what would have come out anyway.
 """
 
+from __future__ import annotations
+
 import argparse
 import math
 import os
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import sample
 import text
 import torch
 import torch.distributed as dist
-from model import GPT, SIZES, exported, imported
+from model import GPT, SIZES, Config, exported, imported
 from precision import HalfPrecision
 from torch.nn.parallel import DistributedDataParallel
 
@@ -29,7 +34,7 @@ import oarlock
 GLOBAL_BATCH = 24  # windows of all workers together: 1, 2, 3, 4, 6, 8 and 12 of them share it equally
 
 
-def main():
+def main() -> None:
     args = arguments()
     config = shape(args)
     task = oarlock.current()  # who we are; the only worker there is if nobody launched us
@@ -98,21 +103,23 @@ def main():
             print(sample.write(sample.load(folder), seed=args.seed))
 
 
-def publish(stored, loss):
+def publish(stored: dict[str, Any], loss: float) -> Path:
     """Leave a version of the model that `oarlock serve` takes: the weights, and the code that reads them."""
     here = Path(__file__).parent
     with tempfile.TemporaryDirectory() as scratch:
         weights = Path(scratch) / "model.pt"
         torch.save(stored, weights)
-        return oarlock.export(
+        version = oarlock.export(
             here / "predict.py",
             kind="completion",
             files=[here / "model.py", weights],
             scores={"held_out_loss": loss},
         )
+    assert version  # None on all workers but the chief
+    return version
 
 
-def arguments():
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="A small GPT with PyTorch")
     parser.add_argument("--steps", type=int, default=1200)
     parser.add_argument("--batch", type=int, default=GLOBAL_BATCH, help="windows in a step, of all workers")
@@ -142,7 +149,7 @@ def arguments():
     return parser.parse_args()
 
 
-def shape(args):
+def shape(args: argparse.Namespace) -> Config:
     """The network: of the named size, but for what was given beside that."""
     names = ("layers", "width", "heads", "context", "dropout", "vocabulary")
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
@@ -151,11 +158,11 @@ def shape(args):
     return replace(SIZES[args.size], **given)
 
 
-def how_often(told):
+def how_often(told: str) -> int | str:
     return int(told) if told.isdigit() else told
 
 
-def my_device(deterministic):
+def my_device(deterministic: bool) -> torch.device:
     if not torch.cuda.is_available():
         return torch.device("cpu")  # where the same sums always come out the same
     if deterministic:
@@ -166,7 +173,7 @@ def my_device(deterministic):
     return device
 
 
-def compiler_options(config, device, deterministic):
+def compiler_options(config: Config, device: torch.device, deterministic: bool) -> dict[str, int] | None:
     """For networks wider than 1,024, let the compiler try two kernels for each LayerNorm: 2% of a step."""
     if device.type != "cuda" or config.width <= 1024 or deterministic:
         return None
@@ -175,7 +182,7 @@ def compiler_options(config, device, deterministic):
     return {"triton.multi_kernel": 1}
 
 
-def shard(model, device):
+def shard(model: GPT, device: torch.device) -> None:
     from torch.distributed.fsdp import (
         MixedPrecisionPolicy,
         fully_shard,
@@ -189,12 +196,12 @@ def shard(model, device):
     fully_shard(model, mp_policy=policy)
 
 
-def profiled(file, say):
+def profiled(file: str | None, say: Callable[[str], None]) -> torch.profiler.profile | argparse.Namespace:
     """A profiler for the fifth to the seventh step; it does nothing without a file."""
     if not file:
         return argparse.Namespace(step=lambda: None)
 
-    def write(profile):
+    def write(profile: torch.profiler.profile) -> None:
         profile.export_chrome_trace(file)
         say(f"a trace of three steps is in {file}: open it in ui.perfetto.dev")
 
@@ -204,7 +211,7 @@ def profiled(file, say):
     return profiler
 
 
-def adamw(model, lr, device):
+def adamw(model: GPT, lr: float, device: torch.device) -> torch.optim.Optimizer:
     """Matrices are decayed; norms and the like are not."""
     weights = list(model.parameters())
     groups = [
@@ -214,7 +221,7 @@ def adamw(model, lr, device):
     return torch.optim.AdamW(groups, lr, betas=(0.9, 0.99), fused=device.type == "cuda")
 
 
-def learning_rate(step, args):
+def learning_rate(step: int, args: argparse.Namespace) -> float:
     """Up in a line, down in a cosine: a function of the step, so there is no schedule to save."""
     if step < args.warmup:
         return args.lr * (step + 1) / args.warmup
@@ -222,15 +229,15 @@ def learning_rate(step, args):
     return args.lr * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * done)))
 
 
-def on_device(rows, device):
+def on_device(rows: np.ndarray, device: torch.device) -> torch.Tensor:
     """As bytes, an eighth of what numbers would be, and while the GPU still computes the last step."""
-    rows = torch.from_numpy(rows.astype("int32") if rows.dtype == "uint16" else rows)
+    numbers = torch.from_numpy(rows.astype("int32") if rows.dtype == "uint16" else rows)
     if device.type == "cuda":
-        rows = rows.pin_memory().to(device, non_blocking=True)
-    return rows.long()
+        numbers = numbers.pin_memory().to(device, non_blocking=True)
+    return numbers.long()
 
 
-def mean_of_all(loss):
+def mean_of_all(loss: torch.Tensor) -> torch.Tensor:
     if dist.is_initialized():
         dist.all_reduce(loss)
         loss /= dist.get_world_size()
@@ -238,7 +245,7 @@ def mean_of_all(loss):
 
 
 @torch.no_grad()
-def loss_of(model, held_out, device):
+def loss_of(model: GPT, held_out: np.ndarray, device: torch.device) -> float:
     size = model.config.context
     numbers = range(text.count_windows(held_out, size))
     losses = [
