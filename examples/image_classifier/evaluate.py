@@ -8,6 +8,8 @@ precision@1 is the share of pictures whose likeliest class is the right one; rec
 right class is among the five likeliest, which is less of an achievement with 10 classes than with 1,000.
 """
 
+from __future__ import annotations
+
 import argparse
 import time
 
@@ -22,7 +24,7 @@ import oarlock
 SHOWN = 48  # pictures with their predictions
 
 
-def main():
+def main() -> None:
     args = arguments()
     dataset = records.read(args.data)
     # The moving average of the weights is what is scored and exported; nothing else is restored.
@@ -35,9 +37,9 @@ def main():
         for images, labels in dataset.batches("test", args.batch):
             probabilities = predict(images).numpy()
             if scored.count == 0:
-                shown = (part.numpy()[:SHOWN] for part in (images, labels))
+                shown = (images.numpy()[:SHOWN], labels.numpy()[:SHOWN], probabilities[:SHOWN])
                 out.mkdir(parents=True, exist_ok=True)
-                pictures.write_predictions(out / "predictions.png", *shown, probabilities[:SHOWN])
+                pictures.write_predictions(out / "predictions.png", *shown)
             scored.add(probabilities, labels.numpy())
         rate = scored.count / (time.monotonic() - began)
         found = scored.found()
@@ -46,7 +48,7 @@ def main():
         print(f"step {step}: {said} of {scored.count:,} pictures, {rate:,.0f} a second", flush=True)
 
 
-def arguments():
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Score checkpoints on the pictures that were held out")
     parser.add_argument("--data", default=str(oarlock.current().data), help="what ingest.py wrote")
     parser.add_argument("--batch", type=int, default=500, help="pictures at a time")
@@ -56,17 +58,17 @@ def arguments():
 
 
 class Scores:
-    def __init__(self):
+    def __init__(self) -> None:
         self.count = self.first = self.among_five = 0
 
-    def add(self, probabilities, labels):
+    def add(self, probabilities: np.ndarray, labels: np.ndarray) -> None:
         best = np.argsort(-probabilities, axis=-1, kind="stable")[:, :5]
         hits = best == labels[:, None]
         self.count += len(labels)
         self.first += int(hits[:, 0].sum())
         self.among_five += int(hits.any(axis=1).sum())
 
-    def found(self):
+    def found(self) -> dict[str, float]:
         return {"precision@1": self.first / self.count, "recall@5": self.among_five / self.count}
 
 

