@@ -1,13 +1,16 @@
 """From a body to titles: the likeliest word each time (greedy), or the best of several beginnings (beam)."""
 
+from __future__ import annotations
+
 import tensorflow as tf
 import words
+from model import Memory, Summarizer
 
 NEVER = -1e9
 LENGTH = 1.0  # a title's score is divided by its length to this power: else the shortest would win
 
 
-def greedy(model, bodies):
+def greedy(model: Summarizer, bodies: tf.Tensor) -> tf.Tensor:
     """The numbers of a title for each body, shape (bodies, title)."""
     rows, memory = tf.shape(bodies)[0], model.memory(bodies)
     titles, past = tf.zeros((rows, model.title), tf.int32), model.no_past(rows)
@@ -22,7 +25,7 @@ def greedy(model, bodies):
     return titles
 
 
-def beam(model, bodies, beams):
+def beam(model: Summarizer, bodies: tf.Tensor, beams: int) -> tuple[tf.Tensor, tf.Tensor]:
     """The `beams` best titles of each body, best first: numbers of shape (bodies, beams, title), and for each
     the logarithm of its probability."""
     count, choices = tf.shape(bodies)[0], model.vocabulary + model.body
@@ -50,7 +53,14 @@ def beam(model, bodies, beams):
     return tf.gather(titles, order, batch_dims=1), tf.gather(total, order, batch_dims=1)
 
 
-def next_word(model, chosen, place, past, bodies, memory):
+def next_word(
+    model: Summarizer,
+    chosen: tf.Tensor,
+    place: tf.Tensor,
+    past: tf.Tensor,
+    bodies: tf.Tensor,
+    memory: Memory,
+) -> tuple[tf.Tensor, tf.Tensor]:
     """The logarithm of each word's probability at a place: first the vocabulary's, then the body's. And what
     the next place needs of this one."""
     x, past = model.decode_next(chosen, place, past, bodies, memory)
@@ -64,5 +74,5 @@ def next_word(model, chosen, place, past, bodies, memory):
     return likely + tf.reduce_sum(tf.one_hot(unfit, model.vocabulary + length, NEVER), axis=0), past
 
 
-def put(titles, place, chosen):
+def put(titles: tf.Tensor, place: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
     return tf.where(tf.range(titles.shape[1]) == place, chosen[:, None], titles)

@@ -9,8 +9,12 @@ baseline is the first sentence of the body, cut to as many words as the longest 
 `titles.txt`, in the run's folder under `eval`, has all titles to read.
 """
 
+from __future__ import annotations
+
 import argparse
 import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 import dataset
 import export
@@ -22,7 +26,7 @@ import words
 import oarlock
 
 
-def main():
+def main() -> None:
     args = arguments()
     data = dataset.read(args.data)
     network = model.build(data, args)
@@ -46,7 +50,7 @@ def main():
         state.report(**found)  # last: with the last score the run is over
 
 
-def arguments():
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Score checkpoints on the pairs that were held out")
     parser.add_argument("--data", default=str(oarlock.current().data), help="what ingest.py wrote")
     parser.add_argument("--pairs", type=int, default=1000, help="held-out pairs to write titles for")
@@ -60,7 +64,7 @@ def arguments():
 class HeldOut:
     """Pairs that the training does not see, and what their titles are compared with."""
 
-    def __init__(self, data, count):
+    def __init__(self, data: dataset.Dataset, count: int) -> None:
         self.bodies, self.titles = (texts[:count] for texts in data.texts("test"))
         self.references = split(self.titles)
         sentences = split(scores.first_sentence(body) for body in self.bodies)
@@ -69,15 +73,15 @@ class HeldOut:
         seen = {title.lower() for title in data.texts("train")[1]}
         self.unseen = [place for place, title in enumerate(self.titles) if title.lower() not in seen]
 
-    def scores(self, written):
+    def scores(self, written: Sequence[str]) -> dict[str, float]:
         return {"bleu": self.bleu(written), "rouge_l": scores.rouge_l(split(written), self.references)}
 
-    def bleu(self, written, places=None):
+    def bleu(self, written: Sequence[str], places: Sequence[int] | None = None) -> float:
         found = split(written)
         places = range(len(found)) if places is None else places
         return scores.bleu([found[place] for place in places], [self.references[place] for place in places])
 
-    def write(self, path, greedy, beam):
+    def write(self, path: Path, greedy: Sequence[str], beam: Sequence[str]) -> None:
         """All titles beside each other, to read."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "w", encoding="utf-8") as file:
@@ -89,11 +93,13 @@ class HeldOut:
                 file.write("\n")
 
 
-def split(texts):
+def split(texts: Iterable[str]) -> list[list[bytes]]:
     return words.split(tf.constant(list(texts))).to_list()
 
 
-def in_batches(write, bodies, size):
+def in_batches(
+    write: Callable[[tf.Tensor], dict[str, tf.Tensor]], bodies: Sequence[str], size: int
+) -> list[str]:
     """The titles that `write` gives for all bodies."""
     parts = (write(tf.constant(bodies[at : at + size]))["title"] for at in range(0, len(bodies), size))
     return [title.decode() for part in parts for title in part.numpy()]

@@ -3,9 +3,15 @@
 It has several functions. A server answers with the best title; the others are for whoever loads the folder.
 """
 
+from __future__ import annotations
+
+from pathlib import Path
+
 import decoding
 import tensorflow as tf
 import words
+from dataset import Dataset
+from model import Summarizer
 
 import oarlock
 
@@ -16,19 +22,23 @@ TEXTS = [tf.TensorSpec((None,), tf.string, name="body")]
 class Titles:
     """Functions of texts."""
 
-    def __init__(self, model, data, beams):
+    common: tf.Variable  # this and the following: what `remember` makes known
+    known_vectors: tf.Variable
+    known_titles: tf.Variable
+
+    def __init__(self, model: Summarizer, data: Dataset, beams: int) -> None:
         self.model, self.beams = model, beams
         self.vocabulary = words.Vocabulary(data.vocabulary_file, data.vocabulary)
         self.common = self.known_vectors = self.known_titles = None
 
     @tf.function(input_signature=TEXTS)
-    def greedy(self, body):
+    def greedy(self, body: tf.Tensor) -> dict[str, tf.Tensor]:
         """The likeliest word each time: the fastest."""
         bodies, spelled = self.read(body)
         return {"title": self.spell(decoding.greedy(self.model, bodies), spelled)}
 
     @tf.function(input_signature=TEXTS)
-    def beam(self, body):
+    def beam(self, body: tf.Tensor) -> dict[str, tf.Tensor]:
         """The best title; all that the search has kept, and the logarithms of their probabilities."""
         bodies, spelled = self.read(body)
         titles, scores = decoding.beam(self.model, bodies, self.beams)
@@ -38,34 +48,34 @@ class Titles:
         return {"title": written[:, 0], "titles": written, "scores": scores}
 
     @tf.function(input_signature=TEXTS)
-    def best(self, body):
+    def best(self, body: tf.Tensor) -> dict[str, tf.Tensor]:
         """The best title alone: what a server answers."""
         return {"title": self.beam(body)["title"]}
 
     @tf.function(input_signature=TEXTS)
-    def encode(self, body):
+    def encode(self, body: tf.Tensor) -> dict[str, tf.Tensor]:
         """The body as a vector of length 1."""
         return {"vector": self.model.vector(self.read(body)[0])}
 
     @tf.function(input_signature=TEXTS)
-    def nearest(self, body):
+    def nearest(self, body: tf.Tensor) -> dict[str, tf.Tensor]:
         """The titles of the known bodies whose vectors are the most similar."""
         similar = tf.matmul(self.apart(self.encode(body)["vector"]), self.known_vectors, transpose_b=True)
         similarity, places = tf.math.top_k(similar, min(NEAREST, self.known_vectors.shape[0]))
         return {"titles": tf.gather(self.known_titles, places), "similarity": similarity}
 
-    def apart(self, vectors):
+    def apart(self, vectors: tf.Tensor) -> tf.Tensor:
         """Without what all bodies have in common, which else would make all of them similar."""
         return tf.math.l2_normalize(vectors - self.common, axis=-1)
 
-    def read(self, texts):
+    def read(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         numbers, spelled = self.vocabulary.of_bodies(texts, self.model.body)
         return tf.cast(numbers, tf.int32), spelled
 
-    def spell(self, titles, body_words):
+    def spell(self, titles: tf.Tensor, body_words: tf.Tensor) -> tf.Tensor:
         return words.joined(self.vocabulary.to_words(tf.cast(titles, tf.int64), body_words))
 
-    def remember(self, data, count):
+    def remember(self, data: Dataset, count: int) -> None:
         """Make the first `count` training pairs known to `nearest`."""
         vector = tf.function(self.model.vector)
         vectors, left = [], count
@@ -81,15 +91,15 @@ class Titles:
         self.known_titles = tf.Variable(tf.constant(titles), trainable=False)
 
 
-def export_model(model, data, known, beams):
+def export_model(model: Summarizer, data: Dataset, known: int, beams: int) -> Path | None:
     """Write the next version of the model; returns its folder."""
     titles = Titles(model, data, beams)
     titles.remember(data, known)
     exported = tf.Module()
     # What the functions use: the vocabulary's file becomes an asset of the SavedModel.
     exported.vocabulary = titles.vocabulary
-    known = [titles.common, titles.known_vectors, titles.known_titles]
-    exported.state = [*known, *(each.value for each in model.variables)]
+    remembered = [titles.common, titles.known_vectors, titles.known_titles]
+    exported.state = [*remembered, *(each.value for each in model.variables)]
     exported.serve = titles.best
     others = {name: getattr(titles, name) for name in ("greedy", "beam", "encode", "nearest")}
     return oarlock.export(exported, kind="text", signatures=others)

@@ -6,9 +6,12 @@
 `oarlock run` does this first, once.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import dataset
@@ -24,13 +27,13 @@ COLUMNS = "issue_title,body"  # as the recipe's file has them
 CHUNK = 4096  # texts at a time
 
 
-def main():
+def main() -> None:
     args = arguments()
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     (out / dataset.DESCRIPTION).unlink(missing_ok=True)
     found = pairs.cleaned(read(args, out))[: args.sample]  # in the order of checksums: any of them
-    parts = {part: [] for part in PARTS}
+    parts: dict[str, list[pairs.Pair]] = {part: [] for part in PARTS}
     for pair in found:
         parts[pairs.part_of(pair, args.holdout)].append(pair)
     if not all(parts.values()):
@@ -50,8 +53,8 @@ def main():
         shards[part] = [f"{part}-{at:03d}-of-{number:03d}.tfrecord" for at in range(number)]
         for file, start, end in zip(shards[part], bounds, bounds[1:]):
             write(out / file, chosen[start:end], table, args)
-        with open(out / f"{part}.jsonl", "w", encoding="utf-8") as file:
-            file.writelines(json.dumps({"title": pair.title, "body": pair.body}) + "\n" for pair in chosen)
+        with open(out / f"{part}.jsonl", "w", encoding="utf-8") as texts:
+            texts.writelines(json.dumps({"title": pair.title, "body": pair.body}) + "\n" for pair in chosen)
     described = {"source": args.source, "vocabulary": len(vocabulary), "body": args.body, "title": args.title}
     described.update(counts=counts, shards=shards)
     (out / dataset.DESCRIPTION).write_text(json.dumps(described, indent=1))
@@ -61,7 +64,7 @@ def main():
     )
 
 
-def arguments():
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Prepare pairs of a body and its title")
     parser.add_argument("--out", default=str(oarlock.current().data), help="folder; default: DATA_DIR")
     parser.add_argument(
@@ -79,7 +82,7 @@ def arguments():
     return parser.parse_args()
 
 
-def read(args, out):
+def read(args: argparse.Namespace, out: Path) -> Iterable[pairs.Pair]:
     if args.source == "installed":
         return pairs.installed()
     # Under `oarlock run`, SOURCES_DIR has what the job's `ingest.sources` declares.
@@ -93,7 +96,9 @@ def read(args, out):
     return pairs.from_csv(pairs.fetch(source, kept / "fetched"), columns)
 
 
-def write(path, chosen, table, args):
+def write(
+    path: Path, chosen: Sequence[pairs.Pair], table: words.Vocabulary, args: argparse.Namespace
+) -> None:
     with tf.io.TFRecordWriter(str(path)) as file:
         for start in range(0, len(chosen), CHUNK):
             some = chosen[start : start + CHUNK]

@@ -5,6 +5,8 @@ summary line, a section of a package's description or changelog has a title. The
 body does not contain it. No package is imported, only read.
 """
 
+from __future__ import annotations
+
 import csv
 import hashlib
 import inspect
@@ -13,6 +15,7 @@ import shutil
 import sysconfig
 import urllib.error
 import urllib.request
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,17 +42,17 @@ class Pair:
     body: str
     title: str
 
-    def key(self):
+    def key(self) -> bytes:
         """Equal for bodies that differ only in case, spaces or marks, or after their first 24 words: copies
         of one text must not be both trained on and tested."""
         words = re.findall(r"\w+", self.body.lower())[:24]
         return hashlib.sha256(" ".join(words).encode()).digest()
 
 
-def cleaned(pairs):
+def cleaned(pairs: Iterable[Pair]) -> list[Pair]:
     """Those that are fit to learn from, each body once, in the order of their keys: a shuffle that is the
     same everywhere."""
-    found = {}
+    found: dict[bytes, Pair] = {}
     for pair in pairs:
         title = " ".join(pair.title.split()).rstrip(".:")
         body = " ".join(pair.body.split())
@@ -63,13 +66,13 @@ def cleaned(pairs):
     return [found[key] for key in sorted(found)]
 
 
-def part_of(pair, held_out):
+def part_of(pair: Pair, held_out: float) -> str:
     """By the body alone. `held_out` is the share of the pairs for the test, and as many validate."""
     number = int.from_bytes(pair.key()[-4:], "big") / 2**32
     return "test" if number < held_out else "validation" if number < 2 * held_out else "train"
 
 
-def installed(folders=None):
+def installed(folders: Iterable[Path] | None = None) -> Iterator[Pair]:
     """From the standard library and the installed packages."""
     paths = sysconfig.get_paths()
     for root in folders or sorted({Path(paths[name]) for name in ("stdlib", "purelib", "platlib")}):
@@ -83,7 +86,7 @@ def installed(folders=None):
                 yield from sections(path)
 
 
-def docstrings(path):
+def docstrings(path: Path) -> Iterator[Pair]:
     """Summary line and the rest, of every module, class and function that has both. A pattern finds what
     `ast` would, but for a handful, in a tenth of the time."""
     for _, said in DOCSTRING.findall(path.read_text("utf-8", errors="replace")):
@@ -92,7 +95,7 @@ def docstrings(path):
             yield Pair(body, title)
 
 
-def sections(path):
+def sections(path: Path) -> Iterator[Pair]:
     """Headings and what is below them, of a package's description, readme or changelog in Markdown."""
     text = path.read_text("utf-8", errors="replace")
     pieces = re.split(r"^#{1,4} +(.+?)#*$", text, flags=re.MULTILINE)
@@ -100,7 +103,7 @@ def sections(path):
         yield Pair(body, title)
 
 
-def from_csv(file, columns):
+def from_csv(file: Path, columns: Sequence[str]) -> list[Pair]:
     """The rows of a CSV file with a header. `columns` are the names of title and body in it."""
     csv.field_size_limit(2**31 - 1)
     with open(file, newline="", encoding="utf-8", errors="replace") as lines:
@@ -115,7 +118,7 @@ def from_csv(file, columns):
         return [Pair(row[body] or "", row[title] or "") for row in rows]
 
 
-def fetch(source, folder):
+def fetch(source: str, folder: Path) -> Path:
     """The file that `source` names: a path as it is, a URL downloaded into `folder`."""
     if not re.match(r"https?://", source):
         if not Path(source).is_file():

@@ -1,11 +1,16 @@
 """How good titles are, beside those that people wrote: BLEU and ROUGE-L. And a title that needs no model."""
 
+from __future__ import annotations
+
 import collections
 import math
 import re
+from collections.abc import Sequence
+
+Words = Sequence[bytes]
 
 
-def bleu(candidates, references, longest=4):
+def bleu(candidates: Sequence[Words], references: Sequence[Words], longest: int = 4) -> float:
     """Corpus BLEU of lists of words, from 0 to 100, with one reference each: the geometric mean of the shares
     of stretches of 1 to 4 words that the reference has too; less if all titles together are shorter than the
     references. As published (Papineni et al., 2002): sacrebleu gives the same for the same words."""
@@ -22,11 +27,11 @@ def bleu(candidates, references, longest=4):
     return 100 * math.exp(brevity + sum(math.log(hit / all_) for hit, all_ in zip(right, made)) / longest)
 
 
-def stretches(words, size):
+def stretches(words: Words, size: int) -> collections.Counter[tuple[bytes, ...]]:
     return collections.Counter(tuple(words[at : at + size]) for at in range(len(words) - size + 1))
 
 
-def rouge_l(candidates, references):
+def rouge_l(candidates: Sequence[Words], references: Sequence[Words]) -> float:
     """The mean F-measure, from 0 to 100, of the longest common subsequence with the reference."""
     total = 0.0
     for candidate, reference in zip(candidates, references):
@@ -35,7 +40,7 @@ def rouge_l(candidates, references):
     return 100 * total / len(references)
 
 
-def longest_common(one, other):
+def longest_common(one: Words, other: Words) -> int:
     row = [0] * (len(other) + 1)
     for word in one:
         before = row
@@ -45,6 +50,6 @@ def longest_common(one, other):
     return row[-1]
 
 
-def first_sentence(body):
+def first_sentence(body: str) -> str:
     """What stands for a title where no model is: the baseline."""
     return re.split(r"(?<=[.!?:])\s", body, maxsplit=1)[0]

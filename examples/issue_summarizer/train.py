@@ -8,6 +8,8 @@ A step is one batch in all three. Which pairs it holds depends on the seed and t
 resumes at any step without an iterator to save; on mirrored workers, to the same weights to the last bit.
 """
 
+from __future__ import annotations
+
 import argparse
 import math
 import time
@@ -25,7 +27,7 @@ import oarlock
 REPORT = 20  # steps between two reports
 
 
-def main():
+def main() -> None:
     args = arguments()
     task = oarlock.current()
     chosen = args.strategy or strategies.default()
@@ -63,7 +65,7 @@ def main():
         print(f"the model is in {version}")
 
 
-def arguments():
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="A small transformer that writes titles")
     parser.add_argument("--strategy", choices=["one", "mirrored", "ps"], help="default: by the roles")
     parser.add_argument("--data", default=str(oarlock.current().data), help="what ingest.py wrote")
@@ -82,7 +84,7 @@ def arguments():
     return parser.parse_args()
 
 
-def adam(lr, last, is_shared):
+def adam(lr: float, last: int, is_shared: bool) -> keras.optimizers.Optimizer:
     """With a learning rate that rises for a tenth of the steps, then falls to 0."""
     rise = max(1, last // 10)
     schedule = keras.optimizers.schedules.CosineDecay(
@@ -93,10 +95,12 @@ def adam(lr, last, is_shared):
     return keras.optimizers.Adam(schedule, beta_2=0.98, epsilon=1e-3 if is_shared else 1e-7)
 
 
-def train_step_of(network, optimizer, batch):
+def train_step_of(
+    network: model.Summarizer, optimizer: keras.optimizers.Optimizer, batch: int
+) -> strategies.Step:
     """A function that trains on the `chosen` ones of all pairs; gives the sum and number of its losses."""
 
-    def train_step(bodies, titles, chosen):
+    def train_step(bodies: tf.Tensor, titles: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             total, count = model.losses(network, tf.gather(bodies, chosen), tf.gather(titles, chosen))
             # By the batch of all workers: the optimizer adds up the gradients of those that make it together.
@@ -110,10 +114,10 @@ def train_step_of(network, optimizer, batch):
 class Rate:
     """Pairs a second since the last time it was asked."""
 
-    def __init__(self, batch, step):
+    def __init__(self, batch: int, step: int) -> None:
         self.batch, self.step, self.since = batch, step, time.monotonic()
 
-    def until(self, step):
+    def until(self, step: int) -> float:
         now = time.monotonic()
         rate = (step - self.step) * self.batch / (now - self.since)
         self.step, self.since = step, now

@@ -4,13 +4,16 @@ FOLDER is the `model` folder of a run; by default it is the one that `python tra
 TensorFlow and nothing else.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description="Write a title for a text")
     parser.add_argument("body", nargs="?", help="the text; default: what comes on stdin")
     parser.add_argument("--model", default="model", help="where the model is: the folder `model` of a run")
@@ -29,14 +32,14 @@ def main():
         print(f"near:   {title}  ({similarity:.2f})")
 
 
-def newest(folder):
+def newest(folder: str) -> Path:
     versions = [path for path in Path(folder).glob("[0-9]*") if path.name.isdigit()]
     if not versions:
         raise SystemExit(f"There is no model in {folder}. Train one first, or name a run's with --model.")
     return max(versions, key=lambda path: int(path.name))
 
 
-def texts(tensor):
+def texts(tensor: Any) -> list[str]:
     return [text.decode() for text in tensor.numpy()]
 
 

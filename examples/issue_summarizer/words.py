@@ -5,7 +5,10 @@ own. Any other word of a body has a number for the place where it first occurs t
 last of the vocabulary: that is how a title can have a name that no title had before.
 """
 
+from __future__ import annotations
+
 import collections
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -13,7 +16,7 @@ PAD, START, END, UNKNOWN = range(4)
 SPECIAL = ["[pad]", "[start]", "[end]", "[unknown]"]  # no text has these: a bracket is a word of its own
 
 
-def split(texts):
+def split(texts: tf.Tensor) -> tf.RaggedTensor:
     """The words of each text, as a ragged tensor."""
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
     texts = tf.strings.lower(texts, encoding="utf-8")
@@ -22,7 +25,7 @@ def split(texts):
     return tf.strings.split(tf.strings.regex_replace(texts, r"([^\pL\pN\s])", r" \1 "))
 
 
-def joined(words):
+def joined(words: tf.Tensor) -> tf.Tensor:
     """Titles from their words, shape (titles, words); empty words are passed over."""
     text = tf.strings.strip(tf.strings.reduce_join(words, axis=-1, separator=" "))
     for found, instead in (
@@ -38,9 +41,9 @@ def joined(words):
     return tf.strings.join([tf.strings.upper(first, encoding="utf-8"), rest])
 
 
-def count(texts, size, chunk=4096):
+def count(texts: Sequence[str], size: int, chunk: int = 4096) -> list[str]:
     """The `size` commonest words, the special ones first; equally common ones by the alphabet."""
-    counted = collections.Counter()
+    counted: collections.Counter[bytes] = collections.Counter()
     for start in range(0, len(texts), chunk):
         counted.update(split(tf.constant(texts[start : start + chunk])).flat_values.numpy().tolist())
     ranked = sorted(counted.items(), key=lambda pair: (-pair[1], pair[0]))
@@ -50,7 +53,7 @@ def count(texts, size, chunk=4096):
 class Vocabulary(tf.Module):
     """Two tables over one file, a word a line. The file is an asset of the exported model."""
 
-    def __init__(self, file, size):
+    def __init__(self, file: str, size: int) -> None:
         super().__init__()
         self.size = size
         index, line = tf.lookup.TextFileIndex.LINE_NUMBER, tf.lookup.TextFileIndex.WHOLE_LINE
@@ -61,13 +64,13 @@ class Vocabulary(tf.Module):
             tf.lookup.TextFileInitializer(file, tf.int64, index, tf.string, line), ""
         )
 
-    def of_bodies(self, texts, longest):
+    def of_bodies(self, texts: tf.Tensor, longest: int) -> tuple[tf.Tensor, tf.Tensor]:
         """(numbers, words) of the first `longest` words of each text, both of shape (texts, longest)."""
         words = split(texts)[:, :longest].to_tensor("", shape=(None, longest))
         known = self.numbers.lookup(words)
         return tf.where(words == "", tf.cast(PAD, tf.int64), self._placed(known, words, words)), words
 
-    def of_titles(self, texts, body_words, longest):
+    def of_titles(self, texts: tf.Tensor, body_words: tf.Tensor, longest: int) -> tf.Tensor:
         """The numbers of each title, its end included, given the words of its body."""
         words = split(texts)[:, : longest - 1]
         rows = tf.shape(words.row_lengths())[0]
@@ -75,14 +78,14 @@ class Vocabulary(tf.Module):
         numbers = self._placed(self.numbers.lookup(ended), ended, body_words)
         return tf.where(ended == "", tf.cast(PAD, tf.int64), numbers)
 
-    def to_words(self, numbers, body_words):
+    def to_words(self, numbers: tf.Tensor, body_words: tf.Tensor) -> tf.Tensor:
         """What numbers stand for: words of the vocabulary, or of the body."""
         places = tf.clip_by_value(numbers - self.size, 0, tf.shape(body_words, tf.int64)[1] - 1)
         copied = tf.gather(body_words, places, batch_dims=1)
         known = tf.where(numbers <= END, "", self.words.lookup(numbers))
         return tf.where(numbers < self.size, known, copied)
 
-    def _placed(self, known, words, body_words):
+    def _placed(self, known: tf.Tensor, words: tf.Tensor, body_words: tf.Tensor) -> tf.Tensor:
         """`known` numbers, and for unknown words the places where they first occur in the body."""
         names, body_names = (tf.strings.to_hash_bucket_fast(each, 2**62) for each in (words, body_words))
         same = names[:, :, None] == body_names[:, None, :]
