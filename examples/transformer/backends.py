@@ -4,14 +4,18 @@ With TensorFlow any number of workers make each step together. With PyTorch and 
 Keras has no way to connect several of PyTorch's, and with JAX it wants one program for all devices.
 """
 
+from __future__ import annotations
+
 import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import keras
 
 import oarlock
 
 
-def connect():
+def connect() -> Alone | Mirrored:
     """Workers that train together, or one."""
     if keras.backend.backend() == "tensorflow":
         return Mirrored()
@@ -24,10 +28,10 @@ def connect():
 
 
 class Alone:
-    def scope(self):
+    def scope(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
-    def feed(self, batches):
+    def feed(self, batches: Callable[[], Iterator[Any]]) -> Iterator[Any]:
         """What `fit` takes. `batches()` yields this worker's, without an end."""
         return batches()
 
@@ -35,13 +39,13 @@ class Alone:
 class Mirrored:
     """All workers make each step together, on a part of the batch each, and have the same weights."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         import tensorflow as tf
 
         self.strategy = tf.distribute.MultiWorkerMirroredStrategy()
         self.scope = self.strategy.scope
 
-    def feed(self, batches):
+    def feed(self, batches: Callable[[], Iterator[Any]]) -> Any:
         import tensorflow as tf
 
         numbers, weights = (tf.TensorSpec((None, None), kind) for kind in (tf.int32, tf.float32))

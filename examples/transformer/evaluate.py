@@ -10,8 +10,12 @@ the same in both languages. In the run's folder under `eval`, `translations.txt`
 and `attention.png` shows what the model looks at when it writes one.
 """
 
+from __future__ import annotations
+
 import argparse
 import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import dataset
 import model
@@ -25,7 +29,7 @@ import oarlock
 SHOWN = 3  # translations that are printed
 
 
-def main():
+def main() -> None:
     args = arguments()
     data = dataset.read(args.data)
     network = model.build(data, args)
@@ -51,7 +55,7 @@ def main():
         state.report(**found)  # last: with the last score the run is over
 
 
-def arguments():
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Score checkpoints on the pairs that were held out")
     parser.add_argument("--data", default=str(oarlock.current().data), help="what ingest.py wrote")
     parser.add_argument("--pairs", type=int, default=600, help="held-out pairs to translate")
@@ -66,7 +70,7 @@ def arguments():
     return parser.parse_args()
 
 
-def validated(network, data, tokens):
+def validated(network: model.Transformer, data: dataset.Dataset, tokens: int) -> dict[str, float]:
     """Loss and accuracy on the pairs for validation."""
     numbers = data.numbers("validation")
     buckets = dataset.Buckets(numbers.lengths(), tokens)
@@ -78,23 +82,23 @@ def validated(network, data, tokens):
 class HeldOut:
     """Pairs that the training does not see, and how translations of them are scored."""
 
-    def __init__(self, data, count):
+    def __init__(self, data: dataset.Dataset, count: int) -> None:
         self.sources, self.targets = (texts[:count] for texts in data.texts("test"))
         metric = sacrebleu.BLEU()
         self.untranslated = metric.corpus_score(self.sources, [self.targets]).score
         self.signature = metric.get_signature()  # says how it was computed, to compare it with others
 
-    def bleu(self, translations):
+    def bleu(self, translations: Sequence[str]) -> float:
         return sacrebleu.BLEU().corpus_score(translations, [self.targets]).score
 
-    def chrf(self, translations):
+    def chrf(self, translations: Sequence[str]) -> float:
         return sacrebleu.CHRF().corpus_score(translations, [self.targets]).score
 
-    def typical(self):
+    def typical(self) -> str:
         """A sentence of middling length."""
         return min(self.sources, key=lambda text: (abs(len(text.split()) - 8), text))
 
-    def write(self, path, *found):
+    def write(self, path: Path, *found: Sequence[str]) -> None:
         """All translations beside each other, to read. First what BLEU is here, in sacrebleu's words."""
         with open(path, "w", encoding="utf-8") as file:
             file.write(f"BLEU {self.signature}\n\n")
@@ -103,7 +107,9 @@ class HeldOut:
                 file.write("".join(f"{name + ':':8}{text}\n" for name, text in named) + "\n")
 
 
-def in_batches(translate, texts, size):
+def in_batches(
+    translate: Callable[[tf.Tensor], dict[str, tf.Tensor]], texts: Sequence[str], size: int
+) -> list[str]:
     """The translations of all texts."""
     parts = (
         translate(tf.constant(texts[at : at + size]))["translation"] for at in range(0, len(texts), size)
@@ -111,7 +117,7 @@ def in_batches(translate, texts, size):
     return [translation.decode() for part in parts for translation in part.numpy()]
 
 
-def draw(path, exported, text):
+def draw(path: Path, exported: translator.Translator, text: str) -> None:
     found = exported.attention(tf.constant([text]))
     pictures.write_attention(path, *(found[name].numpy()[0] for name in ("read", "written", "attention")))
 

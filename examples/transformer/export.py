@@ -5,19 +5,27 @@ vocabulary is an asset in it, and settings.json beside it says how it was traine
 with, it is TensorFlow that exports it.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+import dataset
 import keras
 
 NOT_SETTINGS = ("data", "weights", "save", "keep", "export_every")  # they say nothing about the model
 
 
-def export_model(network, data, args, step):
+def export_model(
+    network: keras.Model, data: dataset.Dataset, args: argparse.Namespace, step: int
+) -> Path | str | None:
     """Write the next version of the model; returns its path. Here if Keras is on TensorFlow, else in a
     process where it is: weights are the same to all backends."""
     with tempfile.TemporaryDirectory() as folder:
@@ -38,16 +46,15 @@ def export_model(network, data, args, step):
         ).stdout.splitlines()[-1]
 
 
-def settings_of(data, args):
+def settings_of(data: dataset.Dataset, args: argparse.Namespace) -> dict[str, Any]:
     """How the network was made and trained."""
     given = {name: value for name, value in vars(args).items() if name not in NOT_SETTINGS}
     made = {"vocabulary": data.vocabulary, "longest": data.longest}
     return {**given, **made, "backend": keras.backend.backend()}
 
 
-def main(words=None):
+def main(words: Sequence[str] | None = None) -> Path | None:
     """Export weights of a file: `python export.py --weights FILE`."""
-    import dataset
     import model
     import translator
 

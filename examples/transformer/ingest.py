@@ -7,9 +7,12 @@
 `oarlock run` does this first, once.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import catalogs
@@ -22,7 +25,7 @@ import oarlock
 ENOUGH = 5000  # pairs of this machine; with fewer, packages of the registry are read as well
 
 
-def main():
+def main() -> None:
     args = arguments()
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
@@ -36,7 +39,8 @@ def main():
     vocabulary = pieces.train((text for pair in parts["train"] for text in pair), args.pieces)
     pieces.write(out, vocabulary)
     tokenizer = pieces.load(out)
-    counts, dropped = {}, 0
+    counts: dict[str, int] = {}
+    dropped = 0
     for part, chosen in parts.items():
         numbered = zip(chosen, *(pieces.numbers(tokenizer, side) for side in zip(*chosen)))
         kept = [each for each in numbered if max(len(each[1]), len(each[2])) <= args.longest]
@@ -53,7 +57,7 @@ def main():
     )
 
 
-def arguments():
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Prepare pairs of a sentence and its translation")
     parser.add_argument("--out", default=str(oarlock.current().data), help="folder; default: DATA_DIR")
     parser.add_argument(
@@ -73,7 +77,7 @@ def arguments():
     return parser.parse_args()
 
 
-def read(args, out):
+def read(args: argparse.Namespace, out: Path) -> Iterable[tuple[str, str]]:
     # Under `oarlock run`, SOURCES_DIR has what the job's `ingest.sources` declares.
     kept = Path(os.environ.get("SOURCES_DIR") or out)
     if args.source == "catalogs":
@@ -88,7 +92,7 @@ def read(args, out):
     return pairs.from_files([pairs.fetch(name, kept / "fetched") for name in named], columns_of(args.columns))
 
 
-def columns_of(text):
+def columns_of(text: str) -> list[int]:
     columns = [int(column) for column in text.split(",") if column.isdigit() and int(column)]
     if len(columns) != 2:
         raise SystemExit(f"--columns {text}: give the places of source and target, counted from 1, as in 1,2")

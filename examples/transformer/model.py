@@ -4,21 +4,34 @@ It has `keras.ops` alone, so that the same program trains on TensorFlow, PyTorch
 before each part of a layer, not after it: small networks train faster so.
 """
 
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
 import keras
 import numpy as np
 import pieces
+from dataset import Dataset
 from keras import layers, ops
 
 FAR = -1e9  # a score that no softmax leaves anything of
 
+Tensor = Any  # of whatever backend Keras has
+Offered = tuple[Tensor, Tensor]  # keys and values
+Past = list[Offered]  # of what is written already, for each layer of the decoder
+Memory = list[Any]  # which places of the sources have a piece, then `Offered` for each layer of the decoder
 
-def build(data, args):
+
+def build(data: Dataset, args: argparse.Namespace) -> Transformer:
     """A network for a dataset, as large as the arguments say."""
     return Transformer(data.vocabulary, data.longest, args.width, args.depth, args.heads, args.dropout)
 
 
 class Transformer(keras.Model):
-    def __init__(self, vocabulary, longest, width, depth, heads, dropout):
+    def __init__(
+        self, vocabulary: int, longest: int, width: int, depth: int, heads: int, dropout: float
+    ) -> None:
         super().__init__()
         self.vocabulary, self.longest, self.width, self.heads = vocabulary, longest, width, heads
         self.pieces = layers.Embedding(vocabulary, width, embeddings_initializer=normal(width**-0.5))
@@ -30,12 +43,12 @@ class Transformer(keras.Model):
         some = ops.full((1, 2), pieces.END, "int32")
         self({"source": some, "target": some})  # makes all variables
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: dict[str, Tensor], training: bool = False) -> Tensor:
         memory = self.memory(inputs["source"], training)
         x, _ = self.decode(inputs["target"], memory, training)
         return self.scores(x)
 
-    def memory(self, sources, training=False):
+    def memory(self, sources: Tensor, training: bool = False) -> Memory:
         """What the decoder needs of the sources, the same for every piece that it writes: which of their
         places have a piece, and keys and values for each of its layers."""
         is_piece = ops.not_equal(sources, pieces.PAD)[:, None, None]  # the padding mask
@@ -45,7 +58,7 @@ class Transformer(keras.Model):
         x = self.encoded(x)
         return [is_piece, *(block.other.offered(x) for block in self.decoder)]
 
-    def decode(self, targets, memory, training=False):
+    def decode(self, targets: Tensor, memory: Memory, training: bool = False) -> tuple[Tensor, Tensor]:
         """A vector for each place of the targets, made from the pieces before it: `targets` begin with START.
         And the last layer's attention, shape (rows, heads, places, places of the source)."""
         is_piece, *offered = memory
@@ -56,7 +69,7 @@ class Transformer(keras.Model):
             x, _, looks = block(x, before, other, is_piece, training=training)
         return self.decoded(x), looks
 
-    def decode_next(self, chosen, place, past, memory):
+    def decode_next(self, chosen: Tensor, place: Tensor, past: Past, memory: Memory) -> tuple[Tensor, Past]:
         """The scores of one more place's pieces, given the last piece, and the keys and values of the places
         before, to which its own are added. Gives both."""
         is_piece, *offered = memory
@@ -67,16 +80,16 @@ class Transformer(keras.Model):
             kept.append(own)
         return self.scores(self.decoded(x))[:, 0], kept
 
-    def no_past(self, rows):
+    def no_past(self, rows: Tensor) -> Past:
         shape = (rows, self.heads, self.longest, self.width // self.heads)
         return [(ops.zeros(shape), ops.zeros(shape)) for _ in self.decoder]
 
-    def embedded(self, numbers, start=0):
+    def embedded(self, numbers: Tensor, start: Tensor | int = 0) -> Tensor:
         places = ops.convert_to_tensor(self.places)
         places = ops.take(places, start + ops.arange(ops.shape(numbers)[1]), axis=0)
         return self.pieces(numbers) * self.width**0.5 + places
 
-    def scores(self, x):
+    def scores(self, x: Tensor) -> Tensor:
         """Of every piece of the vocabulary, by the vectors that the pieces also have as inputs."""
         return ops.matmul(x, ops.transpose(ops.convert_to_tensor(self.pieces.embeddings)))
 
@@ -84,15 +97,24 @@ class Transformer(keras.Model):
 class Block(layers.Layer):
     """Attention among its own places, to the source if it reads it, and two dense layers."""
 
-    def __init__(self, width, heads, dropout, reads):
+    def __init__(self, width: int, heads: int, dropout: float, reads: bool) -> None:
         super().__init__()
         self.own = Attention(width, heads)
-        self.other = Attention(width, heads) if reads else None
+        self.other: Any = Attention(width, heads) if reads else None
         self.wide, self.narrow = layers.Dense(4 * width, activation="relu"), layers.Dense(width)
         self.norms = [layers.LayerNormalization() for _ in range(3 if reads else 2)]
         self.drops = [layers.Dropout(dropout) for _ in range(3 if reads else 2)]
 
-    def call(self, x, seen, offered=None, offered_seen=None, past=None, is_new=None, training=False):
+    def call(
+        self,
+        x: Tensor,
+        seen: Tensor,
+        offered: Offered | None = None,
+        offered_seen: Tensor | None = None,
+        past: Offered | None = None,
+        is_new: Tensor | None = None,
+        training: bool = False,
+    ) -> tuple[Tensor, Offered, Tensor]:
         """Also gives the keys and values of its own places, with `past` those and the new one's, and its
         attention to the source."""
         normed, looks = self.norms[0](x), None
@@ -109,16 +131,16 @@ class Block(layers.Layer):
 
 
 class Attention(layers.Layer):
-    def __init__(self, width, heads):
+    def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.width, self.heads = width, heads
         self.query, self.keys, self.values, self.out = (layers.Dense(width) for _ in range(4))
 
-    def offered(self, x):
+    def offered(self, x: Tensor) -> Offered:
         """Keys and values, by head."""
         return self.by_head(self.keys(x)), self.by_head(self.values(x))
 
-    def call(self, x, offered, seen):
+    def call(self, x: Tensor, offered: Offered, seen: Tensor) -> tuple[Tensor, Tensor]:
         """What is seen of the values, and how much each place looks at which."""
         keys, values = offered
         size = (self.width // self.heads) ** -0.5
@@ -127,18 +149,18 @@ class Attention(layers.Layer):
         mixed = ops.transpose(ops.matmul(looks, values), (0, 2, 1, 3))
         return self.out(ops.reshape(mixed, (-1, ops.shape(x)[1], self.width))), looks
 
-    def by_head(self, x):
+    def by_head(self, x: Tensor) -> Tensor:
         parts = ops.reshape(x, (-1, ops.shape(x)[1], self.heads, self.width // self.heads))
         return ops.transpose(parts, (0, 2, 1, 3))
 
 
-def waves(places, width):
+def waves(places: int, width: int) -> np.ndarray:
     """A vector for each place: sines and cosines of ever longer waves."""
     angles = np.arange(places)[:, None] / 10000 ** (np.arange(width // 2)[None] * 2 / width)
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype("float32")
 
 
-def normal(deviation):
+def normal(deviation: float) -> keras.initializers.Initializer:
     return keras.initializers.RandomNormal(stddev=deviation)
 
 
@@ -147,11 +169,11 @@ class Surprise(keras.losses.Loss):
     up left out by their weight of 0. `smoothing` is how much of a piece's share all others get, so that the
     network does not become too sure."""
 
-    def __init__(self, smoothing=0.0):
+    def __init__(self, smoothing: float = 0.0) -> None:
         super().__init__(reduction="mean_with_sample_weight")
         self.smoothing = smoothing
 
-    def call(self, numbers, scores):
+    def call(self, numbers: Tensor, scores: Tensor) -> Tensor:
         numbers = ops.cast(numbers, "int32")
         total = ops.logsumexp(scores, axis=-1)
         right = ops.take_along_axis(scores, numbers[..., None], axis=-1)[..., 0]
@@ -159,7 +181,7 @@ class Surprise(keras.losses.Loss):
         return total - wanted
 
 
-def accuracy():
+def accuracy() -> keras.metrics.Metric:
     """The share of pieces that are the likeliest at their place; weighted as the loss."""
     return keras.metrics.SparseCategoricalAccuracy(name="accuracy")
 
@@ -168,11 +190,11 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
     """Rises for the first steps, then falls with the inverse square root of the step. It does not depend on
     how many steps there will be: a model at a third of its training is one that was trained for as long."""
 
-    def __init__(self, width, steps, scale=1.0):
+    def __init__(self, width: int, steps: int, scale: float = 1.0) -> None:
         super().__init__()
         self.width, self.steps, self.scale = width, steps, scale
 
-    def __call__(self, step):
+    def __call__(self, step: Tensor) -> Tensor:
         step = ops.cast(step, "float32") + 1
         rising, falling = step * self.steps**-1.5, ops.rsqrt(step)
         return self.scale * self.width**-0.5 * ops.minimum(rising, falling)

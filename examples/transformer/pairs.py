@@ -2,6 +2,8 @@
 that the training knows, or nearly.
 """
 
+from __future__ import annotations
+
 import collections
 import gzip
 import hashlib
@@ -9,6 +11,7 @@ import re
 import shutil
 import urllib.error
 import urllib.request
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,14 +26,14 @@ class Pair(NamedTuple):
     target: str
 
 
-def cleaned(found):
+def cleaned(found: Iterable[tuple[str, str]]) -> list[Pair]:
     """Those that are fit to learn from, each once, in the order of their checksums: a shuffle that is the
     same everywhere."""
     kept = {Pair(*(" ".join(text.split()) for text in pair)) for pair in found}
     return sorted(filter(is_fit, kept), key=lambda pair: digest("\t".join(pair)))
 
 
-def is_fit(pair):
+def is_fit(pair: Pair) -> bool:
     source, target = map(words, pair)
     if not 2 <= len(source) <= LONGEST or not 2 <= len(target) <= LONGEST:
         return False
@@ -41,19 +44,19 @@ def is_fit(pair):
     return letters > 0.5 and sorted(HOLES.findall(pair.source)) == sorted(HOLES.findall(pair.target))
 
 
-def words(text):
+def words(text: str) -> list[str]:
     """In lower case, without numbers, marks and what is filled in later."""
     return re.findall(r"[^\W\d_]+", HOLES.sub(" ", text).lower())
 
 
-def divided(found, share):
+def divided(found: Sequence[Pair], share: float) -> dict[str, list[Pair]]:
     """Pairs by part. `share` of them are for the test, and as many validate.
 
     Pairs that say the same, or nearly, are in the same part: those whose sources or whose targets have the
     same words, or differ in one of them. Which part that is depends on the checksum of their first source.
     """
     groups = grouped(found)
-    parts = {part: [] for part in PARTS}
+    parts: dict[str, list[int]] = {part: [] for part in PARTS}
     for members in groups:
         first = min(" ".join(words(found[member].source)) for member in members)
         number = int(digest(first)[:8], 16) / 2**32
@@ -63,29 +66,29 @@ def divided(found, share):
     return {part: [found[member] for member in sorted(members)] for part, members in parts.items()}
 
 
-def grouped(found):
+def grouped(found: Sequence[Pair]) -> list[list[int]]:
     """The places of pairs that say nearly the same, as lists."""
     leader = list(range(len(found)))
 
-    def leading(place):
+    def leading(place: int) -> int:
         while leader[place] != place:
             leader[place] = leader[leader[place]]
             place = leader[place]
         return place
 
-    known = {}
+    known: dict[tuple[int, tuple[str | None, ...]], int] = {}
     for place, pair in enumerate(found):
         for side, text in enumerate(pair):
             for likeness in likenesses(words(text)):
                 other = known.setdefault((side, likeness), place)
                 leader[leading(place)] = leading(other)
-    groups = collections.defaultdict(list)
+    groups: dict[int, list[int]] = collections.defaultdict(list)
     for place in range(len(found)):
         groups[leading(place)].append(place)
     return list(groups.values())
 
 
-def likenesses(found):
+def likenesses(found: Sequence[str]) -> Iterator[tuple[str | None, ...]]:
     """What sentences that are nearly the same have in common: all words, or all but one of four or more."""
     yield tuple(found)
     if len(found) >= 4:
@@ -93,11 +96,11 @@ def likenesses(found):
             yield (*found[:place], None, *found[place + 1 :])
 
 
-def digest(text):
+def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def from_files(files, columns):
+def from_files(files: Sequence[Path], columns: Sequence[int]) -> list[Pair]:
     """Of a file with columns between tabs, or of two files with a sentence in each line. `columns` are the
     places of source and target in the first kind, counted from 1."""
     lines = [read(file) for file in files]
@@ -118,13 +121,13 @@ def from_files(files, columns):
     return found
 
 
-def read(file):
+def read(file: Path) -> list[str]:
     opened = gzip.open if file.suffix == ".gz" else open
     with opened(file, "rt", encoding="utf-8", errors="replace") as lines:
         return lines.read().split("\n")[:-1]
 
 
-def fetch(source, folder):
+def fetch(source: str, folder: Path) -> Path:
     """The file that `source` names: a path as it is, a URL downloaded into `folder`."""
     if not re.match(r"https?://", source):
         if not Path(source).is_file():

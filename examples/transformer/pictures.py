@@ -1,13 +1,19 @@
 """A picture of attention, as a PNG file: a column for each piece of the sentence, a row for each piece of its
 translation, the darker the more the row's piece looks at the column's."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
 import matplotlib.figure
+import numpy as np
 import pieces
 
 CELL = 0.35  # inches
 
 
-def write_attention(path, read, written, attention):
+def write_attention(path: Path, read: np.ndarray, written: np.ndarray, attention: np.ndarray) -> None:
     """`read` and `written` are pieces, as bytes, filled up after their ends; `attention` has their shape."""
     columns, rows = (labels(found) for found in (read, written))
     size = (2 + CELL * len(columns), 1.5 + CELL * len(rows))
@@ -24,7 +30,7 @@ def write_attention(path, read, written, attention):
     partial.rename(path)
 
 
-def labels(found):
+def labels(found: Iterable[bytes]) -> list[str]:
     """Pieces up to the end. The ones that continue a word have a dash before them."""
     texts = [piece.decode() for piece in found]
     if pieces.SPECIAL[pieces.END] in texts:

@@ -5,7 +5,11 @@ step here is one that both can make, exactly: two replacements, one pattern, and
 each time (WordPiece).
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 PAD, START, END, UNKNOWN = range(4)
 SPECIAL = ["[pad]", "[start]", "[end]", "[unknown]"]  # no text has these: a bracket is a word of its own
@@ -19,8 +23,10 @@ WORD = f"{GAP}?\\p{{L}}+|{GAP}?\\p{{N}}|{GAP}?[^{GAP}\\p{{L}}\\p{{N}}]|{GAP}"
 LONGEST_WORD = 100  # letters; a longer one is unknown
 COMMON = 1000  # kinds of letters and marks that the vocabulary has at most
 
+Tokenizer = Any  # that of `tokenizers`, which only ingest.py needs
 
-def train(texts, size):
+
+def train(texts: Iterable[str], size: int) -> list[str]:
     """The vocabulary of `size` pieces that spells these texts in few of them."""
     from tokenizers import trainers
 
@@ -37,17 +43,17 @@ def train(texts, size):
     return sorted(found, key=found.get)
 
 
-def write(folder, vocabulary):
+def write(folder: Path, vocabulary: Iterable[str]) -> None:
     Path(folder, VOCABULARY).write_text("".join(f"{piece}\n" for piece in vocabulary), encoding="utf-8")
 
 
-def load(folder):
+def load(folder: Path) -> Tokenizer:
     """A tokenizer with the vocabulary of a folder."""
     lines = Path(folder, VOCABULARY).read_text(encoding="utf-8").split("\n")[:-1]
     return empty({piece: number for number, piece in enumerate(lines)})
 
 
-def empty(vocabulary):
+def empty(vocabulary: dict[str, int]) -> Tokenizer:
     """A tokenizer with this vocabulary."""
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
@@ -58,7 +64,7 @@ def empty(vocabulary):
         continuing_subword_prefix="",
     )
     tokenizer = Tokenizer(model)
-    replaced = [(Regex(SPACES), " "), (Regex(ENDS), ""), (" ", GAP)]
+    replaced: list[tuple[Any, str]] = [(Regex(SPACES), " "), (Regex(ENDS), ""), (" ", GAP)]
     tokenizer.normalizer = normalizers.Sequence(
         [*(normalizers.Replace(*each) for each in replaced), normalizers.Prepend(GAP)]
     )
@@ -66,6 +72,6 @@ def empty(vocabulary):
     return tokenizer
 
 
-def numbers(tokenizer, texts):
+def numbers(tokenizer: Tokenizer, texts: Iterable[str]) -> list[list[int]]:
     """The numbers of each text's pieces, its end included."""
     return [[*each.ids, END] for each in tokenizer.encode_batch(list(texts), add_special_tokens=False)]

@@ -3,6 +3,10 @@
 The tests compare both on thousands of sentences.
 """
 
+from __future__ import annotations
+
+from pathlib import Path
+
 import pieces
 import tensorflow as tf
 
@@ -12,7 +16,7 @@ CUT = "\x1f"  # between two words; no text has it once its spaces are replaced
 class Vocabulary(tf.Module):
     """Two tables over one file, a piece a line. The file is an asset of the exported model."""
 
-    def __init__(self, file):
+    def __init__(self, file: Path) -> None:
         super().__init__()
         with open(file, encoding="utf-8") as lines:
             known = lines.read().split("\n")[:-1]
@@ -25,25 +29,25 @@ class Vocabulary(tf.Module):
             tf.lookup.TextFileInitializer(str(file), tf.int64, index, tf.string, line), ""
         )
 
-    def numbers(self, texts):
+    def numbers(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """The numbers of each text's pieces as a ragged tensor, without its end."""
         words = split(texts)
         found = self.cut(words.flat_values)
         of_words = tf.RaggedTensor.from_row_splits(found, words.row_splits, validate=False)
         return of_words.merge_dims(1, 2)
 
-    def texts(self, numbers):
+    def texts(self, numbers: tf.Tensor) -> tf.Tensor:
         """Texts from the numbers of their pieces, shape (texts, pieces). What ends them is passed over."""
         numbers = tf.cast(numbers, tf.int64)
         spelled = tf.where(numbers < len(pieces.SPECIAL), "", self.to_piece.lookup(numbers))
         joined = tf.strings.regex_replace(tf.strings.reduce_join(spelled, axis=-1), pieces.GAP, " ")
         return tf.strings.regex_replace(joined, pieces.ENDS, "")
 
-    def spelled(self, numbers):
+    def spelled(self, numbers: tf.Tensor) -> tf.Tensor:
         """Each piece as it is in the vocabulary."""
         return self.to_piece.lookup(tf.cast(numbers, tf.int64))
 
-    def cut(self, words):
+    def cut(self, words: tf.Tensor) -> tf.RaggedTensor:
         """The longest piece that fits at the start of each word, then at the start of the rest, and so on. A
         word in which no piece fits somewhere is unknown. Gives the numbers, a row for each word."""
         length = tf.strings.length(words, unit="UTF8_CHAR")
@@ -62,7 +66,7 @@ class Vocabulary(tf.Module):
         numbers = tf.concat([tf.where(is_known[:, None], numbers, -1), unknown], axis=1)
         return tf.ragged.boolean_mask(numbers, numbers >= 0)
 
-    def longest_piece(self, words, at, left):
+    def longest_piece(self, words: tf.Tensor, at: tf.Tensor, left: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """(number, letters) of the longest piece at a place of each word, and -1 and 0 where none fits."""
         sizes = tf.range(1, self.longest + 1)
         shape = tf.stack([tf.shape(words)[0], self.longest])
@@ -79,7 +83,7 @@ class Vocabulary(tf.Module):
         return tf.where(size > 0, tf.gather(number, tf.maximum(size - 1, 0), batch_dims=1), -1), size
 
 
-def split(texts):
+def split(texts: tf.Tensor) -> tf.RaggedTensor:
     """The words of each text, each with the space before it, as a ragged tensor."""
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
     for found, instead in ((pieces.SPACES, " "), (pieces.ENDS, ""), (" ", pieces.GAP)):

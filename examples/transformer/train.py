@@ -8,9 +8,13 @@ Which pairs a step holds depends on the seed and the step alone: what dies on th
 an epoch, from the last checkpoint, and ends with the same weights, to the last bit.
 """
 
+from __future__ import annotations
+
 import argparse
 import itertools
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import backends
 import dataset
@@ -22,7 +26,7 @@ import numpy as np
 import oarlock
 
 
-def main():
+def main() -> None:
     args = arguments()
     task = oarlock.current()
     data = dataset.read(args.data)
@@ -41,7 +45,7 @@ def main():
             weighted_metrics=[model.accuracy()],
         )
 
-    def publish():
+    def publish() -> None:
         """Every worker calls it before the same step; the weights are the same on all."""
         if task.is_chief:
             trained = int(network.optimizer.iterations.numpy())
@@ -57,7 +61,7 @@ def main():
         export_every=args.export_every or 3 * steps,  # it takes 9 s
     )
 
-    def batches():
+    def batches() -> Iterator[dataset.Batch]:
         for step in itertools.count(callbacks.step):
             yield numbers.batch(*buckets.mine(step))
 
@@ -75,7 +79,7 @@ def main():
         np.savez(args.weights, *network.get_weights())
 
 
-def arguments():
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="A Transformer that translates")
     parser.add_argument("--data", default=str(oarlock.current().data), help="what ingest.py wrote")
     parser.add_argument("--epochs", type=int, default=6)
@@ -99,7 +103,7 @@ def arguments():
     return parser.parse_args()
 
 
-def how_often(text):
+def how_often(text: str) -> int | str:
     return int(text) if text.isdigit() else text
 
 
@@ -108,7 +112,7 @@ class Finite(keras.callbacks.Callback):
 
     async_safe = True  # it looks at epochs alone: Keras need not wait for every step's loss
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if not math.isfinite(logs["loss"]):
             raise SystemExit(f"the loss is {logs['loss']} in epoch {epoch + 1}: try a lower --lr")
 

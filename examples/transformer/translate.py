@@ -4,13 +4,15 @@ FOLDER is the `model` folder of a run; by default it is the one that `python tra
 TensorFlow and nothing else; with --picture FILE.png also matplotlib, for what the model looks at.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 import sys
 from pathlib import Path
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description="Translate a text")
     parser.add_argument("text", nargs="?", help="default: every line that comes on stdin")
     parser.add_argument("--model", default="model", help="where the model is: the folder `model` of a run")
@@ -38,7 +40,7 @@ def main():
         )
 
 
-def newest(folder):
+def newest(folder: str) -> Path:
     versions = [path for path in Path(folder).glob("[0-9]*") if path.name.isdigit()]
     if not versions:
         raise SystemExit(f"There is no model in {folder}. Train one first, or name a run's with --model.")

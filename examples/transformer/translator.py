@@ -1,22 +1,27 @@
 """Functions of texts, with everything they need: what evaluate.py scores, and what export.py exports."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
 import decoding
 import pieces
 import tensorflow as tf
 import text_ops
+from model import Transformer
 
 TEXTS = [tf.TensorSpec((None,), tf.string, name="text")]
 
 
 class Translator(tf.Module):
-    def __init__(self, network, vocabulary_file, beams):
+    def __init__(self, network: Transformer, vocabulary_file: Path, beams: int) -> None:
         super().__init__()
         self._network, self._beams = network, beams
         self.vocabulary = text_ops.Vocabulary(vocabulary_file)  # its file becomes an asset
         self.weights = [variable.value for variable in network.variables]
 
     @tf.function(input_signature=TEXTS)
-    def serve(self, text):
+    def serve(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """The best translation by beam search; all that it has kept, and the logarithms of their
         probabilities."""
         found, scores = decoding.beam(self._network, self.read(text), self._beams)
@@ -25,12 +30,12 @@ class Translator(tf.Module):
         return {"translation": written[:, 0], "translations": written, "scores": scores}
 
     @tf.function(input_signature=TEXTS)
-    def greedy(self, text):
+    def greedy(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """The likeliest piece each time: the fastest."""
         return {"translation": self.vocabulary.texts(decoding.greedy(self._network, self.read(text)))}
 
     @tf.function(input_signature=TEXTS)
-    def attention(self, text):
+    def attention(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """The best translation with its pieces and those of the text, and how much each piece of the
         translation (rows) looks at each of the text (columns): the mean over the heads of the last layer."""
         sources = self.read(text)
@@ -46,7 +51,7 @@ class Translator(tf.Module):
             "attention": tf.reduce_mean(looks, axis=1),
         }
 
-    def read(self, texts):
+    def read(self, texts: tf.Tensor) -> tf.Tensor:
         """The numbers of the texts' pieces, filled up to the longest; what is too long is cut off."""
         numbers = self.vocabulary.numbers(texts)[:, : self._network.longest - 1]
         ends = tf.fill((tf.shape(texts)[0], 1), tf.constant(pieces.END, tf.int64))
