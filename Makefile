@@ -25,7 +25,7 @@ test: .venv/.all
 check: .venv/.all
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	$(BIN)/python tests/strict_types.py
 
 # The site, in build/site; a warning is an error.
 docs: .venv/.all

@@ -91,7 +91,7 @@ class Outcome:
 
 PARTS = [
     Part("kubernetes alone", [*PYTEST, "-m", "alone", "tests/kubernetes"], is_beside=True),
-    Part("types", [BIN / "mypy"], is_beside=True),
+    Part("types", [PYTHON, "tests/strict_types.py"], is_beside=True),
     Part("format", [BIN / "ruff", "format", "--check", "."]),
     Part("lint", [BIN / "ruff", "check", "."]),
     Part("lowest versions", [PYTHON, "tests/lowest.py"]),
