@@ -30,6 +30,11 @@ class Module:
         return self.name if folder == "oarlock" else folder
 
     @property
+    def folder(self) -> str:
+        """The package that it is in, or is."""
+        return self.name if self.path.name == "__init__.py" else self.name.rpartition(".")[0]
+
+    @property
     def lines(self) -> int:
         return len(self.path.read_text().splitlines())
 
@@ -84,6 +89,35 @@ def package_graph() -> dict[str, set[str]]:
             if modules()[name].package != module.package:
                 graph[module.package].add(modules()[name].package)
     return graph
+
+
+def import_sentence(package: str) -> str:
+    """What the `__init__` of a package says about its imports, in the one way in which all of them do.
+
+    Other folders of `oarlock` are named as a whole. Inside of its own, a package names the folders that it
+    imports, and the modules beside the folders that it is in.
+    """
+    room = package.split(".")[1]
+    others: set[str] = set()
+    ours: set[str] = set()
+    for module in modules().values():
+        if module.folder != package:
+            continue
+        for name in imported(module, for_types=True) - {"oarlock"}:
+            folder = modules()[name].folder
+            if name.split(".")[1] != room:
+                others.add(name.split(".")[1])
+            elif folder != package:
+                is_beside = f"{package}.".startswith(f"{folder}.")
+                ours.add((name if is_beside else folder).rpartition(".")[2])
+    said = [_and(others)] if others else []
+    said += [f"of `{room}`: {_and(ours)}"] if ours else []
+    return f"Imports {'; '.join(said) or 'nothing else of Oarlock'}."
+
+
+def _and(names: set[str]) -> str:
+    *most, last = (f"`{name}`" for name in sorted(names))
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:

@@ -1,4 +1,4 @@
 """Run records on this machine: names, files, locks, and events and logs as they grow.
 
-Starts nothing and asks no cluster. Imports `run`, `system` and the agent's `record` and `protocol`.
+Starts nothing and asks no cluster. Imports `agent`, `errors`, `quantities`, `run` and `system`.
 """

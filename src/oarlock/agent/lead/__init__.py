@@ -1,4 +1,5 @@
 """The deciding half, in the leading agent only: who joins, which tasks run where, what a failure means.
 
-Talks to hosts through messages alone. Imports `protocol`, `net`, `record` and `snapshots`, never `host`.
+Talks to hosts through messages alone. Imports `run`; of `agent`: `agents`, `ingest`, `net`, `phases`,
+`protocol` and `snapshots`.
 """

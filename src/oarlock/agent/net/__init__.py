@@ -1,4 +1,4 @@
 """Sockets: the event loop, connections, the link to the leading agent, and questions from clients.
 
-Imports `protocol`.
+Imports of `agent`: `protocol`.
 """

@@ -1,4 +1,4 @@
 """The run's record as agents write it: events, logs in segments, the lines a pod prints, who leads.
 
-Imports `run`, `system` and `protocol`.
+Imports `run` and `system`.
 """

@@ -1,4 +1,5 @@
 """Checkpoints on the move: to machines without the volume, to object storage and back.
 
-Imports `checkpoints`, `protocol` and `net`.
+Files that a program writes beside itself travel the same way. Imports `checkpoints`, `models`, `run` and
+`system`; of `agent`: `net`, `protocol` and `record`.
 """

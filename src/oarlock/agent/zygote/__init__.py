@@ -1,4 +1,4 @@
 """The zygote imports the framework once and forks a process per task, which begins in the runner.
 
-Imports `system`, `protocol` and `training`.
+Imports `run`, `system` and `training`; of `agent`: `protocol`.
 """

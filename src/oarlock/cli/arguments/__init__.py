@@ -1,4 +1,4 @@
 """Arguments and options that several verbs share.
 
-Imports `job` and `records`.
+Imports `errors`, `job`, `records` and `screens`.
 """

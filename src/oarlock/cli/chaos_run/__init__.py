@@ -1,4 +1,4 @@
 """What `oarlock chaos` does: draw faults, inflict them, report how the run recovered.
 
-Imports `engines` and `screens`.
+Imports `agent`, `engines`, `errors`, `records`, `run`, `system` and `units`; of `cli`: `session`.
 """

@@ -1,4 +1,4 @@
 """What `oarlock checkpoints` shows and deletes: where checkpoints are, the table, the deletion.
 
-Imports `engines` and `screens`.
+Imports `agent`, `engines`, `errors`, `records`, `screens` and `units`; of `cli`: `session`.
 """

@@ -1,4 +1,5 @@
 """What verbs share: find a run, follow it to its end, ask its leading agent, pass streams through.
 
-Imports `engines` and `screens`.
+Imports `agent`, `checkpoints`, `engines`, `errors`, `job`, `program`, `records`, `run`, `screens` and
+`system`.
 """

@@ -1,4 +1,5 @@
 """What engines have in common: the agents' spec, checkpoint folders, snapshots, TensorBoard.
 
-Imports no engine.
+Knows no engine. Imports `agent`, `checkpoints`, `errors`, `job`, `program`, `records`, `run`, `serving`,
+`system` and `wording`.
 """

@@ -1,4 +1,4 @@
 """How requests become batches: a queue bounded by time, and the thread that runs the model.
 
-Imports `runtimes`, `served` and `counters` of `serving`.
+Imports `models`; of `serving`: `counters`, `runtimes`, `served` and `settings`.
 """

@@ -1,4 +1,5 @@
 """What the supervisor is made of: the replicas it forks, the versions it chooses, what it says.
 
-Imports `settings` and `counters` of `serving`, and `models`. No framework.
+No framework. Imports `checkpoints`, `models`, `run` and `system`; of `serving`: `counters`,
+`draining_signals`, `http` and `settings`.
 """

@@ -1,4 +1,5 @@
 """What an HTTP request meets before and after a dialect: connections, limits, routes, errors, the log.
 
-`app.application` is the entry. Imports `dialects` and `page` of `serving`; imported by replicas.
+`app.application` is the entry; replicas call it. Imports `models`; of `serving`: `dialects`, `page`,
+`runtimes`, `served` and `settings`.
 """

@@ -1,4 +1,5 @@
 """The processes: the supervisor, and the replicas with the models that they have loaded.
 
-Imports all other packages of `serving`; only `python -m oarlock.serving` imports it.
+Only `python -m oarlock.serving` starts it. Imports `models`, `system` and `training`; of `serving`:
+`batching`, `counters`, `draining_signals`, `fleet`, `generation`, `http`, `runtimes` and `settings`.
 """

@@ -1,4 +1,5 @@
 """The GPUs of this machine as the system shows them: NVIDIA's library, AMD's files, the kernel log.
 
-No framework is imported and nothing is allocated on a GPU. Imports nothing else of `system`, and travels.
+No framework is imported and nothing is allocated on a GPU. Travels into pods. Imports nothing else of
+Oarlock.
 """

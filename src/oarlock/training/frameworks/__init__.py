@@ -1,4 +1,4 @@
 """What Oarlock does to a framework when the program imports it: hooks, seeds, loopback, JAX's cluster.
 
-Imports nothing else of `training`.
+Imports nothing else of Oarlock.
 """

@@ -3,7 +3,8 @@
     callbacks = oarlock.keras.callbacks(model, save="30s")
     model.fit(examples_from(callbacks.step), initial_epoch=callbacks.epoch, callbacks=callbacks, ...)
 
-Imports neither: a callback only needs to have the methods that both of them call.
+Neither is imported: a callback only needs to have the methods that both of them call. Imports `checkpoints`;
+of `training`: `frameworks`, `saving`, `steps` and `task`.
 """
 
 from __future__ import annotations

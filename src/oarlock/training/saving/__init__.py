@@ -2,5 +2,5 @@
 
 `session` restores and saves for one training loop. To save, it turns objects into tensors (`capture`,
 `tensor_bytes`), copies them into memory shared with the `writer` process by way of `writer_handle`, and the
-writer commits to `checkpoints.store`. Imports `task` and `checkpoints`.
+writer commits to `checkpoints.store`. Imports `checkpoints`, `run` and `system`; of `training`: `task`.
 """

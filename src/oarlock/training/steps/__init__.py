@@ -1,4 +1,4 @@
 """What happens between two steps: when to save, and how all ranks save or stop before the same step.
 
-Imports `task` and `saving`.
+Imports `run`; of `training`: `frameworks`, `saving` and `task`.
 """

@@ -1,4 +1,4 @@
 """A task's view of itself: its role and rank, its channel to the agent, how busy it is.
 
-Imports nothing else of `training`.
+Imports `run` and `system`.
 """

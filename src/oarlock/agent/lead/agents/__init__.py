@@ -1,4 +1,4 @@
 """The machines of a run, as the leading agent sees them: seats, slots, and which task runs where.
 
-Imports `protocol` and `net`, and nothing else of `lead`.
+Imports `run` and `system`; of `agent`: `net` and `protocol`.
 """

@@ -1,4 +1,5 @@
 """What lies on a run's claims: pods that mount them, pulling files, checkpoints; and the pods of its tasks.
 
-Imports `api`, `manifests`, `lifecycle` and `diagnose`.
+Imports `agent`, `checkpoints`, `errors`, `job`, `program`, `records`, `run`, `system` and `wording`; of
+`engines`: `api`, `diagnose`, `lifecycle`, `manifests` and `shared`.
 """

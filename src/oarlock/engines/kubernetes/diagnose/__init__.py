@@ -4,7 +4,8 @@
     find_problems   the same, of objects that it reads with a bounded number of calls
     explain         what an error of the API server means
 
-Nothing here changes anything. A pod that is still being created is not a problem.
+Nothing here changes anything. A pod that is still being created is not a problem. Imports `agent`, `job` and
+`quantities`; of `engines`: `api`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 """What a run would create and need, and what the cluster allows. Creates nothing.
 
-Imports `api`, `manifests`, `diagnose`, and `deployments` for what serving would create.
+Imports `errors`, `job`, `serving` and `units`; of `engines`: `api`, `before_start`, `deployments`, `diagnose`
+and `manifests`.
 """

@@ -1,4 +1,6 @@
 """Pods that answer `oarlock predict --on kubernetes`: model servers for one client alone.
 
-Imports `deployments`, whose pod it is, `claims` for the lease, and `follow` to have lost pods replaced.
+The pod is that of `deployments`, the lease that of `claims`; `follow` has lost pods replaced. Imports
+`errors` and `job`; of `engines`: `api`, `claims`, `deployments`, `diagnose`, `follow`, `lifecycle` and
+`shared`.
 """
