@@ -149,6 +149,13 @@ def test_python_works_with_it_too(call: Callable[..., Result]) -> None:
     assert run.wait(timeout=10).state == "stopped"
 
 
+def test_its_checkpoints_are_out_of_reach_here(call: Callable[..., Result], tmp_path: Path) -> None:
+    job = job_file.load("train.py", cwd=tmp_path).job
+    for on, place in (("paper", None), ("local", str(runs.home() / "runs" / "local" / "checkpoints"))):
+        call("run", "--on", on, "--detach", "--name", on, "train.py")
+        assert engine_called("local").checkpoints_for(job, runs.find(on)) == place
+
+
 @pytest.mark.parametrize("verb", ["tensorboard", "checkpoints", "pull"])
 def test_what_it_cannot_do_is_refused_in_a_sentence(call: Callable[..., Result], verb: str) -> None:
     call("run", "--on", "paper", "--detach", "--name", "first", "train.py")
