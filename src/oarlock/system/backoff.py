@@ -6,6 +6,11 @@ The jitter keeps many processes that failed together from trying again together.
 from __future__ import annotations
 
 import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 _MOST_DOUBLINGS = 32
 
@@ -27,6 +32,26 @@ class Backoff:
     def succeeded(self) -> None:
         """Start from the shortest wait again."""
         self.failures = 0
+
+
+def retry(
+    attempt: Callable[[], T],
+    errors: type[Exception] | tuple[type[Exception], ...],
+    seconds: float,
+    pause: tuple[float, float],
+) -> T:
+    """Call `attempt` until it raises none of `errors`; an error later than `seconds` is raised.
+
+    Sleeps between two attempts, for a random time between the two bounds of `pause`.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return attempt()
+        except errors:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(random.uniform(*pause))
 
 
 def doubled(first: float, longest: float, times: int) -> float:

@@ -7,11 +7,9 @@ run's token.
 
 from __future__ import annotations
 
-import random
 import shutil
 import socket
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -24,9 +22,12 @@ from oarlock.agent.snapshots.sealed_files import Incoming
 from oarlock.checkpoints.manifest import position
 from oarlock.checkpoints.store import Store, verify
 from oarlock.run.contract import Gang
+from oarlock.system.backoff import retry
 
 MOST = 20  # checkpoints that a generation may try to resume from
 _PATIENCE = 30.0  # seconds without a byte
+_PAUSE = (0.2, 0.6)  # seconds before the next attempt, at random: all machines ask one leader
+_TROUBLES = (OSError, ValueError, wire.WireError)
 
 
 def take_over(folder: str, run: str, generation: int) -> tuple[list[str], str | None]:
@@ -111,22 +112,20 @@ class Getting:
         return trouble
 
     def _fetch_checkpoint(self, names: Sequence[str]) -> str | None:
-        deadline = time.monotonic() + self._patience
-        trouble = "it did not answer"
         self._store.folder.mkdir(parents=True, exist_ok=True)
-        for name in names:
-            while time.monotonic() < deadline:
-                try:
-                    if self.receive(name):
-                        self._forget_all_but(names)
-                        return None
-                    break  # it is damaged, or was deleted: take the one before it
-                except (OSError, ValueError, wire.WireError) as error:
-                    trouble = str(error)
-                    time.sleep(random.uniform(0.2, 0.6))
-        if time.monotonic() < deadline:
-            return None  # none of them is whole: the leader finds the same
-        return f"no checkpoint came from the leader within {self._patience:g} s: {trouble}"
+        left = list(names)
+
+        def attempt() -> None:
+            while left and not self.receive(left[0]):
+                left.pop(0)  # it is damaged, or was deleted: take the one before it
+
+        try:
+            retry(attempt, _TROUBLES, self._patience, _PAUSE)
+        except _TROUBLES as error:
+            return f"no checkpoint came from the leader within {self._patience:g} s: {error}"
+        if left:  # else none of them is whole: the leader finds the same
+            self._forget_all_but(names)
+        return None
 
     def receive(self, name: str, is_hurried: bool = True) -> bool:
         """Fetch one checkpoint, for tasks that wait for it (`is_hurried`). False if it is damaged or gone."""
@@ -156,19 +155,20 @@ class Getting:
 
     def _fetch_files(self, version: str) -> str | None:
         """What the leader's program has written beside itself: all of it that differs here."""
-        assert self._program is not None
-        deadline = time.monotonic() + self._patience
-        while True:
-            try:
-                for file in self._program.lacking(self._listed()):
-                    with self._program.receiving(file) as folder:
-                        self._ask(FILE, file.name, folder)
-                self._program.set_fetched(version)
-                return None
-            except (OSError, ValueError, wire.WireError) as error:
-                if time.monotonic() > deadline:
-                    return f"the files beside the leader's program did not arrive: {error}"
-                time.sleep(random.uniform(0.2, 0.6))
+        program = self._program
+        assert program is not None
+
+        def attempt() -> None:
+            for file in program.lacking(self._listed()):
+                with program.receiving(file) as folder:
+                    self._ask(FILE, file.name, folder)
+            program.set_fetched(version)
+
+        try:
+            retry(attempt, _TROUBLES, self._patience, _PAUSE)
+        except _TROUBLES as error:
+            return f"the files beside the leader's program did not arrive: {error}"
+        return None
 
     def _listed(self) -> list[WrittenFile]:
         with socket.create_connection(self._address, timeout=_PATIENCE) as line:

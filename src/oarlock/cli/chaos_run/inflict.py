@@ -20,6 +20,7 @@ from oarlock.records.run_folder import RunFolder
 from oarlock.records.watch import Tail
 from oarlock.run.run_events import decode
 from oarlock.run.run_state import RunState
+from oarlock.system.backoff import retry
 from oarlock.system.polling import wait_for
 
 GANG = "the gang"
@@ -102,17 +103,14 @@ class Chaos:
 
     def _begin(self, draw: Draw) -> InflictedFault | None:
         """Begin a fault; None if it was refused or the run has ended. A gang may end just before it."""
-        deadline = time.monotonic() + self.patience
-        while True:
+
+        def attempt() -> InflictedFault | None:
             self._until(lambda: self.view.is_steady, "running gang")
             if self._is_over:
                 return None
-            try:
-                return self._pod_fault(draw) if draw.kind in POD_KINDS else self._task_fault(draw)
-            except RunRefusedError:
-                if time.monotonic() > deadline:
-                    raise
-                self._leave_alone(_POLL)
+            return self._pod_fault(draw) if draw.kind in POD_KINDS else self._task_fault(draw)
+
+        return retry(attempt, RunRefusedError, self.patience, (_POLL, _POLL))
 
     def _task_fault(self, draw: Draw) -> InflictedFault:
         target = GANG if draw.kind == "preempt" else draw.of(self.view.running)
