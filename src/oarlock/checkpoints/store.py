@@ -17,7 +17,6 @@ import json
 import os
 import shutil
 import stat
-import time
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -26,6 +25,7 @@ from pathlib import Path
 
 from oarlock.checkpoints.manifest import FILE_NAME, Manifest, is_not_of, name_of, position, sealed, unseal
 from oarlock.system.atomic_file import sync_folder, write_durably, write_whole
+from oarlock.system.polling import wait_for
 
 _FENCE, _LOCK = ".fence", ".lock"
 _DRAFT = ".saving-"
@@ -166,21 +166,22 @@ class Store:
         """Between reading the fence and renaming, no process raises it. A dead holder's lock is free."""
         import fcntl
 
-        deadline = time.monotonic() + _LOCK_PATIENCE
+        def is_locked() -> bool:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+                    raise  # else a file system without locks: the fence is still read
+            return True
+
         with os.fdopen(_open_lock(self.folder), "ab") as file:
-            while True:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > deadline:
-                        message = f"another process holds {self.folder}/{_LOCK} for too long"
-                        raise TimeoutError(message) from None
-                    time.sleep(0.005)
-                except OSError as error:
-                    if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
-                        break  # a file system without locks: the fence is still read
-                    raise
+            try:
+                wait_for(is_locked, "lock", _LOCK_PATIENCE, every=0.005)
+            except TimeoutError:
+                message = f"another process holds {self.folder}/{_LOCK} for too long"
+                raise TimeoutError(message) from None
             yield
 
     def _named(self) -> list[tuple[int, int, Path]]:

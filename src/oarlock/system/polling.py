@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_for(ready: Callable[[], T], what: str, seconds: float | None, every: float = 0.05) -> T:
+def wait_for(ready: Callable[[], T | None], what: str, seconds: float | None, every: float = 0.05) -> T:
     """Call `ready` every `every` seconds and return its first true value.
 
     Raises TimeoutError ("no WHAT within N s") after `seconds`; None waits without a deadline. `ready` is

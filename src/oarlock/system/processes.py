@@ -8,12 +8,12 @@ import fcntl
 import os
 import resource
 import signal
-import time
 from collections.abc import Collection, Container
 from contextlib import suppress
 from pathlib import Path
 
 from oarlock.system import control_group
+from oarlock.system.polling import wait_for
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -124,18 +124,20 @@ def end_orphans(
 
     Those that are named `unawaited` are only killed: of gigabytes of memory the kernel frees 10 a second.
     """
-    deadline = time.monotonic() + limit
     spared = _spared if spare is None else spare
-    while time.monotonic() < deadline and (strays := descendants(os.getpid(), spared)):
+
+    def are_ended() -> bool:
+        strays = descendants(os.getpid(), spared)
         for pid in strays:
             send(pid, signal.SIGKILL)
             try:
                 os.waitpid(pid, os.WNOHANG)
             except ChildProcessError:
                 pass  # its parent reaps it, or has ended and it is ours at the next look
-        if unawaited is not None and all(_has_name(pid, unawaited) for pid in strays):
-            return
-        time.sleep(0.002)
+        return all(unawaited is not None and _has_name(pid, unawaited) for pid in strays)
+
+    with suppress(TimeoutError):
+        wait_for(are_ended, "end of all orphans", limit, every=0.002)
 
 
 def set_name(name: bytes) -> None:

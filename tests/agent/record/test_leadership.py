@@ -9,21 +9,18 @@ from pathlib import Path
 import pytest
 
 from oarlock.agent.pod import main as pod_agent
-from oarlock.agent.record import leadership
 from oarlock.agent.record.leadership import Leadership
+from oarlock.system import polling
 from tests.support.waiting import eventually
 
 
 class Waits:
-    """The `time` module as `Leadership` sees it. Tells whether it has begun to wait."""
+    """The `time` module as whatever polls sees it. Tells whether a wait has begun."""
 
     monotonic = staticmethod(time.monotonic)
 
     def __init__(self) -> None:
         self.begun = threading.Event()
-
-    def time(self) -> float:
-        return time.time()
 
     def sleep(self, seconds: float) -> None:
         self.begun.set()
@@ -33,7 +30,7 @@ class Waits:
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
     found = Waits()
-    monkeypatch.setattr(leadership, "time", found)
+    monkeypatch.setattr(polling, "time", found)
     return found
 
 

@@ -11,12 +11,14 @@ from __future__ import annotations
 import json
 import secrets
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
 from oarlock.run.quick_dataclass import dataclass
 from oarlock.run.typed import build
 from oarlock.system.atomic_file import write_whole
+from oarlock.system.polling import wait_for
 
 LOOK = 1.0  # seconds between two checks whether another pod leads
 _POLL = 0.05
@@ -51,9 +53,8 @@ class Leadership:
                 return False
             self._write(_Leader(self.uid))
             return True
-        deadline = time.monotonic() + patience
-        while time.monotonic() < deadline and self._is_saving():
-            time.sleep(_POLL)
+        with suppress(TimeoutError):
+            wait_for(lambda: not self._is_saving(), "end of the last leader's save", patience, every=_POLL)
         self._own.write_text(self.uid)
         self._write(_Leader(self.uid))
         return True

@@ -8,7 +8,6 @@ server has a thread that asks it.
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Generic, Protocol, TypeVar
 
 from oarlock.cli.predicting.model_client import Unanswered
 from oarlock.errors import OarlockError
+from oarlock.system.polling import wait_for
 
 B = TypeVar("B")  # a batch
 A = TypeVar("A")  # its answer
@@ -52,10 +52,9 @@ def from_any(lanes: Sequence[L], ask: Callable[[L], A]) -> A:
 
 
 def _first_ready(lanes: Sequence[L]) -> L:
-    deadline = time.monotonic() + _PATIENCE
     problems: dict[int, OarlockError] = {}
-    while True:
-        is_late = time.monotonic() > deadline
+
+    def ready() -> L | None:
         for number, lane in enumerate(lanes):
             try:
                 if number not in problems and lane.is_ready():
@@ -64,9 +63,12 @@ def _first_ready(lanes: Sequence[L]) -> L:
                 problems[number] = problem
         if len(problems) == len(lanes):
             raise problems[0]
-        if is_late:
-            raise OarlockError(f"no server has loaded the model within {_PATIENCE:g} s")
-        time.sleep(_POLL)
+        return None
+
+    try:
+        return wait_for(ready, "server", _PATIENCE, every=_POLL)
+    except TimeoutError:
+        raise OarlockError(f"no server has loaded the model within {_PATIENCE:g} s") from None
 
 
 def answered(lanes: Sequence[L], batches: Iterable[B], ask: Callable[[L, B], A]) -> Iterator[tuple[B, A]]:
@@ -185,11 +187,10 @@ class _Work(Generic[L, B, A]):
 
     def _wait(self, lane: L) -> None:
         """Until the server answers, or is not needed any more."""
-        deadline = time.monotonic() + _PATIENCE
-        while self._is_open and not lane.is_ready():
-            if time.monotonic() > deadline:
-                raise OarlockError(f"a model server has not answered for {_PATIENCE:g} s")
-            time.sleep(_POLL)
+        try:
+            wait_for(lambda: not self._is_open or lane.is_ready(), "server", _PATIENCE, every=_POLL)
+        except TimeoutError:
+            raise OarlockError(f"a model server has not answered for {_PATIENCE:g} s") from None
 
     def _take(self) -> _Task[B] | None:
         with self._changed:

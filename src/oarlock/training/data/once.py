@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Callable, Literal
 
 from oarlock.system.atomic_file import write_whole
+from oarlock.system.polling import wait_for
 from oarlock.training.task import channel
 from oarlock.training.task.context import Context, current
 
@@ -124,14 +125,16 @@ def _locked(path: Path, wait: float, purpose: str) -> Iterator[None]:
     """The kernel frees the lock when its holder ends, however it ends."""
     import fcntl  # not on Windows, where the rest of this module works
 
-    deadline = time.monotonic() + wait
+    def is_locked() -> bool:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
     with path.open("ab") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise TimeoutError(f"waited {wait:g} s for another task to {purpose}") from None
-                time.sleep(0.02)
+        try:
+            wait_for(is_locked, "lock", wait, every=0.02)
+        except TimeoutError:
+            raise TimeoutError(f"waited {wait:g} s for another task to {purpose}") from None
         yield

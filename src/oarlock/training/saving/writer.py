@@ -18,8 +18,8 @@ import shutil
 import signal
 import socket
 import sys
-import time
 import zlib
+from contextlib import suppress
 from pathlib import Path
 
 from oarlock.checkpoints import score_file
@@ -27,6 +27,7 @@ from oarlock.checkpoints.manifest import WrittenEntry
 from oarlock.checkpoints.store import Checkpoint, FencedError, Store, fingerprint
 from oarlock.system import control_group, fd_frames, processes
 from oarlock.system.atomic_file import write_whole
+from oarlock.system.polling import wait_for
 from oarlock.training.saving.save_messages import ANSWERS, REQUESTS, Answer, NotSaved, Save, Saved
 
 _CHUNK = 32 << 20  # bytes between two flushes, so that no heap of dirty pages builds up in memory
@@ -64,9 +65,13 @@ def main() -> None:
 def _outlive(program: int) -> None:
     """If the program was killed, let it be gone first: whoever goes last frees the memory, 0.1 s for 1.5 GB,
     and a restart waits for the end of the program but not for that of its writer."""
-    deadline = time.monotonic() + _LAST
-    while os.getppid() == program and processes.is_dying(program) and time.monotonic() < deadline:
-        time.sleep(0.005)
+    with suppress(TimeoutError):
+        wait_for(
+            lambda: os.getppid() != program or not processes.is_dying(program),
+            "end of the program",
+            _LAST,
+            every=0.005,
+        )
 
 
 def _save(request: Save, memory: mmap.mmap | None) -> Answer:
@@ -188,13 +193,16 @@ def _forget(fd: int) -> None:
 
 def _part_of(draft: Path, name: str) -> WrittenEntry:
     """Wait for the file of another rank."""
-    mark, deadline = _mark(draft, name), time.monotonic() + _PARTS_PATIENCE
-    while not mark.exists():
+    mark = _mark(draft, name)
+
+    def is_written() -> bool:
+        if mark.exists():
+            return True
         if _mark(draft, name, "failed").exists():
             raise OSError(f"another rank could not write {name}")
-        if time.monotonic() > deadline:
-            raise OSError(f"another rank did not write {name} within {_PARTS_PATIENCE:g} s")
-        time.sleep(0.01)
+        return False
+
+    wait_for(is_written, f"{name} of another rank", _PARTS_PATIENCE, every=0.01)
     entry: WrittenEntry = json.loads(mark.read_text())
     return entry
 
