@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from oarlock.system import free_ports, processes
+from oarlock.system.polling import wait_for
 from oarlock.system.processors import usable_cores
 
 BIN = Path(sys.executable).parent
@@ -68,13 +68,19 @@ class Arena:
 
     def wait(self, done: Callable[[], Any], what: str, seconds: float = _ENOUGH) -> None:
         """Until done, or all that was started here has ended, or the time is over."""
-        deadline = time.monotonic() + seconds
-        while not done():
-            if all(process.poll() is not None for process in self.processes) and not done():
+
+        def is_done() -> bool:
+            have_ended = all(process.poll() is not None for process in self.processes)
+            if done():
+                return True
+            if have_ended:
                 raise MeasurementError(f"it ended before {what}:\n{self.last_words()}")
-            if time.monotonic() > deadline:
-                raise MeasurementError(f"no {what} within {seconds:g} s:\n{self.last_words()}")
-            time.sleep(_POLL)
+            return False
+
+        try:
+            wait_for(is_done, what, seconds, every=_POLL)
+        except TimeoutError as late:
+            raise MeasurementError(f"{late}:\n{self.last_words()}") from None
 
     def finish(self, seconds: float = _ENOUGH) -> None:
         """Wait for all that was started here to end. How it ends is not judged: what was asked for is in the

@@ -12,12 +12,13 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from arena import BIN, MeasurementError
 from clusters import as_admin, environment, kubectl, script
 from question import Question, Row, Target, main, progress
+
+from oarlock.system.polling import wait_for
 
 _SIZES = (2, 200, 5000)
 _NODES = 100
@@ -100,15 +101,16 @@ def _measured(env: dict[str, str], words: list[str]) -> tuple[float, float]:
 
 
 def _wait_for_pods(env: dict[str, str], name: str, workers: int) -> None:
-    deadline = time.monotonic() + _ENOUGH
     path = "jsonpath={range .items[*]}{.status.ready}{'\\n'}{end}"
-    while True:
+
+    def are_ready() -> bool:
         ready = kubectl(env, "get", "jobs", "-l", f"oarlock.dev/run={name}", "-o", path)
-        if sum(map(int, ready.split())) == workers:
-            return
-        if time.monotonic() > deadline:
-            raise MeasurementError(f"{ready.split()} of {workers} pods after {_ENOUGH:g} s")
-        time.sleep(0.5)
+        return sum(map(int, ready.split())) == workers
+
+    try:
+        wait_for(are_ready, f"{workers} pods", _ENOUGH, every=0.5)
+    except TimeoutError as late:
+        raise MeasurementError(str(late)) from None
 
 
 QUESTION = Question("kubernetes-scale", "What a large run costs the client", measure, repeats=1)

@@ -21,6 +21,8 @@ from arena import BIN, PROGRAMS, MeasurementError
 from clusters import environment, kubectl
 from question import Question, Row, Target, main, progress
 
+from oarlock.system.polling import wait_for
+
 # By the names that they have in a pod.
 _FILES = {"program.py": PROGRAMS / "tensorflow_mirrored.py", "marks.py": PROGRAMS / "marks.py"}
 _MANIFESTS = Path(__file__).parent / "kubernetes"
@@ -96,12 +98,11 @@ def _by_hand(env: dict[str, str], name: str, manifest: Callable[[], str]) -> flo
         files = [f"--from-file={name}={file}" for name, file in _FILES.items()]
         kubectl(env, "create", "configmap", "bench-program", *files)
         kubectl(env, "apply", "-f", "-", text=manifest())
-        deadline = time.monotonic() + _ENOUGH
-        while "FIRST STEP" not in (said := _log(env, name)):
-            if time.monotonic() > deadline:
-                raise MeasurementError(f"no first step of {name} within {_ENOUGH:g} s:\n{said[-2000:]}")
-            time.sleep(_POLL * 10)
-        return _first_step(said) - began
+        try:
+            wait_for(lambda: "FIRST STEP" in _log(env, name), f"first step of {name}", _ENOUGH, _POLL * 10)
+        except TimeoutError as late:
+            raise MeasurementError(f"{late}:\n{_log(env, name)[-2000:]}") from None
+        return _first_step(_log(env, name)) - began
     finally:
         kubectl(env, "delete", "job,service,configmap", "-l", f"bench={name}", "--wait=true")
         kubectl(env, "delete", "configmap", "bench-program", "--ignore-not-found")

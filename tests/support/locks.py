@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from oarlock.system.polling import wait_for
 
 _WAIT = 500.0  # seconds; less than a test may take
 
@@ -17,9 +18,7 @@ _WAIT = 500.0  # seconds; less than a test may take
 @contextmanager
 def held(path: Path) -> Iterator[None]:
     with path.open("a") as file:
-        deadline = time.monotonic() + _WAIT
-        while not _taken(file.fileno(), fcntl.LOCK_EX):
-            _check(deadline, path)
+        _await(lambda: _taken(file.fileno(), fcntl.LOCK_EX), path)
         yield
 
 
@@ -28,17 +27,17 @@ def of_this_run(path: Path) -> Iterator[None]:
     """Shared by the processes of one test run (pytest-xdist has several), and by nobody else."""
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
     with path.open("a+") as file:
-        deadline = time.monotonic() + _WAIT
-        while True:
+
+        def is_ours() -> bool:
             if _taken(file.fileno(), fcntl.LOCK_EX):
                 file.truncate(0)
                 file.write(run)
                 file.flush()
                 fcntl.flock(file, fcntl.LOCK_SH)
-                break
-            if path.read_text() == run and _taken(file.fileno(), fcntl.LOCK_SH):
-                break
-            _check(deadline, path)
+                return True
+            return path.read_text() == run and _taken(file.fileno(), fcntl.LOCK_SH)
+
+        _await(is_ours, path)
         yield
 
 
@@ -50,7 +49,8 @@ def _taken(fd: int, how: int) -> bool:
     return True
 
 
-def _check(deadline: float, path: Path) -> None:
-    if time.monotonic() > deadline:
+def _await(is_ours: Callable[[], bool], path: Path) -> None:
+    try:
+        wait_for(is_ours, "lock", _WAIT, every=0.1)
+    except TimeoutError:
         pytest.fail(f"somebody else has held {path} for {_WAIT:g} s: another test run, or a test that hangs")
-    time.sleep(0.1)
