@@ -1,6 +1,6 @@
 """Oarlock: one job file, distributed training on a laptop or on any Kubernetes cluster.
 
-Everything public is here and loads when it is first used: importing this package costs
+Everything public is here and loads on first use: importing this package loads
 no framework, no client library and no command line.
 """
 
@@ -55,8 +55,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'oarlock' has no attribute {name!r}")
     if _HOME[name].startswith("oarlock.training."):
-        # A program uses us. `model.fit` under MultiWorkerMirroredStrategy is wrong in Keras 3 (keras#20585):
-        # it gets corrected whether Keras is imported before or after, launcher or not.
+        # A training program uses us. `model.fit` under MultiWorkerMirroredStrategy is wrong in Keras 3
+        # (keras#20585): correct it whether Keras is imported before or after this, launcher or not.
         importlib.import_module("oarlock.training.keras.correction").install()
     module = importlib.import_module(_HOME[name])
     value = module if _HOME[name].endswith(f".{name}") else getattr(module, name)

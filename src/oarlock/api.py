@@ -1,6 +1,6 @@
 """Oarlock from Python: `oarlock.Job("train.py", workers=2).run()`.
 
-The same fields, the same checks and the same runs as on the command line; names as in
+It has the same fields, checks and runs as the command line. Method names follow
 `concurrent.futures`: submit, result, cancel.
 """
 
@@ -27,7 +27,7 @@ _POLL = 0.02
 
 
 class Job:
-    """A job to train. Its fields are checked when it is created: raises JobError."""
+    """A training job. Creating it checks all fields and raises JobError if one is wrong."""
 
     def __init__(
         self,
@@ -63,14 +63,14 @@ class Job:
     ) -> Run:
         """Start a run and return at once; the run outlives this process.
 
-        `on="kubernetes"` sends it to a cluster: the one given here, the job's, or the kubeconfig's. Raises
+        `on="kubernetes"` submits it to a cluster: the one given here, the job's, or the kubeconfig's. Raises
         JobError if there is no such engine or the name is taken.
         """
         engine = engine_called(on)
         return Run(engine.start(self._on_cluster(namespace=namespace, context=context), name))
 
     def run(self, name: str | None = None, *, quiet: bool = False, on: str = "local") -> Run:
-        """Start a run and wait until it ends, its output on stdout. Ctrl-C stops it. Raises RunFailed."""
+        """Start a run, print its output and wait until it ends. Ctrl-C stops it. Raises RunFailed."""
         run = self.submit(name, on=on)
         try:
             if not quiet:
@@ -110,12 +110,12 @@ class Run:
         return self._record.path
 
     def state(self) -> RunState:
-        """Return what is known now; for a run on a cluster, what the cluster shows now."""
+        """Return the run's current state; for a run on a cluster, as the cluster shows it now."""
         engine_of(self._record).refresh(self._record)
         return self._record.state()
 
     def wait(self, timeout: float | None = None) -> RunState:
-        """Wait until it has ended and return its state. Raises TimeoutError."""
+        """Wait until the run ends and return its state. Raises TimeoutError."""
         with engine_of(self._record).following(self._record) as is_live:
             try:
                 wait_for(lambda: not is_live(), f"end of {self.name}", timeout, every=_POLL)
@@ -124,18 +124,18 @@ class Run:
         return self.state()
 
     def result(self, timeout: float | None = None) -> RunState:
-        """Wait for it to succeed and return its state. Raises RunFailed if it does not, and TimeoutError."""
+        """Wait for the run to end and return its state. Raises RunFailed unless it succeeds, or TimeoutError."""
         state = self.wait(timeout)
         if state.state != "succeeded":
             raise _failed(state)
         return state
 
     def cancel(self) -> None:
-        """Ask it to stop, and return at once; `wait` returns when it has ended."""
+        """Ask the run to stop and return at once; `wait` returns when it has ended."""
         engine_of(self._record).cancel(self._record)
 
     def logs(self) -> Iterator[LogLine]:
-        """Yield the output of its tasks, of all generations, until it ends."""
+        """Yield the output of all tasks, from all generations, until the run ends."""
         for _, output in follow(Watch(self._record)):
             for block in output:
                 yield from block.lines()

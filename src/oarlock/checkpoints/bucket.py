@@ -1,12 +1,12 @@
-"""A run's snapshots in object storage, or in a folder. How a store is opened, for all who use one.
+"""A run's snapshots in object storage or in a folder, and how every process opens such a store.
 
 <url>/<run>/step-0000000120-g3/     a checkpoint, as it is in the checkpoints folder
     claim                           its owner, before it has a manifest: no other run writes there
     state.safetensors
     manifest.json                   written last, so that what has one is complete; never overwritten
 <url>/<run>/model/3/                a version of the model, likewise
-<url>/<run>/model/                  likewise, what else is in the model folder at the end
-<url>/<run>/model_2/                another one, whose name was taken
+<url>/<run>/model/                  likewise, everything else in the model folder when the run ends
+<url>/<run>/model_2/                a second model, if the name was taken
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from oarlock.checkpoints.manifest import FILE_NAME, FileEntry
 CLAIM = "claim"
 LARGEST_MANIFEST = 16 << 20  # bytes
 PART = 8 << 20  # bytes in one request
-_AT_ONCE = 2  # parts under way: what a large file costs in memory, three times over at most
+_AT_ONCE = 2  # parts in flight; a large file takes at most three times this in memory
 _MOST_PARTS = 9000  # S3 takes 10,000
 _NUMBER = re.compile("[1-9][0-9]{0,17}")
 _CONNECT = 5.0  # seconds
@@ -40,7 +40,7 @@ class ChangedError(Exception):
 
 
 class Bucket:
-    """The snapshots of one run. `patience`: seconds for one request, which moves one part at most."""
+    """The snapshots of one run. `patience`: seconds for one request, which transfers one part at most."""
 
     def __init__(self, url: str, run: str, patience: float) -> None:
         import obstore
@@ -61,18 +61,18 @@ class Bucket:
         return [prefix.rstrip("/").rpartition("/")[2] for prefix in found["common_prefixes"]]
 
     def numbers(self, name: str) -> list[int]:
-        """The numbers of what is below a name, complete or not."""
+        """The numbers directly below a name, complete or not."""
         found = self._api.list_with_delimiter(self._store, f"{self._run}/{name}")
         below = (prefix.rstrip("/").rpartition("/")[2] for prefix in found["common_prefixes"])
         return [int(number) for number in below if _NUMBER.fullmatch(number)]
 
     def manifest(self, name: str) -> bytes | None:
-        """The manifest; None if the snapshot is not complete. Found by listing: a wrong bucket or key answers
-        "not found" to a read as well, but makes a listing fail."""
+        """The manifest; None if the snapshot is not complete. Found by listing: given a wrong bucket or key, a
+        read also answers "not found", but a listing fails."""
         return self._read(name, FILE_NAME)
 
     def claim(self, name: str, owner: str) -> bool:
-        """Whether `owner` may write it: no other has begun to."""
+        """Whether `owner` may write the snapshot: no other owner has started to."""
         try:
             self._api.put(self._store, self._path(name, CLAIM), owner.encode(), mode="create")
         except self._taken:
@@ -80,7 +80,7 @@ class Bucket:
         return True
 
     def owner(self, name: str) -> str | None:
-        """Who has begun to write it."""
+        """The owner that started to write the snapshot; None if there is none."""
         claim = self._read(name, CLAIM)
         return None if claim is None else claim.decode(errors="replace")
 
@@ -88,12 +88,12 @@ class Bucket:
         """Write the manifest, which makes the snapshot complete."""
         try:
             self._api.put(self._store, self._path(name, FILE_NAME), manifest, mode="create")
-        except self._taken:  # perhaps by us: of a repeated request only the second answer is seen
+        except self._taken:  # perhaps by us: after a retry we see only the second answer
             if self.manifest(name) != manifest:
                 raise
 
     def send(self, name: str, file: str, path: Path, entry: FileEntry, on_part: Callable[[], None]) -> None:
-        """Upload a file. Raises ChangedError instead of completing one that is not what its manifest says."""
+        """Upload a file. Raises ChangedError before completing it if the file does not match its manifest."""
         target, size = self._path(name, file), entry["size"]
         part = max(PART, -(-size // _MOST_PARTS))
         parts = _checked(path, entry, part, on_part)
@@ -107,7 +107,7 @@ class Bucket:
         return self._sizes(name, file.rpartition("/")[0]).get(self._path(name, file))
 
     def receive(self, name: str, file: str, start: int, end: int) -> bytes:
-        """Bytes `start` to `end` of a file: never more, whatever the store sends."""
+        """Bytes `start` to `end` of a file: never more, no matter what the store sends."""
         data = self._api.get_range(self._store, self._path(name, file), start=start, end=end)
         return bytes(data)[: end - start]
 
@@ -137,7 +137,7 @@ def opened(url: str, patience: float) -> Any:
         client_options={
             "connect_timeout": timedelta(seconds=_CONNECT),
             "timeout": timedelta(seconds=patience),
-            # Options given here replace those of the environment, this one among them.
+            # Options passed here replace those from the environment, including this one.
             "allow_http": _allows_http(url),
         },
         retry_config={"max_retries": 1, "retry_timeout": timedelta(seconds=patience)},
@@ -154,7 +154,7 @@ def is_here() -> bool:
 
 
 def _checked(path: Path, entry: FileEntry, part: int, on_part: Callable[[], None]) -> Iterator[bytes]:
-    """A file in parts. A changed file is noticed before its last part is sent, so it is never complete."""
+    """A file in parts. A changed file is detected before its last part is sent, so it never completes."""
     size = crc = 0
     with path.open("rb") as file:
         while True:
@@ -172,6 +172,6 @@ def _checked(path: Path, entry: FileEntry, part: int, on_part: Callable[[], None
 
 
 def _allows_http(url: str) -> bool:
-    """Whether plain HTTP is allowed, which each provider has a variable of its own for."""
+    """Whether plain HTTP is allowed. Each provider has its own variable for it."""
     provider = _PROVIDERS.get(url.partition("://")[0], "")
     return os.environ.get(f"{provider}_ALLOW_HTTP", "").lower() in ("true", "1")

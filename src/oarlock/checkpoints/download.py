@@ -1,6 +1,6 @@
 """Download the files that a manifest names, piece by piece, and compare them with their checksums.
 
-Where the pieces come from is the caller's: the downloader of an agent retries for minutes, a client only
+The caller says where the pieces come from: an agent's downloader retries for minutes, a client only
 a few times.
 """
 
@@ -15,12 +15,12 @@ from typing import Callable
 from oarlock.checkpoints.bucket import PART
 from oarlock.checkpoints.manifest import FileEntry
 
-Receive = Callable[[str, int, int], bytes]  # file, first byte, byte behind the last: at most that much
-OnPiece = Callable[[str, int], None]  # file, bytes that have just come
+Receive = Callable[[str, int, int], bytes]  # file, first byte, end (exclusive): returns at most that much
+OnPiece = Callable[[str, int], None]  # file, bytes that just arrived
 
 
 class DamagedError(Exception):
-    """A file in the store is not what its manifest says."""
+    """A file in the store does not match its manifest."""
 
 
 def download(files: Mapping[str, FileEntry], folder: Path, receive: Receive, on_piece: OnPiece) -> None:
@@ -37,14 +37,14 @@ def download(files: Mapping[str, FileEntry], folder: Path, receive: Receive, on_
 
 
 def compare(files: Mapping[str, FileEntry], receive: Receive) -> None:
-    """Read all files and keep none. Raises DamagedError."""
+    """Read all files without keeping them. Raises DamagedError."""
     for file, entry in files.items():
         for _ in _pieces(file, entry, receive):
             pass
 
 
 def _pieces(file: str, entry: FileEntry, receive: Receive) -> Iterator[bytes]:
-    """All of a file. What is wrong with it is known, and raised, after the last piece at the latest."""
+    """The pieces of a file. Raises DamagedError after the last piece at the latest."""
     size, crc, at = entry["size"], 0, 0
     while at < size:
         piece = receive(file, at, min(at + PART, size))

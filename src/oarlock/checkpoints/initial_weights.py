@@ -1,7 +1,7 @@
-"""The weights that a new run begins with: the checkpoint of another one, taken over as its own of step 0.
+"""The initial weights of a new run: another run's checkpoint, adopted as the new run's step 0.
 
-So they reach every machine as any checkpoint does, and the run's own checkpoints, which are newer, win after
-a restart. The manifest says where it comes from: a program takes the weights out of it and nothing else.
+They reach every machine the way any checkpoint does, and after a restart the run's own checkpoints win
+because they are newer. The manifest names the origin: a program takes only the weights out of it.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from oarlock.checkpoints.store import Checkpoint, Store, verify
 from oarlock.system.atomic_file import sync_folder, write_durably
 
 NAME = name_of(0, 0)
-BEGINS = "starts from the weights of"  # a program says so
+BEGINS = "starts from the weights of"  # part of a line that a program prints
 _ORIGIN = "from"  # in the manifest
 _AT_STEP = re.compile("(.+)@([0-9]{1,18})")
 _SHOWN = 8  # steps in a message
 
 
 def split(place: str) -> tuple[str, int | None]:
-    """The folder or URL, and the step behind its last @; None: the newest."""
+    """The folder or URL, and the step after its last @; None means the newest."""
     matched = _AT_STEP.fullmatch(place)
     return (matched[1], int(matched[2])) if matched else (place, None)
 
 
 def origin(manifest: Manifest) -> str | None:
-    """Where the weights come from, in words; None for a checkpoint of the run's own."""
-    told = manifest.get(_ORIGIN)
-    if not isinstance(told, dict):
+    """Where the weights come from, as text; None for the run's own checkpoints."""
+    source = manifest.get(_ORIGIN)
+    if not isinstance(source, dict):
         return None
-    return f"{told.get('run')}, step {told.get('step')}"
+    return f"{source.get('run')}, step {source.get('step')}"
 
 
 def choose(folder: Path, step: int | None) -> Checkpoint | str:
-    """The newest whole checkpoint in a folder, or that of a step; or why there is none. The folder of a
-    single checkpoint, and one that has them in `checkpoints`, will do."""
+    """The newest whole checkpoint in a folder, or the one of a given step; or why there is none. The folder
+    may be a single checkpoint, or contain `checkpoints`."""
     if (folder / FILE_NAME).exists() and position(folder.name):
         single = Store.read(folder)
         trouble = single if isinstance(single, str) else verify(single)
@@ -78,7 +78,7 @@ def take_over(source: Checkpoint, store: Store, run: str) -> None:
 
 
 def _manifest(source: Checkpoint, run: str) -> Manifest:
-    """Without a time of its own: the same weights are the same snapshot."""
+    """It has no timestamp of its own: the same weights are the same snapshot."""
     before = source.manifest
     return {
         "format": FORMAT,
@@ -96,7 +96,7 @@ def _manifest(source: Checkpoint, run: str) -> Manifest:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Nothing changes the files of a checkpoint, so two may share them; on another disk it is a copy."""
+    """Hard-link, as the files of a checkpoint never change; on another disk, copy."""
     try:
         os.link(source, target)
     except OSError:

@@ -1,7 +1,7 @@
 """The manifest of a checkpoint or snapshot: its name, what it describes, and how it is checked. Pure.
 
-A manifest is JSON with a checksum of its own. It may come from a disk that failed, from a bucket or from
-another user, so `unseal` is the only way to read one.
+A manifest is JSON with its own checksum. It may come from a failed disk, a bucket or another user, so
+`unseal` is the only way to read one.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class FileEntry(TypedDict):
 
 
 class WrittenEntry(FileEntry, total=False):
-    """The same, from the machine that wrote the file."""
+    """The same, plus what the writing machine noted."""
 
-    untouched: str  # what `store.fingerprint` said about it then
+    untouched: str  # what `store.fingerprint` returned for it then
 
 
 def name_of(step: int, generation: int) -> str:
@@ -52,7 +52,7 @@ def sealed(manifest: Manifest) -> bytes:
 
 
 def seal(manifest: Manifest) -> str:
-    """A manifest's checksum: it differs as soon as anything in the manifest does."""
+    """A manifest's checksum: it changes when anything in the manifest does."""
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
     return f"{zlib.crc32(text.encode()):08x}"
 

@@ -1,7 +1,7 @@
-"""The error of an object store in one line that holds no key.
+"""The error of an object store as one line without any keys.
 
-Servers repeat the access key, and what was signed with it, in their refusals, and obstore's errors hold all
-of that.
+Servers repeat the access key, and what was signed with it, when they refuse a request, and obstore's errors
+include all of that.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 _SECRET = re.compile(r"KEY|SECRET|TOKEN|PASSW|CREDENTIAL|SAS|AUTH|CERT", re.IGNORECASE)
-_SHORTEST = 4  # characters of a value that is worth hiding: `true` and `1` are in many sentences
+_SHORTEST = 4  # characters of a value worth hiding: `true` and `1` appear in many sentences
 _HARMLESS = re.compile(r"true|false|none|auto", re.IGNORECASE)
 _LONGEST = 300
 
@@ -31,7 +31,7 @@ def reason(error: BaseException) -> str:
 
 
 def kind(error: BaseException) -> str:
-    """What two errors have in common that differ only in numbers."""
+    """What errors that differ only in numbers have in common."""
     return re.sub(r"\d+", "", reason(error))
 
 
@@ -53,6 +53,6 @@ def _is_worth_hiding(value: str) -> bool:
 
 
 def _tag(name: str, text: str) -> str:
-    """Its first line: Azure adds the number of the request and the time, which are new with every error."""
+    """The tag's first line: Azure adds the request number and the time, which differ in every error."""
     found = re.search(f"<{name}>([^<]*)</{name}>", text)
     return found[1].strip().partition("\n")[0].strip() if found else ""

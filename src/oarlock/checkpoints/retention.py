@@ -1,4 +1,4 @@
-"""Which checkpoints to keep: the newest few, every n-th step, and the best by a metric. Pure."""
+"""Which checkpoints to keep: the newest few, every Nth step, and the best by a metric. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from oarlock.checkpoints.store import Checkpoint
 
-_UNSCORED = 5  # checkpoints that wait for the evaluator, however few are to be kept: it may be slow, or stuck
+_UNSCORED = 5  # checkpoints that wait for the evaluator, even if `keep` is lower: it may be slow, or stuck
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Retention:
         scored: Mapping[str, Mapping[str, Any]] | None = None,
         is_followed: bool = False,
     ) -> list[Checkpoint]:
-        """Those of all checkpoints, given oldest first, that may be deleted. `scored`: what an evaluator
-        found out about some of them, by name; `is_followed`: it is at work on the others."""
+        """The checkpoints, of those given oldest first, that may be deleted. `scored`: an evaluator's results
+        for some of them, by name; `is_followed`: it is still scoring the others."""
         scored = scored or {}
         kept = {checkpoint.name for checkpoint in checkpoints[-self.keep :]}
         if self.every is not None:
@@ -46,9 +46,9 @@ class Retention:
         return [checkpoint for checkpoint in checkpoints if checkpoint.name not in kept]
 
     def _best(self, checkpoints: Sequence[Checkpoint], scored: Mapping[str, Mapping[str, Any]]) -> Checkpoint:
-        """By the evaluator's values as soon as it knows the metric: the training's own are of other examples,
-        and not to be compared. Of two equally good checkpoints the newer is kept; one without the metric is
-        the worst."""
+        """By the evaluator's values once it reports the metric: training's own come from other examples and
+        cannot be compared. Of two equally good checkpoints, the newer is kept; one without the metric counts
+        as the worst."""
         order, _, metric = str(self.best).rpartition(":")
         is_evaluators = any(metric in metrics for metrics in scored.values())
 

@@ -1,7 +1,7 @@
 """The file format of tensors: safetensors, which every framework's tools can open.
 
-Eight bytes with the length of a JSON header, the header, the tensors one after another. It is simple enough
-for a process without a framework to write, and a reader maps it into memory instead of copying it.
+Eight bytes with the length of a JSON header, the header, then the tensors one after another. The format is
+simple enough to write without a framework, and a reader maps the file into memory instead of copying it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# The name that NumPy, torch and JAX share -> the file's name for it, and the bytes of one number.
+# The name that NumPy, torch and JAX share -> the file's name for it, and the bytes per number.
 _TYPES = {
     "float64": ("F64", 8),
     "float32": ("F32", 4),
@@ -40,7 +40,7 @@ _METADATA = "oarlock"  # the key of our part of the header's metadata
 
 @dataclass(frozen=True)
 class Shape:
-    """A tensor's type and size. `whole` and `at`: it is a part of a larger tensor, and begins there."""
+    """A tensor's type and size. `whole` and `at`: it is part of a larger tensor and begins there."""
 
     dtype: str  # as NumPy names it
     size: tuple[int, ...]
@@ -64,12 +64,12 @@ class Shape:
 
 
 def is_known(dtype: str) -> bool:
-    """Whether the format has that type, by the name that NumPy has for it."""
+    """Whether the format has this type, by its NumPy name."""
     return dtype in _TYPES
 
 
 def places(shapes: Mapping[str, Shape]) -> dict[str, tuple[int, int]]:
-    """Where each tensor begins and ends. Wide numbers come first: then all are aligned without gaps."""
+    """Where each tensor begins and ends. Wide numbers come first, so all are aligned without gaps."""
     ordered = sorted(shapes, key=lambda name: (-shapes[name].width, name))
     offsets, at = {}, 0
     for name in ordered:
@@ -79,19 +79,19 @@ def places(shapes: Mapping[str, Shape]) -> dict[str, tuple[int, int]]:
 
 
 def header(shapes: Mapping[str, Shape], tree: Any) -> bytes:
-    """The bytes before the tensors; `tree` says how the tensors make up the program's objects."""
+    """The bytes before the tensors; `tree` describes how the tensors make up the program's objects."""
     parts = {name: [shape.whole, shape.at] for name, shape in shapes.items() if shape.whole is not None}
     entries: dict[str, Any] = {"__metadata__": {_METADATA: json.dumps({"tree": tree, "parts": parts})}}
     for name, (begin, end) in places(shapes).items():
         shape = shapes[name]
         entries[name] = {"dtype": _TYPES[shape.dtype][0], "shape": shape.size, "data_offsets": (begin, end)}
     text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-(8 + len(text)) % 64)  # the tensors begin aligned
+    text += b" " * (-(8 + len(text)) % 64)  # aligns the first tensor
     return (len(text)).to_bytes(8, "little") + text
 
 
 class TensorFile:
-    """One such file, mapped into memory. Its pages are private: changing a tensor changes no file."""
+    """A safetensors file mapped into memory. Its pages are private: changing a tensor changes no file."""
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
@@ -114,6 +114,6 @@ class TensorFile:
             self._offsets[name] = entry["data_offsets"]
 
     def bytes_of(self, name: str) -> memoryview:
-        """Return the bytes of a tensor, without copying them."""
+        """Return the bytes of a tensor without copying them."""
         begin, end = self._offsets[name]
         return memoryview(self._map)[self._begin + begin : self._begin + end]

@@ -1,8 +1,8 @@
-"""What an evaluator found out about checkpoints: `.scores.json` in their folder.
+"""An evaluator's scores of checkpoints: `.scores.json` in their folder.
 
-The leading agent writes it as scores arrive. A later launch of the evaluator learns from it what is scored
-already, and the writer of the training process which checkpoint is the best. A score belongs to one
-checkpoint, not to a name: another run may use the folder, and save under the same name.
+The leading agent writes it as scores arrive. A later launch of the evaluator reads which checkpoints are
+already scored, and the training process's writer reads which one is the best. A score belongs to one
+checkpoint, not to a name: another run may use the folder and save under the same name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Scores:
     """The scores of the checkpoints in one folder."""
 
     scored: Mapping[str, tuple[float, Metrics]] = field(default_factory=dict)  # name -> when saved, metrics
-    is_followed: bool = False  # an evaluator is at work, and will score what it has not scored yet
+    is_followed: bool = False  # an evaluator is running and will score the rest
 
     def of(self, checkpoint: Checkpoint) -> Metrics | None:
         """The metrics of a checkpoint; None if it is not scored."""
@@ -38,7 +38,7 @@ class Scores:
 
 
 def read(folder: Path) -> Scores:
-    """The scores in a folder; none where the file is missing or makes no sense."""
+    """The scores in a folder; none if the file is missing or makes no sense."""
     try:
         data = json.loads((folder / FILE_NAME).read_bytes())
         scored = {
@@ -51,14 +51,14 @@ def read(folder: Path) -> Scores:
 
 
 def set_followed(folder: Path, is_followed: bool) -> None:
-    """Note whether an evaluator is at work. Raises OSError."""
+    """Record whether an evaluator is running. Raises OSError."""
     before = read(folder)
     if before.is_followed != is_followed:
         _write(folder, Scores(before.scored, is_followed))
 
 
 def add(folder: Path, name: str, metrics: Metrics) -> None:
-    """Note a score, and forget those of checkpoints that are gone. Raises OSError."""
+    """Record a score, and drop those of deleted checkpoints. Raises OSError."""
     before, here = read(folder), {one.name: one for one in Store(folder).checkpoints()}
     scored = {known: entry for known, entry in before.scored.items() if known in here}
     if name in here:

@@ -2,7 +2,7 @@
 
     .fence                   the run and generation that may commit; all others are refused
     step-0000000120-g3/      a complete checkpoint: it appears by one rename, once all of it is on the disk
-        manifest.json        what the checkpoint is of, with the size and checksum of every file
+        manifest.json        what the checkpoint contains, with the size and checksum of every file
         state.safetensors    the tensors (state-0-of-2.safetensors, ... where each rank wrote its part)
     .saving-...              half written: removed when the next generation starts
 
@@ -30,7 +30,7 @@ from oarlock.system.polling import wait_for
 _FENCE, _LOCK = ".fence", ".lock"
 _DRAFT = ".saving-"
 _DOOMED = ".deleting-"
-_BOOT = Path("/proc/sys/kernel/random/boot_id")  # another one each time the machine starts
+_BOOT = Path("/proc/sys/kernel/random/boot_id")  # changes at every boot
 _CHUNK = 1 << 22
 _LOCK_PATIENCE = 10.0  # seconds; a holder only renames something
 
@@ -61,11 +61,11 @@ class Store:
         self.folder = Path(folder)
 
     def names(self) -> list[str]:
-        """All checkpoints, whole or not, newest first."""
+        """The names of all checkpoints, whole or not, newest first."""
         return [path.name for _, _, path in reversed(self._named())]
 
     def checkpoints(self) -> list[Checkpoint]:
-        """All whose manifest can be read, oldest first. Cheap: it reads no tensors."""
+        """All checkpoints whose manifest can be read, oldest first. Cheap: it reads no tensors."""
         found = (self.read(path) for _, _, path in self._named())
         return [checkpoint for checkpoint in found if isinstance(checkpoint, Checkpoint)]
 
@@ -103,12 +103,12 @@ class Store:
         self.folder.mkdir(parents=True, exist_ok=True)
         content = json.dumps({"run": run, "generation": generation}).encode()
         with self._locked():
-            # Not flushed to the disk: a power cut ends those that it keeps out, too, and a flush would wait
-            # for the gigabytes that a dead generation was writing.
+            # Not flushed to the disk: a power cut also ends the processes that the fence keeps out, and a
+            # flush would wait for the gigabytes that a dead generation was writing.
             write_whole(self.folder / _FENCE, content)
 
     def fence(self) -> tuple[str, int] | None:
-        """The run and generation that may commit. None: any may; one that cannot be read admits none."""
+        """The run and generation that may commit. None: any may. A fence that cannot be read admits none."""
         try:
             data = json.loads((self.folder / _FENCE).read_text())
             return str(data["run"]), int(data["generation"])
@@ -120,11 +120,11 @@ class Store:
     # Adding and deleting
 
     def draft(self, step: int, generation: int) -> Path:
-        """The folder in which to write a checkpoint before it is committed."""
+        """The folder to write a checkpoint in before it is committed."""
         return self.folder / f"{_DRAFT}{name_of(step, generation)}"
 
     def commit(self, draft: Path, manifest: Manifest) -> Checkpoint:
-        """Make a draft whose files are on the disk a checkpoint. Raises FencedError where it must not."""
+        """Make a draft whose files are on the disk a checkpoint. Raises FencedError if the fence forbids it."""
         step, generation = manifest["step"], manifest["generation"]
         _write_manifest(draft, manifest)
         path = self.folder / name_of(step, generation)
@@ -137,23 +137,23 @@ class Store:
         return Checkpoint(path, step, generation, manifest)
 
     def adopt(self, draft: Path, name: str) -> None:
-        """Rename a complete draft into place, over an earlier attempt at the same step."""
+        """Rename a complete draft into place, replacing an earlier attempt at the same step."""
         path = self.folder / name
         if path.exists():
             _remove(path)
         draft.rename(path)
 
     def clean(self) -> None:
-        """Remove what a process left half written or half deleted when it died."""
+        """Remove what a dead process left half written or half deleted."""
         _erase(*self._left_behind())
 
     def clean_meanwhile(self) -> None:
-        """The same in a thread, for the files can be large. A half written one is out of the way at once."""
+        """The same in a thread, because files can be large. A half-written one is out of the way at once."""
         import threading
 
         doomed: list[Path] = []
         for path in self._left_behind():
-            with suppress(FileNotFoundError):  # its writer still lives, and has just given up
+            with suppress(FileNotFoundError):  # its writer is still alive and has just given up
                 doomed.append(_doomed(path))
         threading.Thread(target=_erase, args=doomed, daemon=True).start()
 
@@ -163,7 +163,7 @@ class Store:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Between reading the fence and renaming, no process raises it. A dead holder's lock is free."""
+        """No process raises the fence between reading it and renaming. A dead holder's lock is free."""
         import fcntl
 
         def is_locked() -> bool:
@@ -204,14 +204,14 @@ def verify(checkpoint: Checkpoint) -> str | None:
 
 
 def verify_to_restore(checkpoint: Checkpoint) -> str | None:
-    """The same, but read no file that nobody has touched since its writer computed the checksum: each rank of
-    each generation would read everything twice (1.5 GB: 0.8 of 2.5 s between a kill and the next step)."""
+    """The same, but skip files that are untouched since their writer computed the checksum: otherwise each
+    rank of each generation reads everything twice (1.5 GB: 0.8 of 2.5 s between a kill and the next step)."""
     return _trouble(checkpoint, trusts_untouched=True)
 
 
 def fingerprint(found: os.stat_result) -> str | None:
-    """What the file system says about a file: the same again only if nobody has changed or replaced it, and
-    the machine has not been started again. None where that cannot be told."""
+    """What the file system says about a file: it stays the same only while the file is neither changed nor
+    replaced and the machine does not reboot. None if the file system cannot say."""
     try:
         boot = _BOOT.read_text().strip()
     except OSError:
@@ -250,16 +250,16 @@ def checksum(path: Path) -> tuple[int, str]:
 
 
 def _open_lock(folder: Path) -> int:
-    """Open the lock's file. Whoever may read it can hold it and block every commit, so only its owner may.
+    """Open the lock's file. A process that can read it can hold it and block commits: only the owner may.
 
-    In a folder that a group shares, as a claim is through fsGroup, the group may.
+    In a folder shared by a group, such as a claim with fsGroup, the group may, too.
     """
     mode = 0o660 if folder.stat().st_mode & (stat.S_IWGRP | stat.S_ISGID) else 0o600
     fd = os.open(folder / _LOCK, os.O_WRONLY | os.O_APPEND | os.O_CREAT, mode)
     found = os.fstat(fd)
     if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) != mode:
         with suppress(OSError):  # a file system without modes
-            os.fchmod(fd, mode)  # the umask has cleared bits, or an older version created it for all to read
+            os.fchmod(fd, mode)  # the umask cleared bits, or an older version created it readable for all
     return fd
 
 
@@ -273,14 +273,14 @@ def _remove(path: Path) -> None:
 
 
 def _doomed(path: Path) -> Path:
-    """The same folder under a name that says that it is to be deleted."""
+    """The same folder under a name that marks it for deletion."""
     if path.name.startswith(_DOOMED):
         return path
     return path.rename(path.with_name(f"{_DOOMED}{path.name}-{os.getpid()}"))
 
 
 def _erase(*paths: Path) -> None:
-    """Delete folders, or links without what they lead to."""
+    """Delete folders; delete links, but not their targets."""
     for path in paths:
         if path.is_symlink():
             path.unlink()

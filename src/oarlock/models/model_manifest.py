@@ -1,6 +1,6 @@
-"""The manifest of an exported model: what goes in, what comes out, and where it came from. Pure.
+"""The manifest of an exported model: its inputs, its outputs, and where it came from. Pure.
 
-It is one JSON file beside what the framework wrote, and other servers ignore it. A folder may come from a
+It is one JSON file beside what the framework wrote; other servers ignore it. A folder may come from a
 bucket or from another user, so `read` is the only way to get a manifest from a file's content.
 """
 
@@ -21,18 +21,18 @@ DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "string"),
 )
-# What a person gives to it: the page draws a canvas, a text box or a form.
+# What a person enters: the page draws a canvas, a text box or a form.
 KINDS = ("tensor", "image", "text", "completion")
 _DEEPEST = 16  # dimensions
 
 
 class BadManifest(ValueError):
-    """It is no manifest; says why."""
+    """Not a manifest; says why."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """One input or output. A dimension of None may have any size; the first one counts the examples."""
+    """One input or output. A dimension of None can have any size; the first one counts the examples."""
 
     name: str
     dtype: str
@@ -56,9 +56,9 @@ class Manifest:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     kind: str = "tensor"  # one of KINDS
-    entry: str = ""  # of the format python: the file in the folder that has `load(folder)`
-    labels: tuple[str, ...] = ()  # the names of classes, where the output scores classes
-    files: dict[str, str] = field(default_factory=dict)  # what belongs to it, such as a vocabulary: path
+    entry: str = ""  # format `python` only: the file in the folder that defines `load(folder)`
+    labels: tuple[str, ...] = ()  # class names, if the output scores classes
+    files: dict[str, str] = field(default_factory=dict)  # belonging to the model, such as a vocabulary: path
     frameworks: dict[str, str] = field(default_factory=dict)  # name: version
     run: str = ""
     step: int | None = None

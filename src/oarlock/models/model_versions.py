@@ -1,7 +1,7 @@
 """A folder of a model's versions: `1/`, `2/`, ..., the layout that TensorFlow Serving and KServe document.
 
-A version appears at once and whole: it is written beside and renamed. A folder that holds a model itself, as
-`model.export(MODEL_DIR)` of Keras writes it, counts as version 1.
+A version appears whole or not at all: it is written under another name and renamed. A folder that holds a
+model directly, as Keras's `model.export(MODEL_DIR)` writes it, counts as version 1.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from oarlock.system.atomic_file import sync_folder
 SAVED_MODEL = "saved_model.pb"
 TORCH_PROGRAM, JAX_PROGRAM, ONNX_FILE = "model.pt2", "model.jax", "model.onnx"
 EXAMPLE = "example.npz"  # a few inputs, to try the model with
-# By what a folder without a manifest can be told: the first file that is there.
+# How to recognize a folder without a manifest: the first of these files that exists.
 _KNOWN = {
     SAVED_MODEL: "saved_model",
     TORCH_PROGRAM: "torch_export",
@@ -32,7 +32,7 @@ _KNOWN = {
 }
 _NUMBER = re.compile("[1-9][0-9]{0,17}")
 _NEW, _DRAFT = ".new-", ".draft-"
-DRAFTS = (_NEW, _DRAFT)  # how names begin of what is no version yet
+DRAFTS = (_NEW, _DRAFT)  # prefixes of folders that are not versions yet
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Version:
     path: Path
 
     def manifest(self) -> Manifest:
-        """Return its manifest, or what can be told without one: the format alone, no inputs or outputs.
+        """Return its manifest, or what is known without one: the format alone, no inputs or outputs.
 
         Raises BadManifest if the folder holds no model.
         """
@@ -72,9 +72,9 @@ def versions(folder: Path) -> list[Version]:
 
 @contextmanager
 def new_version(folder: Path) -> Iterator[Path]:
-    """Write the next version inside a `with` block: the value is its folder until then.
+    """Write the next version inside a `with` block; the value is the folder to write to.
 
-    Nothing is left if the block raises. If two processes publish at once, both versions exist afterwards.
+    Nothing is left if the block raises. If two processes publish at the same time, both versions exist.
     """
     with _draft(folder) as draft:
         yield draft
@@ -82,9 +82,9 @@ def new_version(folder: Path) -> Iterator[Path]:
 
 
 def write_version(folder: Path, write: Callable[[Path], object], keep: int | None = None) -> Version:
-    """Have `write` fill the folder of the next version, and return that version. Otherwise as above.
+    """Let `write` fill the folder of the next version, and return that version. Otherwise as above.
 
-    keep: then delete all but the newest `keep` versions.
+    keep: afterwards delete all but the newest `keep` versions.
     """
     with _draft(folder) as draft:
         write(draft)
@@ -108,9 +108,9 @@ def _draft(folder: Path) -> Iterator[Path]:
     made = Path(tempfile.mkdtemp(prefix=_NEW, dir=folder))
     fd = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        with suppress(OSError):  # a file system without locks: then nothing is taken for abandoned either
+        with suppress(OSError):  # a file system without locks: then no draft counts as abandoned either
             fcntl.flock(fd, fcntl.LOCK_EX)
-        # Locked before it has this name: nobody sees a draft that is not.
+        # Locked before it gets this name: no process sees an unlocked draft.
         draft = made.rename(folder / made.name.replace(_NEW, _DRAFT))
         try:
             yield draft
@@ -122,7 +122,7 @@ def _draft(folder: Path) -> Iterator[Path]:
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Remove the drafts of processes that were killed: a process that lives holds the lock on its own."""
+    """Remove the drafts of killed processes: a live process holds the lock on its own."""
     for draft in folder.glob(f"{_DRAFT}*"):
         with suppress(OSError):
             fd = os.open(draft, os.O_RDONLY | os.O_DIRECTORY)

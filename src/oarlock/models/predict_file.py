@@ -1,6 +1,6 @@
-"""A program's own code around a model: a predict.py, whose `load(folder)` gives an object with `predict`.
+"""A program's own code around a model: a predict.py whose `load(folder)` returns an object with `predict`.
 
-Modules beside it are its own: two versions of a model that are loaded in one process do not share them.
+Modules beside it belong to it: two versions of a model loaded in one process do not share them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class BadPredict(ValueError):
 
 
 def check(path: Path) -> None:
-    """Raises BadPredict unless the file is Python and has a function `load`. Nothing of it is run."""
+    """Raise BadPredict unless the file is Python and defines a function `load`. Runs none of it."""
     try:
         tree = ast.parse(path.read_bytes(), str(path))
     except OSError as problem:
@@ -44,11 +44,11 @@ def check(path: Path) -> None:
 
 
 def load(path: Path, folder: Path, model: Call | None = None, instead_of: Path | None = None) -> Any:
-    """Run the file and return what its `load` gives.
+    """Run the file and return what its `load` returns.
 
-    model: what is in the folder, as a function from arrays to arrays; for a `load` that takes two arguments.
+    model: what is in the folder, as a function from arrays to arrays, for a `load` with two parameters.
     instead_of: the folder that the file was copied from: nothing is imported from there.
-    Raises BadPredict, and whatever the file raises.
+    Raises BadPredict, and any error of the file itself.
     """
     check(path)
     spec = importlib.util.spec_from_file_location(_MODULE, path)
@@ -59,7 +59,7 @@ def load(path: Path, folder: Path, model: Call | None = None, instead_of: Path |
     search, others, writes_none = list(sys.path), _hide(own, instead_of), sys.dont_write_bytecode
     sys.path[:] = [str(path.parent), *(place for place in search if not _is(place, instead_of))]
     sys.modules[_MODULE] = module  # pickle and dataclasses look for it there
-    sys.dont_write_bytecode = True  # a server takes a folder that changes for a new version
+    sys.dont_write_bytecode = True  # a server treats a folder that changes as a new version
     importlib.invalidate_caches()
     try:
         spec.loader.exec_module(module)
@@ -69,7 +69,7 @@ def load(path: Path, folder: Path, model: Call | None = None, instead_of: Path |
         return module.load(*given)
     finally:
         sys.path[:], sys.dont_write_bytecode = search, writes_none
-        _hide(own, None)  # they live on in what they gave; the next version imports its own
+        _hide(own, None)  # what `load` returned keeps them; the next version imports its own
         sys.modules.update(others)
 
 
@@ -79,7 +79,7 @@ def _modules_in(folder: Path) -> set[str]:
 
 
 def _hide(names: set[str], other: Path | None) -> dict[str, ModuleType]:
-    """Take from `sys.modules`, and return, the modules of these names and those that are in a folder."""
+    """Remove these modules, and those from a folder, from `sys.modules`, and return them."""
     found = {
         name: module
         for name, module in list(sys.modules.items())
