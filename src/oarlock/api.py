@@ -124,7 +124,7 @@ class Run:
         return self.state()
 
     def result(self, timeout: float | None = None) -> RunState:
-        """Wait for the run to end and return its state. Raises RunFailed unless it succeeds, or TimeoutError."""
+        """Wait for the run to end and return its state. Raises RunFailed unless it succeeds; TimeoutError."""
         state = self.wait(timeout)
         if state.state != "succeeded":
             raise _failed(state)

@@ -67,8 +67,8 @@ class Bucket:
         return [int(number) for number in below if _NUMBER.fullmatch(number)]
 
     def manifest(self, name: str) -> bytes | None:
-        """The manifest; None if the snapshot is not complete. Found by listing: given a wrong bucket or key, a
-        read also answers "not found", but a listing fails."""
+        """The manifest; None if the snapshot is not complete. Found by listing: given a wrong bucket or key,
+        a read also answers "not found", but a listing fails."""
         return self._read(name, FILE_NAME)
 
     def claim(self, name: str, owner: str) -> bool:

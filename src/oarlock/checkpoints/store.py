@@ -124,7 +124,7 @@ class Store:
         return self.folder / f"{_DRAFT}{name_of(step, generation)}"
 
     def commit(self, draft: Path, manifest: Manifest) -> Checkpoint:
-        """Make a draft whose files are on the disk a checkpoint. Raises FencedError if the fence forbids it."""
+        """Make a draft whose files are on the disk a checkpoint. Raises FencedError if fenced off."""
         step, generation = manifest["step"], manifest["generation"]
         _write_manifest(draft, manifest)
         path = self.folder / name_of(step, generation)

@@ -1,4 +1,4 @@
-"""`oarlock.data.Batches`: which examples of a dataset, by their indices, a step trains on."""
+"""`oarlock.data.Batches`: which examples of a dataset, by index, a step trains on."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from oarlock.training.task.context import current
 class Batches:
     """`count` examples in batches of `global_batch`, in a new order each epoch.
 
-    Steps are counted from 0 over all epochs. Every batch is full: the examples left over at the end of an
-    epoch are not used in it, and differ from epoch to epoch.
+    Steps are counted from 0 across all epochs. Every batch is full: the examples left over at the end of an
+    epoch are skipped in that epoch, and differ from epoch to epoch.
     """
 
     count: int
@@ -39,7 +39,7 @@ class Batches:
         return self._part(step, 0, self.global_batch)
 
     def mine(self, step: int, *, rank: int | None = None, world: int | None = None) -> list[int]:
-        """The indices of this worker's examples in `step`: the slices of all ranks, in order, are the
+        """The indices of this worker's examples in `step`. The slices of all ranks, in order, make up the
         batch."""
         size, start = self._slice(rank, world)
         return self._part(step, start, start + size)
@@ -54,12 +54,12 @@ class Batches:
     ) -> Iterator[tuple[int, list[int]]]:
         """Yield (step, indices of this worker's examples) from `step` to the end of the last epoch, or
         forever."""
-        size, start = self._slice(rank, world)  # raises for wrong numbers now, not at the first step
+        size, start = self._slice(rank, world)  # raises now for wrong numbers, not at the first step
         steps = itertools.count(step) if epochs is None else range(step, epochs * self.steps_per_epoch)
         return ((number, self._part(number, start, start + size)) for number in steps)
 
     def _slice(self, rank: int | None, world: int | None) -> tuple[int, int]:
-        """(size, start) of a rank's part of every batch."""
+        """(size, start) of a rank's slice of every batch."""
         task = current()
         rank = task.rank if rank is None else rank
         world = task.world if world is None else world

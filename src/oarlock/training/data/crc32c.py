@@ -1,7 +1,7 @@
-"""CRC-32C, with which TFRecord files are checked. The standard library has only the other polynomial.
+"""CRC-32C, the checksum of TFRecord files. The standard library has only the other polynomial.
 
-A loop does 15 MB/s. Where NumPy is loaded, the bytes of a block are looked up together, at 100 MB/s: a
-checksum is the exclusive or of what each byte adds, given how many bytes follow it.
+A loop does 15 MB/s. If NumPy is loaded, the bytes of a block are looked up together, at 100 MB/s: a
+checksum is the XOR of what each byte contributes, given how many bytes follow it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 
 _POLYNOMIAL = 0x82F63B78  # reflected
 _ONES = 0xFFFFFFFF
-_BLOCK = 512  # bytes that are looked up together: their tables fit into a processor's cache
+_BLOCK = 512  # bytes looked up together: their tables fit into a processor's cache
 _CHUNK = 128 * _BLOCK
 _SHORT = 256  # bytes below which the loop is as fast
 
 
 def masked_crc32c(data: bytes) -> int:
-    """The checksum as TFRecord files have it: rotated, with a constant added."""
+    """The checksum as TFRecord files store it: rotated, with a constant added."""
     crc = crc32c(data)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & _ONES
 
@@ -37,7 +37,7 @@ def crc32c(data: bytes) -> int:
 
 
 def _of_blocks(numpy: Any, data: bytes) -> int:
-    """The register after whole blocks, from zero on. It adds to the first four bytes of the next block."""
+    """The register after whole blocks, from zero. It is XORed into the first four bytes of the next block."""
     tables, places, first = _tables(numpy)
     crc = 0
     for start in range(0, len(data), _CHUNK):
@@ -54,7 +54,7 @@ def _of_blocks(numpy: Any, data: bytes) -> int:
 
 @lru_cache(maxsize=1)
 def _bytes() -> list[int]:
-    """What one byte adds, by its value."""
+    """What one byte contributes, by its value."""
     table = []
     for crc in range(256):
         for _ in range(8):
@@ -65,7 +65,7 @@ def _bytes() -> list[int]:
 
 @lru_cache(maxsize=1)
 def _tables(numpy: Any) -> tuple[Any, Any, list[list[int]]]:
-    """What a byte adds, by its place in a block and its value; where each place begins; the first four."""
+    """What a byte contributes, by place in a block and value; where each place begins; the first four."""
     last = numpy.array(_bytes(), dtype=numpy.uint32)
     rows = [last]
     for _ in range(_BLOCK - 1):

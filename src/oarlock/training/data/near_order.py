@@ -1,9 +1,9 @@
-"""An order of an epoch's examples that reads files in pieces: mixed well, and yet fast on disks.
+"""An order of an epoch's examples that reads files in stretches: well mixed, yet fast on disks.
 
-The examples, from a place on that is another one in each epoch, are blocks of 64 neighbors. The blocks are
-permuted; then the examples of 256 blocks at a time are. So a stretch of 16,384 examples comes from 256 places
-of the whole dataset, of which each is read in one go. As in `order`, nothing is built, and changing it would
-change every resumed run.
+The examples, starting at a different place in each epoch, are split into blocks of 64 neighbors. The blocks
+are permuted, and then the examples within every 256 blocks. So a stretch of 16,384 examples comes from 256
+places across the whole dataset, and each place is read in one go. As in `order`, nothing is built, and
+changing it would change every resumed run.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ WINDOW = 256 * BLOCK
 
 
 def shuffled_near(places: Sequence[int], count: int, seed: int, epoch: int) -> list[int]:
-    """The examples at these positions of the epoch. `places` ascend."""
+    """The examples at these positions of the epoch. `places` is ascending."""
     mixed = [place for window in _windows(places) for place in _mixed(window, count, seed, epoch)]
-    whole = count // BLOCK  # what is left over is the last block, wherever the epoch begins
+    whole = count // BLOCK  # the remainder is the last block, wherever the epoch begins
     blocks = [place // BLOCK for place in mixed]
     moved = shuffled([block for block in blocks if block < whole], whole, _derived(seed, "blocks"), epoch)
     rest = iter(moved)

@@ -1,7 +1,7 @@
 """`oarlock.data.once`: one task creates the data folder, and the others wait for it.
 
-Once for the machine: a lock in the folder decides who. Once for the run: the leader task does it, and its
-agent tells the others; a machine that does not see the folder then finds out instead of waiting for ever.
+Per machine, a lock in the folder decides which task. Per run, the leader task does it and its agent notifies
+the others, so a machine that does not see the folder finds out instead of waiting forever.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from oarlock.training.task.context import Context, current
 
 _POLL = 0.05  # seconds
 _ASK_AGAIN = 5.0  # seconds: an agent drops a line to a task that does not read
-_VISIBLE = 60.0  # seconds until a shared folder shows what another machine has written; NFS remembers 30
+_VISIBLE = 60.0  # seconds until a shared folder shows what another machine wrote; NFS caches for 30
 
 
 def once(
@@ -32,11 +32,11 @@ def once(
     per: Literal["machine", "run"] = "machine",
     wait: float = 3600,
 ) -> Path:
-    """Fill `folder` by `make(folder)` exactly once, however many tasks call this together.
+    """Fill `folder` with `make(folder)` exactly once, no matter how many tasks call this together.
 
-    `per="machine"`: the first task of each machine runs `make` and the others there wait, for at most `wait`
-    seconds. `per="run"`: the chief, or worker 0, runs it for all machines, which must all see the folder.
-    If `make` dies half-way, what it made is removed and it runs again. A folder with files that `once` did
+    `per="machine"`: the first task on each machine runs `make`, and the others there wait at most `wait`
+    seconds. `per="run"`: the chief, or worker 0, runs it for all machines, which must share the folder.
+    If `make` dies halfway, what it made is removed and it runs again. A folder with files that `once` did
     not make is never touched.
     """
     if per not in ("machine", "run"):
@@ -66,7 +66,7 @@ def _make(folder: Path, make: Callable[[Path], object], wait: float) -> None:
 
 
 def _await_chief(folder: Path, task: Context, wait: float) -> None:
-    """Until the mark is here. Without a launcher of ours nobody says when it ought to be."""
+    """Wait until the mark is here. Without our launcher, no process says when it should be."""
     key = _key(folder, task)
     now = time.monotonic()
     deadline, ask_at, visible_by = now + wait, now, None
@@ -94,17 +94,17 @@ def _is_done(folder: Path) -> bool:
 
 
 def _key(folder: Path, task: Context) -> str:
-    """The same on every machine, also where their data folders have different paths."""
+    """The same on every machine, even if their data folders have different paths."""
     here, data = Path.cwd() / folder, Path.cwd() / task.data
     name = here.relative_to(data) if data in (here, *here.parents) else here
     return hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
 
 
 def _claim(folder: Path, marks: Path) -> None:
-    """Mark an empty folder as made here. Only such a folder may be cleared later."""
+    """Mark an empty folder as made here. Only a marked folder may be cleared later."""
     folder.mkdir(parents=True, exist_ok=True)
     is_used = any(folder.iterdir())
-    # Checked last: another task may have begun in between, and it creates its marks before its files.
+    # Checked last: another task may have started in between, and it creates its marks before its files.
     if is_used and not marks.exists():
         raise FileExistsError(f"{folder} has files that were not made here; use an empty or a new folder")
     marks.mkdir(exist_ok=True)

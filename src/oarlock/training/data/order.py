@@ -1,8 +1,8 @@
-"""The order of an epoch's examples: a permutation of 0..count-1 given by seed and epoch.
+"""The order of an epoch's examples: a permutation of 0..count-1, determined by seed and epoch.
 
-It is never built. Each position is mapped to its example by itself, by mixing the two digits of the position
-in turns (a Feistel network). A batch of 128 out of 10 million costs 0.4 ms, and 0.1 ms where NumPy is loaded;
-`random.shuffle` takes 8 s and 0.4 GB for the epoch. Arithmetic on 64-bit whole numbers only, so it is the
+It is never built. Each position is mapped to its example on its own, by mixing the two digits of the position
+in turn (a Feistel network). A batch of 128 out of 10 million costs 0.4 ms, or 0.1 ms if NumPy is loaded;
+`random.shuffle` takes 8 s and 0.4 GB for the epoch. It uses 64-bit integer arithmetic only, so it is the
 same on every platform and Python. Changing it would change every resumed run.
 """
 
@@ -33,7 +33,7 @@ def _keys(seed: int, epoch: int) -> tuple[int, ...]:
 
 
 def _example(place: int, count: int, keys: tuple[int, ...]) -> int:
-    # The range of the digits is a little larger than count; outside it, permute again until inside.
+    # The digits cover a range a little larger than count: outside it, permute again until inside.
     place = _permuted(place, count, keys)
     while place >= count:
         place = _permuted(place, count, keys)

@@ -25,8 +25,8 @@ class Shards:
 
     `files`: paths, or a pattern such as "data/train-*", whose matches are sorted. `counts`: the number of
     examples in each file; without it the files are TFRecords, and their records are counted. The order is a
-    function of seed, epoch and step, as that of `Batches`; it reads stretches of files, so that disks are
-    fast. `check`: compare the checksum of every record that is read, at about 100 MB/s.
+    function of seed, epoch and step, as with `Batches`, but reads stretches of files, which is fast on disks.
+    `check`: verify the checksum of every record that is read, at about 100 MB/s.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class Shards:
         return self.batches.steps_per_epoch
 
     def mine(self, step: int, *, rank: int | None = None, world: int | None = None) -> list[tuple[Path, int]]:
-        """This worker's examples in `step`, as (file, number in that file): the slices of all ranks, in
-        order, are the batch."""
+        """This worker's examples in `step`, as (file, number in that file). The slices of all ranks, in
+        order, make up the batch."""
         return self._located(step, self._places.mine(step, rank=rank, world=world))
 
     def all(self, step: int) -> list[tuple[Path, int]]:
@@ -84,21 +84,21 @@ class Shards:
         return self._walk(self._places.from_step(step, epochs=epochs, rank=rank, world=world))
 
     def locate(self, index: int) -> tuple[Path, int]:
-        """The example with this number among all files."""
+        """The example with this number, counted across all files."""
         if not 0 <= index < self.count:
             raise IndexError(f"there is no example {index} among {self.count}")
         file = bisect_right(self._ends, index)
         return self.files[file], index - self._ends[file] + self.counts[file]
 
     def read(self, file: str | os.PathLike[str], position: int) -> bytes:
-        """The bytes of an example in a TFRecord file. Any number of threads may read."""
+        """The bytes of an example in a TFRecord file. Safe to call from any number of threads."""
         path = file if isinstance(file, Path) else Path(file)
         records = self._open.get(path) or self._opened(path)
         return records.read(position, self._check)
 
     def _walk(self, steps: Iterator[tuple[int, list[int]]]) -> Iterator[tuple[int, list[tuple[Path, int]]]]:
-        """The examples of one step after the other. Looked up for many steps of an epoch at once, which costs
-        hardly more than for one."""
+        """The examples of one step after another. It looks up many steps of an epoch at once, which costs
+        hardly more than one."""
         for epoch, of_epoch in itertools.groupby(steps, lambda one: one[0] // self.steps_per_epoch):
             while some := list(itertools.islice(of_epoch, _AHEAD)):
                 found = iter(
@@ -108,7 +108,7 @@ class Shards:
                     yield step, list(itertools.islice(found, len(places)))
 
     def _located(self, step: int, places: list[int]) -> list[tuple[Path, int]]:
-        """From places in the order of the epoch in which `step` is to examples."""
+        """Map places in the order of the epoch that contains `step` to examples."""
         if self.batches.shuffle:
             epoch = step // self.steps_per_epoch
             places = shuffled_near(places, self.count, self.batches.seed, epoch)
@@ -123,7 +123,7 @@ class Shards:
         return records
 
     def __getstate__(self) -> dict[str, Any]:
-        """For data loaders in processes of their own: open files do not travel."""
+        """For data loaders in other processes: open files cannot be pickled."""
         return {**self.__dict__, "_open": {}}
 
 

@@ -1,8 +1,8 @@
-"""TFRecord files, read at random: where each record begins, and its bytes. Without TensorFlow.
+"""TFRecord files, read at random: where each record begins, and its bytes. Needs no TensorFlow.
 
-A record is its length (8 bytes), a checksum of that, the data, a checksum of the data. To know where they
-begin, a file's lengths are read once; the result is kept beside it (`.<name>.index`) and used as long as the
-file has the same size and time.
+A record is its length (8 bytes), a checksum of the length, the data, and a checksum of the data. To find the
+records, a file's lengths are read once; the result is kept beside it (`.<name>.index`) and used as long as
+the file keeps its size and time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FORMAT = 1
 
 
 def index(path: Path) -> array[int]:
-    """Where each record begins, and at the end where the file does. Raises ValueError for another file."""
+    """Where each record begins, and where the file ends. Raises ValueError if it is not a TFRecord file."""
     found = path.stat()
     mark = json.dumps({"format": _FORMAT, "size": found.st_size, "mtime_ns": found.st_mtime_ns}).encode()
     beside = path.with_name(f".{path.name}.index")
@@ -33,13 +33,13 @@ def index(path: Path) -> array[int]:
         starts = _read(path, found.st_size)
         try:
             write_whole(beside, mark + b"\n" + _little(starts).tobytes(), writer=f"part-{os.getpid()}")
-        except OSError:  # a folder that cannot be written: each process reads the lengths itself
+        except OSError:  # a read-only folder: each process reads the lengths itself
             pass
     return starts
 
 
 class Records:
-    """The records of one file, which is closed when the last thread that reads has let go of it.
+    """The records of one file, which is closed when the last reading thread lets go of it.
 
     `starts` is its index.
     """
@@ -54,7 +54,7 @@ class Records:
             os.close(self._fd)
 
     def read(self, number: int, check: bool) -> bytes:
-        """The data of one record. `check`: compare its checksum, too."""
+        """The data of one record. `check`: verify its checksum, too."""
         if not 0 <= number < len(self._starts) - 1:
             raise IndexError(f"{self._path} has no example {number}, only {len(self._starts) - 1}")
         start = self._starts[number]
@@ -107,7 +107,7 @@ def _kept(beside: Path, mark: bytes) -> array[int] | None:
 
 
 def _little(starts: array[int]) -> array[int]:
-    """With the bytes of each number in the order that the file has; on most machines that is ours."""
+    """With the bytes of each number in the file's order; on most machines that is the native one."""
     if sys.byteorder == "big":
         starts = array("Q", starts)
         starts.byteswap()

@@ -1,4 +1,4 @@
-"""Files that belong to a model beside what its framework writes: a vocabulary, weights, a predict.py."""
+"""Files that belong to a model besides what its framework writes: a vocabulary, weights, a predict.py."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Place = Union[str, "os.PathLike[str]"]
 
 @dataclass(frozen=True)
 class Bundled:
-    """One file or folder: what the program calls it, what it is called in the version, where it is now."""
+    """One file or folder: the program's name for it, its name in the version, and where it is now."""
 
     name: str
     target: str
@@ -26,7 +26,7 @@ class Bundled:
 
 
 def checked(files: Mapping[str, _Place] | Sequence[_Place], predict: _Place | None) -> list[Bundled]:
-    """Return what is to be copied. Raises ExportError."""
+    """Return what to copy. Raises ExportError."""
     if isinstance(files, (str, os.PathLike)):
         raise ExportError(f"files={files!r}: give a list of paths, or a mapping of names to paths")
     pairs = files.items() if isinstance(files, Mapping) else [(Path(one).name, one) for one in files]
@@ -42,7 +42,7 @@ def checked(files: Mapping[str, _Place] | Sequence[_Place], predict: _Place | No
 
 
 def copy(bundled: Sequence[Bundled], folder: Path) -> dict[str, str]:
-    """Copy them into the version's folder; return the paths there, by name. Raises ExportError."""
+    """Copy them into the version's folder and return their paths there, by name. Raises ExportError."""
     for one in bundled:
         target = folder / one.target
         if target.exists():

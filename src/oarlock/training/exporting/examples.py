@@ -56,7 +56,7 @@ def by_name(outputs: Any) -> dict[str, Any]:
 
 
 def described(name: str, dtype: str, shapes: Sequence[Sequence[int]]) -> Tensor:
-    """Return what is known of an array from its shapes in calls with different numbers of examples."""
+    """Describe an array by its shapes in calls with different numbers of examples."""
     if len({len(shape) for shape in shapes}) > 1:
         raise ExportError(f"{name!r} has another number of dimensions for another number of examples")
     sizes = tuple(found[0] if len(set(found)) == 1 else None for found in zip(*shapes))
@@ -64,7 +64,7 @@ def described(name: str, dtype: str, shapes: Sequence[Sequence[int]]) -> Tensor:
 
 
 def store(folder: Path, inputs: Mapping[str, Any]) -> None:
-    """Keep a few examples with the model, so that a server can try it with inputs that make sense."""
+    """Store a few examples with the model, so that a server can try it with realistic inputs."""
     import numpy as np
 
     arrays = {name: np.asarray(one)[:_KEPT_ROWS] for name, one in inputs.items()}

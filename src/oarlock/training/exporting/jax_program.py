@@ -1,4 +1,4 @@
-"""A function of JAX, by jax.export: StableHLO that runs without the code that made it, weights included."""
+"""A JAX function, by jax.export: StableHLO that runs without the code that made it, weights included."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from oarlock.training.exporting.written_model import ExportError, Written, first
 
 
 class JaxProgram:
-    """Writes the function with everything it is closed over, for any number of examples."""
+    """Writes the function and everything it closes over, for any number of examples."""
 
     is_collective = False
 
@@ -54,7 +54,7 @@ class JaxProgram:
 
 
 def described(exported: Any) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Return what an exported function takes and gives. Raises ExportError."""
+    """Return the inputs and outputs of an exported function. Raises ExportError."""
     import jax
 
     positional, takes = jax.tree_util.tree_unflatten(exported.in_tree, exported.in_avals)

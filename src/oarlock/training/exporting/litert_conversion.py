@@ -1,7 +1,7 @@
-"""A SavedModel as a LiteRT file: on a CPU it answers a single example many times as fast.
+"""A SavedModel as a LiteRT file: on a CPU it answers a single example many times faster.
 
-It is made when the model is exported and stored beside it; whoever serves the model compares the answers of
-both before using it. A model that cannot be converted goes without: that is no error.
+It is made when the model is exported and stored beside it; the server compares the answers of both before
+using it. If a model cannot be converted, it has no LiteRT file: that is not an error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LARGEST = 200 << 20  # bytes of weights: converting more takes longer than an e
 
 
 def add(folder: Path, manifest: Manifest) -> None:
-    """Store the LiteRT form beside a SavedModel, if it has one."""
+    """Store the LiteRT form beside a SavedModel, if there is one."""
     with contextlib.suppress(CannotConvert):
         (folder / FILE_NAME).write_bytes(convert(folder, manifest))
 
@@ -54,7 +54,7 @@ def convert(folder: Path, manifest: Manifest, largest: int = _LARGEST) -> bytes:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """The converter writes pages to stderr, from C++, whatever the outcome."""
+    """The converter always writes pages to stderr, from C++."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:

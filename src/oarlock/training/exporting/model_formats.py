@@ -1,4 +1,4 @@
-"""Which exporter a model needs. A framework that the program has not imported cannot have made the model."""
+"""Which exporter a model needs. If the program has not imported a framework, that one cannot have made it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oarlock.training.exporting.written_model import ExportError, Writer
 
 
 def writer_of(model: Any, example: Any, signatures: Mapping[str, Any]) -> Writer:
-    """Return what writes this model, with further functions of it by name. Raises ExportError."""
+    """Return the writer for this model, with its further functions by name. Raises ExportError."""
     writer = _writer_of(model, example)
     if signatures:
         from oarlock.training.exporting.saved_models import Module
@@ -28,7 +28,7 @@ def writer_of(model: Any, example: Any, signatures: Mapping[str, Any]) -> Writer
 def _writer_of(model: Any, example: Any) -> Writer:
     if isinstance(model, (str, os.PathLike)):
         return _of_file(model, example)
-    if _is_a(model, "torch", "nn.Module"):  # a Keras model with the backend torch is one, too
+    if _is_a(model, "torch", "nn.Module"):  # includes Keras models with the torch backend
         from oarlock.training.exporting.torch_program import TorchProgram
 
         return TorchProgram(model, example)

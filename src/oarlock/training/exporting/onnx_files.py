@@ -1,4 +1,4 @@
-"""A model in ONNX: a file, or the object that the package onnx makes of one."""
+"""A model in ONNX: a file, or the object that the onnx package loads from one."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class OnnxModel:
 
 
 def _written(path: Path, what: str) -> Written:
-    """Without the package onnx the manifest says nothing of inputs and outputs: a server reads the file."""
+    """Without the onnx package the manifest lists no inputs and outputs: a server reads the file."""
     try:
         import onnx
     except ImportError:
         return Written("onnx", (), ())
     try:
         graph = onnx.load(str(path), load_external_data=False).graph
-    except Exception as problem:  # protobuf's own, whose class moves between its versions
+    except Exception as problem:  # protobuf's own, whose class moves between versions
         raise ExportError(f"{what} is not an ONNX model: {first_line(problem)}") from None
     if not graph.output:
         raise ExportError(f"{what} is not an ONNX model: it has no outputs")

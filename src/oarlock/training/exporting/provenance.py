@@ -1,4 +1,4 @@
-"""Where a model comes from: the step and the scores that were reported last, and the versions in use."""
+"""Where a model comes from: the last reported step and scores, and the versions in use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FRAMEWORKS = {
     "onnx": ("onnx",),
     "python": (*_TENSORFLOW, "torch", "jax", "numpy"),
 }
-_PROGRESS = ("step", "total", "epoch")  # reported beside scores, and none
+_PROGRESS = ("step", "total", "epoch")  # reported beside scores, but not scores
 
 
 def step() -> int | None:
@@ -31,7 +31,7 @@ def scores() -> dict[str, Any]:
 
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return them as numbers: scalars of any framework convert. What does not is left out."""
+    """Return the values as numbers: scalars of any framework convert. Others are left out."""
     found: dict[str, Any] = {}
     for name, value in values.items():
         try:
@@ -42,7 +42,7 @@ def plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def frameworks(format_name: str) -> dict[str, str]:
-    """Return the versions of what a model of this format needs, of what this program has imported."""
+    """Return the versions of what a model of this format needs, as far as this program has imported it."""
     names = _FRAMEWORKS[format_name]
     found = {name: getattr(sys.modules.get(name), "__version__", None) for name in names}
     return {name: version for name, version in found.items() if isinstance(version, str)}

@@ -1,7 +1,7 @@
-"""`oarlock.export`: what a program calls after the training, once, on every worker.
+"""`oarlock.export`: every worker of a program calls it once, after training.
 
-The version appears whole or not at all, and only the leading task leaves one: where saving is something that
-all workers do together (TensorFlow's MultiWorkerMirroredStrategy), the others write to a scratch folder.
+The version appears whole or not at all, and only the leading task leaves one. If all workers must save
+together (TensorFlow's MultiWorkerMirroredStrategy), the others write to a scratch folder.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def export(
     folder: str | os.PathLike[str] | None = None,
     keep: int | None = None,
 ) -> Path | None:
-    """Write a model as the next version in MODEL_DIR, and return the version's folder.
+    """Write a model as the next version in MODEL_DIR and return the version's folder.
 
     Every worker calls it; all but the leading one get None and leave nothing. Raises ExportError.
-    signatures: further functions of a SavedModel, by the names under which whoever loads it finds them.
-    keep: delete all but the newest `keep` versions afterwards, for a program that exports again and again.
+    signatures: further functions of a SavedModel, by the names under which other programs find them.
+    keep: afterwards delete all but the newest `keep` versions, for a program that exports repeatedly.
     """
     _check(kind, keep)
     task = current()

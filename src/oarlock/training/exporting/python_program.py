@@ -1,4 +1,4 @@
-"""A program's own format: a predict.py, and whatever files it reads."""
+"""A program's own format: a predict.py and the files that it reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from oarlock.training.exporting.written_model import ExportError, Written, first
 
 
 class PythonProgram:
-    """Copies predict.py. With an example it is tried in the finished folder, before the version exists."""
+    """Copies predict.py. Given an example, tries it in the finished folder before the version exists."""
 
     is_collective = False
 
@@ -47,7 +47,7 @@ class PythonProgram:
         )
 
     def _tried(self, folder: Path) -> tuple[dict[str, Any], dict[str, tuple[Any, list[Any]]]]:
-        """Call it with two examples and with one: what differs in an answer's shape counts the examples."""
+        """Call it with two examples and with one: a dimension that changes counts the examples."""
         import numpy as np
 
         if not isinstance(self._example, Mapping):

@@ -1,4 +1,4 @@
-"""SavedModels of TensorFlow: from Keras 3, tf_keras, a keras ExportArchive, a tf.Module or a tf.function."""
+"""TensorFlow SavedModels: from Keras 3, tf_keras, a Keras ExportArchive, a tf.Module or a tf.function."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _SavedModel(ABC):
 
     def write(self, folder: Path) -> Written:
         try:
-            with contextlib.redirect_stdout(io.StringIO()):  # Keras describes the model over many lines
+            with contextlib.redirect_stdout(io.StringIO()):  # Keras prints a long description of the model
                 self._save(folder)
         except ExportError:
             raise
@@ -54,7 +54,7 @@ class KerasModel(_SavedModel):
 
 
 class Archive(_SavedModel):
-    """An ExportArchive with the endpoints that the program has added."""
+    """An ExportArchive with the endpoints that the program added."""
 
     def __init__(self, archive: Any) -> None:
         self._archive = archive
@@ -106,7 +106,7 @@ class Module(_SavedModel):
         raise ExportError("the tf.Module has no tf.function called serve or __call__: add one")
 
     def _specs(self, function: Any) -> list[Any]:
-        """What it is called with; nothing if it says so itself. The first dimension may have any size."""
+        """The specs to call it with; none if it has its own. The first dimension can have any size."""
         if getattr(function, "input_signature", None) is not None:
             return []
         if self._example is None:

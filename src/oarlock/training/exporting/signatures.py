@@ -1,4 +1,4 @@
-"""The signature by which a SavedModel is called, read from its file: nothing is loaded for it."""
+"""The signature to call a SavedModel by, read from its file without loading the model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def read(folder: Path) -> Signature:
         stored = saved_model_pb2.SavedModel.FromString((folder / SAVED_MODEL).read_bytes())
     except OSError as problem:
         raise ExportError(f"{SAVED_MODEL} cannot be read: {problem.strerror}") from None
-    except Exception:  # protobuf's own, whose class moves between its versions
+    except Exception:  # protobuf's own, whose class moves between versions
         raise ExportError(f"{SAVED_MODEL} is damaged") from None
     found = {
         name: one
@@ -58,7 +58,7 @@ def _tensors(described: Any) -> tuple[Tensor, ...]:
     found = []
     for name in sorted(described):
         shape = described[name].tensor_shape
-        # An unknown rank: of whatever shape, it has a row for each example.
+        # An unknown rank: whatever its shape, it has a row for each example.
         sizes = (
             (None,) if shape.unknown_rank else tuple(None if d.size < 0 else int(d.size) for d in shape.dim)
         )

@@ -13,7 +13,7 @@ from oarlock.training.exporting.written_model import ExportError, Written, first
 
 
 class TorchProgram:
-    """Writes a copy of the model that is on the CPU and in evaluation mode; the model stays as it is."""
+    """Writes a copy of the model, on the CPU and in evaluation mode; the model itself does not change."""
 
     is_collective = False
 
@@ -60,7 +60,7 @@ class TorchProgram:
 
 
 def _copied(model: Any) -> Any:
-    model = getattr(model, "_orig_mod", model)  # of torch.compile
+    model = getattr(model, "_orig_mod", model)  # from torch.compile
     if type(model).__name__ == "DistributedDataParallel":
         model = model.module
     if type(model).__name__ in ("FullyShardedDataParallel", "FSDPModule") or _is_sharded(model):
@@ -80,7 +80,7 @@ def _is_sharded(model: Any) -> bool:
 
 
 def _rows(array: Any, count: int) -> Any:
-    """Two examples, or three: torch.export takes the sizes 0 and 1 for something special."""
+    """Two examples, or three: torch.export treats the sizes 0 and 1 specially."""
     repeats = -(-count // array.shape[0])
     return array.repeat(repeats, *[1] * (array.dim() - 1))[:count].contiguous()
 

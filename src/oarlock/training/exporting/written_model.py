@@ -1,4 +1,4 @@
-"""What the exporter of a framework has to do, and what it says about it."""
+"""The interface of a framework's exporter, and what it returns."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ class Written:
 class Writer(Protocol):
     """Writes one model, in the format of its framework."""
 
-    is_collective: bool  # whether all workers write together, each to a folder of its own
+    is_collective: bool  # whether all workers write together, each to its own folder
 
     def write(self, folder: Path) -> Written:
         """Write the model. Raises ExportError."""
 
     def finish(self, folder: Path, manifest: Manifest) -> Manifest:
-        """Complete a version whose other files are there, and return its manifest. Raises ExportError."""
+        """Complete a version whose other files are in place, and return its manifest. Raises ExportError."""
 
 
 def tensor(name: str, dtype: str, shape: tuple[int | None, ...]) -> Tensor:
-    """Return the description of one input or output. Raises ExportError if no server could pass it on."""
+    """Describe one input or output. Raises ExportError if no server could pass it on."""
     if dtype not in DTYPES:
         raise ExportError(f"{name!r} has the type {dtype}, which cannot be served: cast it to float32")
     return Tensor(name, dtype, shape)
 
 
 def first_line(problem: BaseException) -> str:
-    """What an exception of a framework says, on one line: some fill a screen."""
+    """The message of a framework's exception, on one line: some fill a screen."""
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
     text = lines[0] if lines else type(problem).__name__
     return text if len(text) <= 300 else text[:297] + "..."

@@ -1,8 +1,8 @@
-"""TensorFlow's ClusterCoordinator, with which a loop only *schedules* its steps: workers run them later.
+"""TensorFlow's ClusterCoordinator, where a loop only *schedules* its steps: workers run them later.
 
-What a checkpoint or a report says about a step has to be about a step that is done. So a loop is held back
-while many of its steps wait for a worker, and a save waits until all are done. The program does nothing for
-it: `install` notes each coordinator that it creates.
+What a checkpoint or a report says about a step must describe a finished step. So a loop is held back while
+many of its steps wait for a worker, and a save waits until all are done. The program needs no change:
+`install` notes each coordinator that it creates.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 
 from oarlock.training.frameworks.import_hooks import when_imported
 
-_AHEAD = 4  # steps of each worker that may wait: no worker is idle while the loop does something else
-_CHECK = 0.1  # seconds until the loop looks whether a step has failed
+_AHEAD = 4  # steps per worker that may wait: no worker is idle while the loop does something else
+_CHECK = 0.1  # seconds between checks for a failed step
 
 _coordinators: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def install() -> None:
-    """Note the coordinators of this process, once TensorFlow is imported."""
+    """Note the coordinators of this process once TensorFlow is imported."""
     when_imported("tensorflow.python.distribute.coordinator.cluster_coordinator", _note_new)
 
 
@@ -39,13 +39,13 @@ def _note_new(module: ModuleType) -> None:
 
 
 def keep_up() -> None:
-    """Wait while more than a few scheduled steps wait for a worker. Raises the error of a step."""
+    """Wait while more than a few scheduled steps wait for a worker. Raises the error of a failed step."""
     for coordinator in list(_coordinators):
         cluster = getattr(coordinator, "_cluster", None)
         queue = getattr(getattr(cluster, "closure_queue", None), "_queue", None)
         took = getattr(getattr(cluster, "closure_queue", None), "_queue_free_slot_condition", None)
         if queue is None or took is None:
-            continue  # a TensorFlow whose internals differ: reports run ahead, saves are right all the same
+            continue  # a TensorFlow with other internals: reports run ahead, but saves are still right
         most = _AHEAD * len(cluster.workers)  # type: ignore[union-attr]
         while queue.qsize() > most and not coordinator.done():
             with took:
@@ -53,24 +53,24 @@ def keep_up() -> None:
 
 
 def join() -> None:
-    """Wait until all scheduled steps are done. Raises the error of a step."""
+    """Wait until all scheduled steps are done. Raises the error of a failed step."""
     for coordinator in list(_coordinators):
         coordinator.join()
 
 
 def is_done(value: Any) -> bool:
-    """Whether what was scheduled has been computed, or has failed."""
+    """Whether a scheduled value has been computed, or has failed."""
     return bool(value._status_available_event.is_set())
 
 
 class RemoteMetrics:
-    """Metrics whose values are still on workers: those of the newest step that is done are taken."""
+    """Metrics whose values are still on workers: uses those of the newest finished step."""
 
     def __init__(self) -> None:
         self._scheduled: dict[str, deque[Any]] = {}
 
     def take(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
-        """The metrics, where a remote value is replaced by one that is there, or left out."""
+        """The metrics, with each remote value replaced by one that has arrived, or left out."""
         found = {}
         for name, value in metrics.items():
             if hasattr(value, "_status_available_event"):
@@ -87,7 +87,7 @@ class RemoteMetrics:
 
 
 class _Remote:
-    """A number that is fetched when it is needed: only few reports are sent."""
+    """A number that is fetched only when needed: few reports are sent."""
 
     shape = ()
 

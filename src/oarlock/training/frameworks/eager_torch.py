@@ -1,9 +1,9 @@
 """Keep torch from importing its compiler for a program that compiles nothing.
 
 torch's optimizers are marked for the compiler as code to leave alone, and the first use of such a mark
-imports `torch._dynamo`: 1.2 s on a laptop, 3.9 of 8.8 s to the first step on the machine of an H200. A mark
-means nothing until that module is there, so until then the marked functions are called as they are.
-Whatever imports it (`torch.compile`, DDP, the program) finds torch as torch made it.
+imports `torch._dynamo`: 1.2 s on a laptop, 3.9 of 8.8 s to the first step on an H200 machine. A mark
+means nothing until that module is loaded, so until then the marked functions are called directly.
+Any code that imports it (`torch.compile`, DDP, the program) finds torch unchanged.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Any, Callable
 from oarlock.training.frameworks.import_hooks import when_imported
 
 _COMPILER = "torch._dynamo"
-_MARK = "__dynamo_disable"  # where torch keeps what it calls in place of a marked function
+_MARK = "__dynamo_disable"  # where torch keeps the replacement of a marked function
 _unmarked: list[Any] = []
 
 
 def install() -> None:
-    """Register what to do when torch is imported, which must not have happened yet. Imports nothing."""
+    """Register what to do when torch is imported. Call it before that. Imports nothing."""
     when_imported("torch._compile", _spare_marks)
     when_imported("torch.optim.optimizer", _spare_steps)
     when_imported("torch._dynamo.eval_frame", _restore_marks)
 
 
 def _spare_marks(module: ModuleType) -> None:
-    """Let each function that is marked from now on stand for itself."""
+    """Return each function marked from now on unchanged."""
     mark = getattr(module, "_disable_dynamo", None)
     if mark is None or hasattr(mark, "_by_oarlock"):
         return
@@ -43,7 +43,7 @@ def _spare_marks(module: ModuleType) -> None:
                 setattr(fn, _MARK, fn)
                 _unmarked.append(fn)
             except AttributeError:
-                pass  # a function of C: torch imports its compiler when this one is called
+                pass  # a C function: torch imports its compiler when this one is called
         return marked
 
     spare._by_oarlock = True  # type: ignore[attr-defined]
@@ -51,7 +51,7 @@ def _spare_marks(module: ModuleType) -> None:
 
 
 def _restore_marks(_: ModuleType) -> None:
-    """torch can make its marks itself from now on, each when it is first used."""
+    """From now on torch makes its marks itself, each on first use."""
     while _unmarked:
         fn = _unmarked.pop()
         if getattr(fn, _MARK, None) is fn:

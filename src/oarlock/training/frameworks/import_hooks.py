@@ -1,8 +1,8 @@
 """Run a function right after a module is imported, without importing the module here.
 
-A framework takes seconds to import, so Oarlock must not import one just because the program may. What
-Oarlock does to a framework is registered here and happens when the program imports it. After that, the
-module shows no trace: its spec and loader are the real ones.
+A framework takes seconds to import, so Oarlock must not import one just because the program might. Changes
+to a framework are registered here and applied when the program imports it. After that, the module shows no
+trace: its spec and loader are the real ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Callable
 Action = Callable[[ModuleType], None]
 
 _actions: dict[str, list[Action]] = {}
-_executing: set[str] = set()  # modules whose actions will be run by the loader that is executing them
+_executing: set[str] = set()  # modules whose actions the loader executing them will run
 _lock = threading.Lock()
 
 
@@ -48,7 +48,7 @@ def when_imported(module: str, action: Action) -> None:
 
 
 class _Finder:
-    """The first on the meta path: it lets the other finders find a module, and wraps its loader."""
+    """First on the meta path: it lets the other finders find a module and wraps its loader."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -71,7 +71,7 @@ class _Finder:
 class _Loader:
     """Wraps a module's loader until the module runs, then puts the real one back.
 
-    A caller that only wants the spec (`importlib.util.find_spec`) still reaches every method of the real one.
+    A caller that only wants the spec (`importlib.util.find_spec`) can still use every method of the real one.
     """
 
     def __init__(self, loader: Any) -> None:
@@ -99,14 +99,14 @@ class _Loader:
             with _lock:
                 _executing.discard(name)
                 actions = list(_actions[name])
-        # A module may replace itself in sys.modules by another object, which is what the program gets.
+        # A module may replace itself in sys.modules with another object, which is what the program gets.
         imported: ModuleType = sys.modules.get(name, module)
         for action in actions:
             _run(action, imported)
 
 
 class _Initializing(ModuleSpec):
-    """A spec that runs actions when the import that it belongs to, already under way, has finished."""
+    """A spec that runs actions when its import, already under way, has finished."""
 
     _waiting: list[tuple[ModuleType, Action]]
 

@@ -1,10 +1,10 @@
 """Make `jax.distributed.initialize()` work without arguments, and notice a dead peer in seconds.
 
-JAX reads only the coordinator's address from variables, so Oarlock registers a cluster environment of its
-own, first in JAX's list. The heartbeat timeout of 100 s becomes 3 s unless the program sets another: the
-survivor of a killed peer ended after 98 s otherwise. In a run on one machine, JAX's coordinator and CPU
-collectives listen on loopback. All of this is private API of JAX (as of 0.10), so a version that differs is
-left alone.
+JAX reads only the coordinator's address from variables, so Oarlock registers its own cluster environment,
+first in JAX's list. The heartbeat timeout of 100 s becomes 3 s unless the program sets one: with the default,
+the survivor of a killed peer ended after 98 s. In a run on one machine, JAX's coordinator and CPU collectives
+listen on loopback. All of this is private API of JAX (as of 0.10), so a version that differs is left
+alone.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _register(clusters: ModuleType) -> None:
         def get_process_id(cls) -> int:
             return int(os.environ["OARLOCK_RANK"])
 
-    known.remove(OarlockCluster)  # subclassing appended it, and JAX takes the first that applies
+    known.remove(OarlockCluster)  # subclassing appended it, and JAX uses the first that applies
     known.insert(0, OarlockCluster)
 
 
@@ -86,7 +86,7 @@ def _prepare_initialize(distributed: ModuleType) -> None:
 
 
 def _bind_address(coordinator: str | None) -> str | None:
-    """The address at which the other ranks expect it, if that is loopback; None leaves it to JAX."""
+    """The address where the other ranks expect the coordinator, if it is loopback; None leaves it to JAX."""
     address = coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS", "")
     host, _, port = address.rpartition(":")
     if "JAX_COORDINATOR_BIND_ADDRESS" in os.environ or not loopback.is_local():
@@ -97,7 +97,7 @@ def _bind_address(coordinator: str | None) -> str | None:
 
 
 def _bind_collectives(bridge: ModuleType) -> None:
-    """Have Gloo listen on loopback: it would use the address of this machine's name."""
+    """Make Gloo listen on loopback instead of the address of this machine's name."""
     library: Any = getattr(bridge, "_jax", None)
     original = getattr(library, "make_gloo_tcp_collectives", None)
     if original is None or hasattr(original, "_by_oarlock"):

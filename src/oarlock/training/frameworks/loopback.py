@@ -1,8 +1,8 @@
 """Keep torch's store on loopback in a run whose tasks are all on this machine.
 
-torch binds the store of rank 0 to every interface, whatever address it is given. But it accepts a socket
-that is already bound, so Oarlock binds one where the other ranks expect it. In other runs, and where a
-program uses another address, nothing changes.
+torch binds rank 0's store to every interface, no matter what address it gets. But it accepts a socket that
+is already bound, so Oarlock binds one where the other ranks expect it. In other runs, and if a program uses
+another address, nothing changes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _bind_stores(distributed: ModuleType) -> None:
         given.update(port=listener.getsockname()[1], master_listen_fd=listener.detach())
         try:
             original(self, **given)
-        except NotImplementedError:  # up to 2.5 only the older of its two servers accepts a socket
+        except NotImplementedError:  # up to 2.5, only the older of its two servers accepts a socket
             original(self, **{**given, "use_libuv": False})
 
     prepare._by_oarlock = True  # type: ignore[attr-defined]
@@ -64,7 +64,7 @@ def _bind_stores(distributed: ModuleType) -> None:
 def _listener(given: dict[str, Any]) -> socket.socket | None:
     """A bound socket for a store that listens on loopback; None for any other.
 
-    None also where the port is taken: it may be torch's own store in this process, which torch shares; if
+    Also None if the port is taken: it may be torch's own store in this process, which torch shares; if
     not, torch reports the error.
     """
     if not given.get("is_master") or given.get("master_listen_fd") is not None:

@@ -1,15 +1,15 @@
-"""Seed a task's random generators: each task's own at the start, and by the step inside `State`.
+"""Seed a task's random generators: differently for each task at the start, and by step inside `State`.
 
-At the start. A fork has copies of the zygote's generators, so all ranks and generations would draw the same
-numbers: each task gets new seeds. With `seed:` in the job they derive from that seed and the task's
-identity, also in a library that the program imports later; without it they come from the kernel. Nothing is
-imported for this. What draws from the kernel itself never follows `seed:` (`secrets`, `uuid`,
-`numpy.random.default_rng()`, TensorFlow's global generator), nor do JAX keys, which are the program's own.
+At the start: a fork has copies of the zygote's generators, so all ranks and generations would draw the same
+numbers. Each task gets new seeds. With `seed:` in the job they derive from that seed and the task's identity,
+even in a library that the program imports later; without it they come from the kernel. Nothing is imported
+for this. Anything that draws from the kernel itself ignores `seed:` (`secrets`, `uuid`,
+`numpy.random.default_rng()`, TensorFlow's global generator), and so do JAX keys, which the program makes.
 The hash seed of `str` stays the zygote's: the same order of sets on all ranks does no harm.
 
-In a step. What a step draws does not depend on the steps before it. So there is no random state to save, a
-resumed run draws what the uninterrupted run would have drawn, and any number of workers can resume from a
-checkpoint. Keras' seed generators are variables and are saved as such.
+In a step: what a step draws does not depend on earlier steps. So there is no random state to save, a
+resumed run draws what an uninterrupted run would have drawn, and any number of workers can resume from a
+checkpoint. Keras's seed generators are variables and are saved as such.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from typing import Any, Callable
 
 from oarlock.training.frameworks import import_hooks
 
-_tensorflow_seed: int | None = None  # that `begin` has set, different on each rank
+_tensorflow_seed: int | None = None  # set by `begin`, different on each rank
 
 
 def begin(seed: int | None, task: str) -> None:
-    """Seed before the program runs, in a fork or in a fresh process. `task` identifies this very process."""
+    """Seed before the program runs, in a fork or in a fresh process. `task` identifies this exact process."""
     source = os.urandom(32) if seed is None else f"oarlock {seed} {task}".encode()
     random.seed(_number(source, b"random"))
     for library, set_seed in _LIBRARIES.items():
         action = partial(set_seed, _number(source, library.encode()))
         if seed is not None:
             import_hooks.when_imported(library, action)
-        elif library in sys.modules and library != "tensorflow":  # TensorFlow has drawn nothing before a fork
+        elif library in sys.modules and library != "tensorflow":  # TensorFlow draws nothing before a fork
             action(sys.modules[library])
 
 
 def is_ours(seed: Any) -> bool:
-    """Whether TensorFlow's global seed is the one that `begin` has set, different on each rank."""
+    """Whether TensorFlow's global seed is the one that `begin` set, different on each rank."""
     return seed is not None and seed == _tensorflow_seed
 
 
@@ -77,7 +77,7 @@ def _seed_tensorflow(number: int, tensorflow: ModuleType) -> None:
 
 
 def _seed_sympy(number: int, sympy_random: ModuleType) -> None:
-    """torch._dynamo imports sympy, which has generators of its own."""
+    """torch._dynamo imports sympy, which has its own generators."""
     sympy_random.seed(number)
 
 
