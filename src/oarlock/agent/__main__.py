@@ -29,12 +29,12 @@ from oarlock.system import processes
 
 def main() -> int:
     """Lead the run, or follow its leading agent (`--machine`). Returns the exit code."""
-    gc.freeze()  # the modules stay: no collection, the last one least of all, has to look through them
+    gc.freeze()  # modules live as long as this process: no collection, nor the last, needs to scan them
     call = _call()
     if call.with_parent:
         processes.die_with_parent()
         if os.getppid() != call.with_parent:
-            return 1  # it died before we could ask for that
+            return 1  # the parent died before the kernel watched it for us
     spec = Spec.from_json((call.folder / "agent.json").read_text())
     processes.raise_limits()
     processes.adopt_orphans()
@@ -50,7 +50,7 @@ def _lead(spec: Spec, has_input: bool) -> int:
     record = Record(
         folder, fold(spec.run, filter(None, map(run_events.decode, lines))), limit=spec.limits.logs
     )
-    # Whoever reads this may send us a signal at once; it waits until there is somebody to hear it.
+    # A client that reads this event may signal this process at once. The signal waits for its handler.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
     record.emit("agent", pid=os.getpid(), host=_host(), version=VERSION)
     try:
@@ -61,7 +61,7 @@ def _lead(spec: Spec, has_input: bool) -> int:
         record.end(
             "failed", 1, reason=f"the agent failed: {error_text(type(error).__name__, error)}; see agent.log"
         )
-        record.complain(told)  # after the verdict, which frees some room on a full disk
+        record.complain(told)  # after the verdict, which frees some space on a full disk
         processes.end_orphans()
         return 1
 

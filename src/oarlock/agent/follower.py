@@ -1,4 +1,4 @@
-"""A following agent: it hosts this machine's tasks for a conductor elsewhere.
+"""A following agent: it hosts this machine's tasks for a conductor on another machine.
 
 host <-> link (TCP) <-> the leading agent
 """
@@ -40,13 +40,13 @@ class Departure:
     """Why a following agent ends."""
 
     code: int
-    is_over: bool = False  # the run has ended; else it continues without this machine
+    is_over: bool = False  # the run has ended; otherwise it continues without this machine
 
 
 class Follower:
-    """Connects host and link; it is the host's `Upstream`.
+    """Connects host and link. It is the host's `Upstream`.
 
-    `machine` names this machine where an agent that starts again on it must not pass for another one.
+    `machine` identifies this machine, so that an agent restarted on it does not count as a new one.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class Follower:
         self.departure: Departure | None = None
         token = read_token(spec)
         supply: Getting | None = None
-        self.feed: EvaluatorFeed | None = None  # of an evaluator that does not see the leader's folder
-        if spec.is_replaced:  # a pod: only the leader's has the volume
+        self.feed: EvaluatorFeed | None = None  # for an evaluator that cannot see the leader's folder
+        if spec.is_replaced:  # a pod: only the leader's pod mounts the volume
             program = None if spec.claim == "shared" else ProgramFolder.of(spec)
             folder, patience = spec.folders["checkpoints"], spec.limits.rendezvous
             supply = Getting(loop, leader, token, folder, patience, program)
@@ -112,13 +112,13 @@ class Follower:
         return self.departure
 
     def _depart(self, departure: Departure) -> None:
-        """The first reason to end counts."""
+        """End, for the first reason that is given; later ones do not count."""
         self.departure = self.departure or departure
 
     # To and from the leading agent
 
     def on_event(self, event: Event) -> None:
-        """Send an event to the leading agent. It is lost while there is no connection."""
+        """Send an event to the leading agent. Without a connection the event is lost."""
         self.link.send({"events": [{"t": time.time(), **event}]})
 
     def on_status(self) -> None:
@@ -129,7 +129,7 @@ class Follower:
         self.link.send({"status": status.to_data()})
 
     def _on_joined(self) -> None:
-        """Prepare the data now that somebody hears of it, or say again how that ended: that may be lost."""
+        """Prepare the data now that a leader can record it, or repeat the result: it may have been lost."""
         self.on_status()
         self.ingest.start_or_repeat()
 
@@ -139,7 +139,7 @@ class Follower:
 
     def _on_wish(self, wish: Wish | Order) -> None:
         if isinstance(wish, Over):
-            # An agent whose place another has taken hears this as well; for it the run is not over.
+            # An agent that was replaced gets this too; the run is not over then.
             self._depart(Departure(wish.code, is_over=not wish.replaced))
         elif isinstance(wish, Part):
             self._end_tasks()
@@ -155,7 +155,7 @@ class Follower:
         self._depart(Departure(PREEMPTED))
 
     def _on_fence(self) -> None:
-        """No leading agent for too long: another machine may train in place of this one."""
+        """There was no leading agent for too long: another machine may be training in place of this one."""
         self.record.complain("no coordinator for too long: this machine's tasks are ended")
         self.host.fence()
         self.link.wait_for_leader(self.spec.limits.rendezvous, self._on_no_leader)

@@ -1,4 +1,4 @@
-"""The leading agent of a run: it hosts this machine's tasks like any other, and decides for all.
+"""The leading agent of a run: it hosts this machine's tasks like any other agent, and decides for all.
 
 host <-> conductor <-> coordinator (TCP) <-> other agents, clients
 """
@@ -44,7 +44,7 @@ from oarlock.run.run_events import Event
 LEADERSHIP, FAREWELL, LATECOMERS = "leadership", "farewell", "latecomers"
 
 _FAREWELL = 5.0  # seconds for the other agents to leave before this one does
-_LATECOMERS = 60.0  # seconds for machines that are being replaced to come and hear that the run is over
+_LATECOMERS = 60.0  # seconds for the replacements of lost machines to join and learn that the run is over
 
 
 def lead(
@@ -55,9 +55,9 @@ def lead(
     leadership: Leadership | None = None,
     has_input: bool = False,
 ) -> int:
-    """Host this machine's tasks and conduct the gang, to the verdict; return the exit code.
+    """Host this machine's tasks and conduct the gang until the verdict. Returns the exit code.
 
-    `failed`: why this machine cannot run anything; the other agents learn it as the verdict. `leadership` is
+    `failed`: why this machine cannot run anything; the other agents get it as the verdict. `leadership` is
     over when another agent leads. `has_input`: the leader task reads this process's standard input.
     """
     loop = Loop()
@@ -110,7 +110,7 @@ class Leader:
         self.local_agents = LocalAgents(loop, spec, self._on_agent_death)
 
     def run(self) -> int:
-        """Lead to the verdict, then stay until the other agents know it. Returns the exit code."""
+        """Lead until the verdict, then stay until the other agents know it. Returns the exit code."""
         publish_address(self.spec, self.coordinator.port)
         self._check_leadership()
         self.loop.on_signals([signal.SIGINT, signal.SIGTERM, signal.SIGCHLD], self._on_signal)
@@ -144,7 +144,7 @@ class Leader:
             self.local_agents.start()
 
     def _say_farewell(self) -> None:
-        """Wait for the other agents to hear that the run is over, unless they stay for the next leader."""
+        """Wait until the other agents know that the run is over, unless they stay for the next leader."""
         informed = self.machine.roster.informed
         if not self.machine.is_moving:
             self.loop.after(FAREWELL, _FAREWELL, lambda: None)
@@ -176,19 +176,19 @@ class Leader:
     # What the conductor needs
 
     def is_leading(self) -> bool:
-        """Whether no other agent has taken over; outside of pods, none can."""
+        """Whether no other agent has taken over. That can happen only in pods."""
         return self.leadership is None or not self.leadership.is_over
 
     def take_over_checkpoints(self, generation: int) -> tuple[list[str], str | None]:
-        """Raise the fence in the folder of checkpoints, and list those to resume from."""
+        """Raise the fence in the checkpoint folder, and list the checkpoints to resume from."""
         return transfer.take_over(self.spec.folders.get("checkpoints", ""), self.spec.run, generation)
 
     def written_files(self) -> str:
-        """The version of the files beside the program, where other pods need copies of them."""
+        """The version of the files next to the program, if other pods need copies of them."""
         return self.files.version() if self.spec.is_replaced and self.spec.claim != "shared" else ""
 
     def before_verdict(self, state: str, then: Action) -> None:
-        """Say what is kept, report dropped messages and upload the last snapshots, then call `then`."""
+        """Log what is kept, report dropped messages, upload the last snapshots, then call `then`."""
         if self.spec.is_replaced:
             self.files.say_what_is_kept()
         if state == "succeeded" and (unused := before_training.unused_weights(self.spec, self.record.folder)):
@@ -197,7 +197,7 @@ class Leader:
         self.machine.dropped.flush()
         self.uploads.finish(state, then)
 
-    # What happens around it
+    # Clients, signals and other agents
 
     def _on_signal(self, number: int) -> None:
         if number == signal.SIGINT:
@@ -215,7 +215,7 @@ class Leader:
     def _answer(self, question: Question) -> Message:
         if question.ask != "leave":
             return client_questions.answer(question, self.conductor)
-        for _ in range(2):  # the second time is at once
+        for _ in range(2):  # the second call skips the grace
             self.uploads.hurry()
         self.conductor.leave_now()
         return {"ok": True}

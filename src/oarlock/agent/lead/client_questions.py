@@ -1,4 +1,4 @@
-"""What clients ask the leading agent for: stacks, another number of workers, a fault. Pure."""
+"""What clients ask of the leading agent: stacks, another number of workers, a fault. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from oarlock.agent.protocol.wishes import Clear, Halt, ShowStacks
 
 
 def answer(question: Question, conductor: Conductor) -> Message:
-    """Do what a client asks for. The answer has `ok`, and `why` if that is false."""
+    """Do what a client asks. The answer has `ok`, and `why` if `ok` is false."""
     machine = conductor.machine
     if question.ask == "stacks":
         machine.roster.order(ShowStacks(machine.number))
@@ -27,7 +27,7 @@ def answer(question: Question, conductor: Conductor) -> Message:
 
 
 def _scale(machine: PhaseMachine, workers: int) -> str | None:
-    """Give a live run another number of workers. None, or why not."""
+    """Change the number of workers of a live run. Returns None, or the reason for a refusal."""
     if machine.phase in ("scoring", "finishing", "stopping", "over") or machine.stopped is not None:
         return "the run is ending"
     refusal = machine.spec.refuses_workers(workers)
@@ -41,7 +41,7 @@ def _scale(machine: PhaseMachine, workers: int) -> str | None:
 
 
 def _resize(machine: PhaseMachine, why: str) -> None:
-    """A running gang continues until there is room for all tasks that are wanted."""
+    """Apply a new size. A running gang keeps running until all wanted tasks have a slot."""
     target, wish = machine.target, machine.roster.wish
     if machine.phase != "running":
         if isinstance(wish, (Clear, Halt)):
@@ -50,10 +50,10 @@ def _resize(machine: PhaseMachine, why: str) -> None:
     elif len(machine.generation.tasks) != target.total and (
         machine.spec.is_alone or target.is_complete(target.place(machine.roster))
     ):
-        machine.reform(why)  # else the gang has the size that is wanted now, and another never formed
+        machine.reform(why)  # otherwise it already has this size: no other gang had formed
 
 
 def _formation(machine: PhaseMachine) -> Message:
-    """How many worker tasks are wanted, and the first generation that may have them."""
+    """How many worker tasks are wanted, and the first generation that may have that many."""
     tasks = machine.target.sizes.get("worker", 0)
     return {"tasks": tasks, "generation": machine.number + (machine.phase != "running")}

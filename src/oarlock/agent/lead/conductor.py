@@ -1,8 +1,8 @@
-"""The deciding half of the leading agent: what agents, tasks, users and signals say, turned into phases.
+"""The deciding half of the leading agent: turns what agents, tasks, users and signals report into phases.
 
-Agents join, report statuses and events, and leave; users and machines ask for an end. What follows from that
-is one of the transitions of `phase_machine`. A wish is repeated to every agent that connects again, so a cut
-network loses nothing: both sides compare. Pure.
+Agents join, report statuses and events, and leave; users and machines ask for an end. Each of these leads to
+a transition of `phase_machine`. Every agent that reconnects gets the current wish again, so a cut connection
+loses nothing: both sides compare. Pure.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STOPPED_BY_USER = 130
 
 
 class Conductor:
-    """Hears agents, users and signals; the machine decides on the phase."""
+    """Takes in what agents, users and signals report; the phase machine decides on the phase."""
 
     def __init__(self, machine: PhaseMachine) -> None:
         self.machine = machine
@@ -41,14 +41,14 @@ class Conductor:
         self.roster = machine.roster
         self._ingest_sampling = ReportSampling(self.loop.now())
         self._gpu_sampling = ReportSampling(self.loop.now())
-        self.alone: dict[str, Budget] = {}  # of tasks that restart alone
-        self.is_stuck = False  # and the record says so
-        self.reached: dict[str, float] = {}  # the run's best step when they last did
+        self.alone: dict[str, Budget] = {}  # the budgets of tasks that restart alone
+        self.is_stuck = False  # the record has a `problem` that is not resolved yet
+        self.reached: dict[str, float] = {}  # task -> the run's best step at its last restart alone
 
     # Agents
 
     def join(self, agent: Agent) -> str | None:
-        """Seat the agent and repeat to it what is wanted. None, or why it is refused."""
+        """Seat the agent and send it the current wish. Returns None, or the reason for a refusal."""
         machine = self.machine
         refusal = self.roster.admit(agent)
         if refusal is not None:
@@ -70,7 +70,7 @@ class Conductor:
         return None
 
     def hear(self, agent: Agent, status: Status) -> None:
-        """Take in an agent's status, which has changed."""
+        """Take in a changed status of an agent."""
         if agent not in self.roster:
             return
         agent.status = status
@@ -88,13 +88,13 @@ class Conductor:
         machine.advance()
 
     def hear_event(self, agent: Agent, event: Event) -> None:
-        """Take in an event of an agent or one of its tasks, for the record."""
+        """Record an event of an agent or of one of its tasks."""
         if agent not in self.roster:
-            return  # another has taken its place
+            return  # another agent has replaced it
         is_ingest = event.get("task") == self._ingest_task(agent)
         placed = self.machine.generation.tasks_on(agent.name)
         if "task" in event and not is_ingest and event["task"] not in placed:
-            return  # of an earlier generation, or of another agent's task
+            return  # from an earlier generation, or about a task of another agent
         event = {**event, "t": min(event["t"], self.loop.time())}  # another machine's clock may be ahead
         kind = event.pop("kind")
         if kind == "ready" and not self.spec.is_alone:
@@ -111,7 +111,7 @@ class Conductor:
             self.record.emit(kind, **event)
 
     def leave(self, agent: Agent, why: str, for_good: bool = False) -> None:
-        """An agent's connection is gone. It may come back; its tasks may live for FENCE seconds."""
+        """Note that an agent's connection is gone. It may reconnect; its tasks may live for FENCE seconds."""
         if agent not in self.roster or self.machine.phase == "over":
             return
         agent.is_connected = False
@@ -125,7 +125,7 @@ class Conductor:
         self.roster.remove(agent)
         hosted = ", ".join(generation.trained_on(agent.name))
         if generation.tasks_on(agent.name) and not hosted and machine.phase in ("running", "scoring"):
-            # An evaluator alone: it starts again where its place is taken, and training continues.
+            # Only an evaluator was lost: it restarts on the next agent in this seat, and training continues.
             self.record.emit("note", text=f"{agent.name} is gone ({why}); training continues without it")
         if hosted and machine.phase == "running":
             if for_good:
@@ -140,8 +140,8 @@ class Conductor:
         machine.advance()
 
     def _end_without(self, agent: Agent) -> None:
-        """End the generation of a lost agent: its tasks come back at other addresses. Where the others can do
-        without them for a while, as with parameter servers without a worker, they save first."""
+        """End the generation of a lost agent: its tasks get other addresses. If the other tasks can do
+        without them for a while, as parameter servers can without a worker, they save first."""
         machine, tasks = self.machine, self.machine.generation.tasks
         lost = [machine.generation.task(name) for name in machine.generation.tasks_on(agent.name)]
         if any(task.is_leader or restarts_with(task, tasks) != (task,) for task in lost):
@@ -150,7 +150,7 @@ class Conductor:
             machine.halt(machine.end_generation)
 
     def _on_leaving(self, agent: Agent) -> None:
-        """Its machine was asked to leave. Where the gang cannot halt, the agent ends its tasks at once."""
+        """Its machine was asked to leave. If the gang cannot halt, the agent ends its tasks at once."""
         machine = self.machine
         hosted = machine.generation.trained_on(agent.name)
         if machine.phase == "running" and hosted and machine.agreement.is_possible:
@@ -165,28 +165,28 @@ class Conductor:
         return ingest_name(agent.name, agent.is_leading, self.spec.ingest.where)
 
     def _on_never_ready(self, agent: Agent, event: Event) -> None:
-        """That ends the run only if it has tasks for this machine, and none of them runs there."""
+        """A machine cannot run tasks. That ends the run only if it has tasks there, and none of them runs."""
         machine = self.machine
         is_at_work = any(outcome.is_alive for outcome in self.roster.outcomes_of(agent, machine.generation))
         why = event["text"]
         is_spare = machine.phase != "gathering" and not machine.generation.trained_on(agent.name)
         if is_at_work or is_spare or machine.phase in ("scoring", "finishing", "stopping"):
-            text = why.removeprefix(f"{agent.name}: ")  # pods say it themselves: it may end the run
+            text = why.removeprefix(f"{agent.name}: ")  # pods add their name: it may end the run
             self.record.emit("note", text=f"{agent.name} can run no tasks: {text}")
         else:
             told = {name: event[name] for name in ("task", "type", "message", "where") if event.get(name)}
             machine.end(Verdict("failed", event.get("code") or 1, why), **told)
 
-    # Their tasks
+    # Tasks
 
     def _on_ingest_report(self, report: Event) -> None:
-        """The progress of an ingest is not the training's: no deadline moves."""
+        """Record the progress of an ingest. It is not training progress, so no deadline moves."""
         is_last = bool(report.pop("last", False))
         if self._ingest_sampling.admits(report, is_last, self.loop.now()):
             self.record.emit("report", **report)
 
     def _on_made(self, agent: Agent, status: Status) -> None:
-        """The leader task has made folders: say so to all tasks that wait for them."""
+        """The leader task has made folders: notify all tasks that wait for them."""
         generation = self.machine.generation
         leads = any(generation.task(name).is_leader for name in generation.tasks_on(agent.name))
         if leads and not status.made <= generation.made:
@@ -200,7 +200,7 @@ class Conductor:
             self.record.emit("report", **report)
 
     def _on_alive(self) -> None:
-        """A task somewhere reports, prints or computes. Where none does for limits.stall, say so."""
+        """A task somewhere reports, prints or computes. If none does for limits.stall, record a problem."""
         limit = self.spec.limits.stall
         if self.is_stuck:
             self.is_stuck = False
@@ -218,7 +218,7 @@ class Conductor:
         self.record.emit("problem", text=text, fix=fix)
 
     def _on_outcome(self, outcome: Outcome) -> None:
-        """A task runs, or has ended: with the work done, or with a failure that restarts it or the gang."""
+        """A task runs, has finished its work, or has failed. A failure restarts the task or the gang."""
         machine, generation = self.machine, self.machine.generation
         before = generation.outcomes.get(outcome.name)
         generation.take([outcome])
@@ -235,7 +235,7 @@ class Conductor:
                 self._restart_alone(task, outcome)
         elif machine.phase == "halting":
             if task.name in machine.agreement.members and not outcome.ours:
-                machine.end_halt()  # the others wait for it in vain
+                machine.end_halt()  # the others would wait for it forever
         elif restarts_with(task, generation.tasks) == (task,) and len(generation.tasks) > 1:
             self._restart_alone(task, outcome)
         else:
@@ -245,11 +245,11 @@ class Conductor:
         machine = self.machine
         budget = self.alone.setdefault(task.name, Budget(self.spec.limits.restarts))
         loss = machine.generation.loss(outcome, machine.progress.reports, self.loop.now(), self.loop.time())
-        best = machine.progress.best_step  # the generation's progress may be from before its last restart
+        best = machine.progress.best_step  # the generation may have progressed before its last restart
         progressed = loss.progressed and best > self.reached.get(task.name, -1)
         self.reached[task.name] = best
         if task.role == "evaluator":
-            progressed = bool(outcome.scores)  # the training's steps are not its own
+            progressed = bool(outcome.scores)  # training steps are not the evaluator's progress
         loss = replace(loss, progressed=progressed)
         refusal = culprit.refusal(outcome) or budget.refuses(loss)
         if refusal is None:
@@ -268,7 +268,7 @@ class Conductor:
     # Users and the machine
 
     def on_user_stop(self) -> None:
-        """Stop with grace; asked a second time, without any."""
+        """Stop with grace. A second request stops without grace."""
         machine = self.machine
         if machine.phase == "stopping" or (machine.phase == "halting" and machine.stopped is not None):
             machine.stop_now()
@@ -276,18 +276,18 @@ class Conductor:
             machine.stop(Verdict("stopped", _STOPPED_BY_USER, "stopped by the user"))
 
     def on_preempted(self) -> None:
-        """This machine was asked to leave. Where it is replaced, that ends no run."""
+        """This machine was asked to leave. If it will be replaced, the run does not end."""
         self.machine.is_moving = self.spec.is_replaced
         self.machine.stop(Verdict("stopped", PREEMPTED, "the machine asked it to leave (SIGTERM)"))
 
     def leave_now(self) -> None:
-        """The same, without any grace."""
+        """Leave without grace."""
         self.on_preempted()
         if self.machine.phase != "over":
             self.machine.stop_now()
 
     def give_up(self, why: str) -> None:
-        """End without having begun. A run whose record holds a verdict keeps that."""
+        """End before the run has begun. A run whose record already has a verdict keeps it."""
         state = self.record.state
         if state.is_final:
             self.machine.repeat_verdict(state.code or 0)
@@ -296,5 +296,5 @@ class Conductor:
 
 
 def _loss_of(agent: Agent) -> str:
-    """The deadline after which a cut-off agent is given up."""
+    """The name of the deadline after which a disconnected agent is given up."""
     return f"loss of {agent.name}"

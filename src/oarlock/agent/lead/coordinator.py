@@ -1,8 +1,8 @@
 """The leading agent's open port, through which agents join and clients ask questions.
 
-A stranger is a connection that has not yet proved that it holds the token. It has HANDSHAKE seconds and
-4 KiB for that, nothing is parsed before its seal is checked, and it costs one socket. At most STRANGERS wait
-at a time: for one more, the oldest is closed.
+A stranger is a connection that has not yet proved that it holds the token. It has HANDSHAKE seconds and 4 KiB
+for that, nothing is parsed before its seal is checked, and it costs one socket. At most STRANGERS wait at a
+time: one more closes the oldest.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from oarlock.agent.snapshots.program_files import ProgramFolder
 HANDSHAKE = 5.0
 STRANGERS = 1024
 _ACCEPTS = 64  # in one turn, so that a flood of connections does not starve the members
-_PAUSE = 1.0  # seconds without the listener when there are no descriptors left
+_PAUSE = 1.0  # seconds without the listener when no descriptors are left
 
 Answer = Callable[[Question], Message]
 
 
 class Coordinator:
-    """Listens from the start. `port` is the one in use, also where 0 was asked for."""
+    """Listens as soon as it exists. `port` is the actual port, also when 0 was requested."""
 
     def __init__(
         self, loop: Loop, token: str, bind: str, port: int, conductor: Conductor, answer: Answer
@@ -39,8 +39,8 @@ class Coordinator:
         self.loop = loop
         self.token = token
         self.conductor = conductor
-        self.answer = answer  # to a client's question
-        self.strangers: dict[Connection, str] = {}  # and the challenge that each was sent
+        self.answer = answer  # the function that answers a client's question
+        self.strangers: dict[Connection, str] = {}  # stranger -> the challenge sent to it
         self.members: set[Connection] = set()
         spec = conductor.spec
         folder = spec.folders.get("checkpoints", "")
@@ -48,7 +48,7 @@ class Coordinator:
         self.listener = socket.create_server((bind, port), backlog=4096)
         self.listener.setblocking(False)
         self.port: int = self.listener.getsockname()[1]
-        self._is_full = False  # out of descriptors, and the record says so
+        self._is_full = False  # no descriptors are left, and the record has a note about it
         self._packed: tuple[Wish | Order, bytes] | None = None
         loop.watch(self.listener, self._accept)
         loop.after("heartbeat", HEARTBEAT, self._beat)
@@ -71,7 +71,7 @@ class Coordinator:
             except OSError as error:  # no descriptors left: close the oldest stranger
                 if self.strangers:
                     next(iter(self.strangers)).close("room is needed")
-                else:  # the listener stays readable: do not watch it for a moment
+                else:  # the listener stays readable: stop watching it for a moment
                     self._pause_listener(error)
                 return
             self._greet(sock)
@@ -143,7 +143,7 @@ class Coordinator:
             self.members.discard(connection)
             connection.on_close = lambda _: None
             connection.send({"refused": refusal})
-            connection.close("refused")  # such a short frame is in the socket's buffer by now
+            connection.close("refused")  # a frame this short is already in the socket's buffer
 
     def _part(self, connection: Connection, agent: Agent, why: str) -> None:
         self.members.discard(connection)
@@ -159,7 +159,7 @@ class Coordinator:
             self.conductor.leave(agent, said.bye, for_good=True)
 
     def _send(self, connection: Connection, wish: Wish | Order) -> None:
-        """Pack a wish once for all agents: a thousand of them get the same thousand addresses."""
+        """Send a wish, packed once for all agents: a thousand of them get the same thousand addresses."""
         if self._packed is None or self._packed[0] is not wish:
             self._packed = (wish, wire.pack({"wish": wish.to_data()}))
         connection.send_packed(self._packed[1])

@@ -1,7 +1,7 @@
-"""Faults that a user asks for, to see that the run survives them (`oarlock chaos`): the leading half.
+"""Faults that a user requests, to see that the run survives them (`oarlock chaos`): the leading half.
 
-The leading agent takes the question, writes into the record what is about to happen, and has the task's host
-do it (`host.faults`). A killed task counts as any that died; a gang that forms again is no failure.
+The leading agent checks the request, records what is about to happen, and has the task's host do it
+(`host.faults`). A killed task counts as any that died; a preempted gang that forms again is no failure.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from oarlock.agent.protocol.messages import Question
 from oarlock.agent.protocol.wire import Message
 from oarlock.agent.protocol.wishes import FAULT_KINDS, Fault, FaultKind
 
-LONGEST = 3600.0  # seconds of a pause
+LONGEST = 3600.0  # seconds: the longest pause
 PAUSE_ENDS = "a pause"  # a deadline
 _WORDS = {"kill": "killed", "delete": "deleted", "evict": "asked to evict"}
 
 
 def inflict(question: Question, machine: PhaseMachine) -> Message:
-    """Do what the client asks for, or say why not.
+    """Do what the client asks, or answer why not.
 
     `do`: kill, pause (`seconds`) or continue a `task`, preempt the gang; or note that the client deletes or
-    evicts a `pod`. `generation`: the one that is meant.
+    evicts a `pod`. `generation`: the one that the client means.
     """
     refusal = _refusal(question, machine)
     if refusal is not None:
         return {"ok": False, "why": refusal}
     text = _note(question)
-    if question.do != "continue":  # its host says so
+    if question.do != "continue":  # the task's host records that itself
         machine.record.emit("note", text=text)
     if question.do == "preempt":
         machine.reform("chaos: preempted")
@@ -76,7 +76,7 @@ def _pass_on(question: Question, machine: PhaseMachine) -> None:
     kind, task, seconds = cast(FaultKind, question.do), str(question.task), question.seconds or 0
     for agent in _hosts(task, machine):
         agent.send(Fault(machine.number, kind, task, seconds))
-    if kind == "pause":  # the report after it belongs into the record, however few are kept by now
+    if kind == "pause":  # record the next report, although a long run records few
         machine.loop.after(PAUSE_ENDS, seconds, lambda: machine.generation.keep_next_reports())
 
 

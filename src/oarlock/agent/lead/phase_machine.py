@@ -1,7 +1,7 @@
-"""What leads from one phase of a run to the next; `phases/phase_table.py` has the phases. Pure.
+"""The transitions from one phase of a run to the next; `phases/phase_table.py` has the phases. Pure.
 
-The machine reaches hosts only through wishes: `collaborators` says what else it needs. `conductor` feeds it
-what agents, users and signals say.
+The machine reaches hosts only through wishes; `collaborators` lists what else it needs. `conductor` feeds it
+what agents, users and signals report.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from oarlock.run.contract import PREEMPTED
 # Deadlines
 RUNTIME, RENDEZVOUS, MORE_AGENTS, HALT = "runtime", "rendezvous", "more agents", "halt"
 
-_PATIENCE = 5.0  # seconds that an elastic gang waits for more than its least members
+_PATIENCE = 5.0  # seconds that an elastic gang of the least size waits for more members
 
 
 class PhaseMachine:
-    """`after`: the newest generation in the snapshot store. The first one here gets a higher number."""
+    """The run's phase. `after`: the newest generation in the snapshot store; the first one here is higher."""
 
     def __init__(
         self,
@@ -54,16 +54,16 @@ class PhaseMachine:
         self.generation = Generation(max(record.state.generation, after), loop.now())
         self.dropped = DroppedMessages(loop, lambda text: record.emit("note", text=text))
         self.roster = Roster(seats, Clear(self.number), self.dropped)
-        # A leading agent that takes over keeps the size that the run was last scaled to.
+        # A leading agent that takes over keeps the size to which the run was last scaled.
         self.target = TargetSize(spec, record.state.workers if spec.is_replaced else None)
         self.budget = Budget(spec.limits.restarts)
         self.progress = GangProgress(loop, spec.limits.stall, record.state, self._on_stall)
         self.agreement = StepAgreement(loop, lambda message: self.roster.order(ToGates(self.number, message)))
         held = surroundings.checkpoints
         self.scoring = Scoring(loop, spec, record, held, lambda: self._finish(Stop(self.number)))
-        self.stopped: Verdict | None = None  # asked for, and given once no task runs
-        self.is_moving = False  # this machine leaves, the run continues elsewhere: there is no verdict
-        self.code: int | None = None  # the exit code, once there is nothing left to do
+        self.stopped: Verdict | None = None  # the verdict of a stop; it is given once no task runs
+        self.is_moving = False  # this machine leaves and the run continues elsewhere: there is no verdict
+        self.code: int | None = None  # the exit code, once nothing is left to do
         self._after_halt: Action = self.end_generation
         self._halt_ends: float | None = None  # when the grace of the current halt is over
 
@@ -79,7 +79,7 @@ class PhaseMachine:
         self.loop.after(RENDEZVOUS, self.spec.limits.rendezvous, self._on_rendezvous)
 
     def advance(self) -> None:
-        """Leave the phase if its exit condition holds. Called after every change."""
+        """Leave the phase if its exit condition holds. Call this after every change."""
         if self.phase == "gathering":
             self._gather()
         elif self.phase in ("clearing", "finishing", "stopping"):
@@ -97,11 +97,11 @@ class PhaseMachine:
             raise RuntimeError(f"a run that is {self.phase} cannot be {phase} next")
         self.phase = phase
 
-    # Gathering, and running
+    # Gathering and running
 
     def _gather(self) -> None:
         if not self.roster.are_all_connected:
-            return  # tasks of the lost one may still be alive: never two gangs at once
+            return  # tasks of the lost agent may still be alive: never two gangs at once
         if not self.target.has_room(self.roster):
             return
         placement = self.target.place(self.roster)
@@ -113,18 +113,18 @@ class PhaseMachine:
             self.loop.after(MORE_AGENTS, _PATIENCE, self._form_smaller)
 
     def _form_smaller(self) -> None:
-        """Form an elastic gang with the agents that have come."""
+        """Form an elastic gang of the agents that have joined so far."""
         placement = self.target.place(self.roster)
         if self.phase == "gathering" and self.target.suffices(placement):
             self._form(placement)
 
     def _form(self, placement: Placement) -> None:
         if not self.surroundings.is_leading():
-            return  # nor are the checkpoints ours any more
+            return  # another agent leads, and owns the checkpoints
         self.loop.cancel(MORE_AGENTS)
         self.loop.cancel(RENDEZVOUS)
         self._enter("running")
-        number = self.roster.newest_generation(self.number) + 1  # of two equal steps the higher is newer
+        number = self.roster.newest_generation(self.number) + 1  # breaks ties between equal steps
         self.generation = Generation(number, self.loop.now(), placement.tasks, placement.places)
         self.scoring.form()
         self.agreement.form(task.name for task in in_step(placement.tasks))
@@ -135,12 +135,12 @@ class PhaseMachine:
         self.roster.make(RunTasks(replace(gang, scored=scored), placement.places))
 
     def relaunch(self, task: str, launch: int) -> None:
-        """Have one task start again, alone, in the running generation."""
+        """Have one task restart, alone, in the running generation."""
         wish = self.roster.wish
         assert isinstance(wish, RunTasks), "a task restarts alone only while its gang runs"
         self.generation.launches[task] = launch
         held, saves = self.surroundings.checkpoints, self.generation.task(task).is_leader
-        names = self._take_over_checkpoints() if saves else held.names()  # another may be saving right now
+        names = self._take_over_checkpoints() if saves else held.names()  # the leader may be saving right now
         gang = replace(wish.gang, checkpoints=names, scored=held.scored())
         self.roster.make(replace(wish, gang=gang, launches=dict(self.generation.launches)))
 
@@ -160,7 +160,7 @@ class PhaseMachine:
     # Halting
 
     def halt(self, then: Action) -> None:
-        """Let all trainers save and leave before the same step, if they can; `then` is what follows."""
+        """Have all trainers save and leave before the same step, if they can. `then` is called after that."""
         self._after_halt = then
         if self.phase == "halting":
             return
@@ -177,7 +177,7 @@ class PhaseMachine:
         self.agreement.halt()
 
     def end_halt(self) -> None:
-        """All trainers have left, or waiting longer is of no use."""
+        """End the halt: all trainers have left, or waiting longer is useless."""
         self._close_agreement()
         if self.phase == "halting":
             self._after_halt()
@@ -189,21 +189,21 @@ class PhaseMachine:
     # Ending a generation
 
     def end_generation(self, stacks: bool = False) -> None:
-        """Have all hosts clear, after stacks if asked for. Once they have: restart, or give up."""
+        """Have all hosts clear, after a stack dump if `stacks`. Then the run restarts or gives up."""
         self._enter("clearing")
         self._close_agreement()
         self.progress.expect_none()
         self.roster.make(Clear(self.number, stacks, self.target.sizes))
 
     def reform(self, why: str) -> None:
-        """Have the gang leave at a step, if it can, and form again: no failure."""
+        """Have the gang leave at a step boundary, if it can, and form again. This is no failure."""
         self.generation.end_without_failure(why)
         if self.phase == "running":
             self.halt(self.end_generation)
         self.advance()
 
     def finish(self) -> None:
-        """The leader task has ended with 0: there is nothing left to stop, but perhaps to score."""
+        """The leader task has ended with 0: nothing is left to stop, but checkpoints may be left to score."""
         self._close_agreement()
         self.progress.expect_none()
         wish = self.roster.wish
@@ -225,7 +225,7 @@ class PhaseMachine:
         """Halt if possible, stop all tasks, then give this verdict. Only the first call counts."""
         if self.phase in ("stopping", "over") or self.stopped is not None:
             return
-        if self.phase == "scoring":  # the training is done: this costs only a score
+        if self.phase == "scoring":  # training is done: stopping costs only a score
             self.scoring.end()
             verdict = Verdict("succeeded", 0, f"without the last scores: {verdict.reason}")
         self.stopped = verdict
@@ -233,13 +233,13 @@ class PhaseMachine:
         self.halt(self._stop_tasks)
 
     def stop_now(self) -> None:
-        """Without any grace."""
+        """Stop all tasks without grace."""
         self._close_agreement()
         self._enter("stopping")
         self.roster.make(Stop(self.number, now=True))
 
     def _stop_tasks(self) -> None:
-        """A halt in vain has used up the grace that a stop would give."""
+        """Stop all tasks, with what is left of the grace: a halt in vain may have used it up."""
         self._enter("stopping")
         grace = self.spec.limits.grace if self._halt_ends is None else self._halt_ends - self.loop.now()
         self.roster.make(Stop(self.number, grace, now=grace <= 0))
@@ -250,13 +250,13 @@ class PhaseMachine:
             self.generation.blame = aftermath.stalled(self.spec.limits.stall)
             self.end_generation(stacks=True)
 
-    # What comes after a generation
+    # After a generation
 
     def _after_clearing(self) -> None:
-        for agent in self.roster:  # what they reported while they were clearing
+        for agent in self.roster:  # what they reported while clearing
             self.generation.take(self.roster.outcomes_of(agent, self.generation))
         if self.is_moving:
-            self._enter("over")  # the other agents wait for the leader that takes over
+            self._enter("over")  # the other agents wait for the next leader
             self.code = PREEMPTED
         elif self.stopped is not None:
             self.end(self.stopped)
@@ -290,7 +290,7 @@ class PhaseMachine:
         self.surroundings.before_verdict(verdict.state, give_verdict)
 
     def repeat_verdict(self, code: int) -> None:
-        """The record holds it already."""
+        """End with the verdict that the record already has."""
         self._enter("over")
         self._leave_with(code)
 

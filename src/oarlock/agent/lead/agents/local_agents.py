@@ -1,4 +1,4 @@
-"""The other agents of a run that simulates several machines on this one: the leading agent starts and
+"""The other agents of a run that simulates several machines on this one. The leading agent starts and
 restarts them, and they end with it. On Kubernetes, pods take their place."""
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from oarlock.agent.protocol.spec import Spec
 from oarlock.system import processes
 
 _FAREWELL = 10.0
-_WAITS = (0.1, 0.5, 2.0, 5.0)  # seconds before it is started again, for one that keeps dying
+_WAITS = (0.1, 0.5, 2.0, 5.0)  # seconds before the next start of an agent that keeps dying
 
 
 class LocalAgents:
-    """Starts an agent for every machine but the leading agent's, and again when one dies."""
+    """Starts an agent for every machine except the leading agent's, and restarts those that die."""
 
     def __init__(self, loop: Loop, spec: Spec, on_death: Callable[[str, int], None]) -> None:
         self.loop = loop
@@ -34,7 +34,7 @@ class LocalAgents:
             self._start(machine)
 
     def look_after(self) -> None:
-        """Replace the agents that have ended. Call this when any child of this process has."""
+        """Replace the agents that have ended. Call this whenever a child of this process has ended."""
         for machine, process in list(self.processes.items()):
             if process.poll() is not None and not self.is_dismissed:
                 del self.processes[machine]
@@ -45,11 +45,11 @@ class LocalAgents:
                 self.loop.after(f"start of machine {machine}", wait, partial(self._start, machine))
 
     def dismiss(self) -> None:
-        """Start none of them again: the run is over."""
+        """Restart no agent from now on: the run is over."""
         self.is_dismissed = True
 
     def close(self) -> None:
-        """Wait until all have ended, and kill one that takes too long."""
+        """Wait until all agents have ended. Kill those that take too long."""
         for process in self.processes.values():
             try:
                 process.wait(_FAREWELL)

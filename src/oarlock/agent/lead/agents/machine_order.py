@@ -1,24 +1,24 @@
-"""Which machine holds which seat, in the order of their arrival at the leading agent.
+"""Which machine holds which seat, in the order in which machines joined the leading agent.
 
-The machine that came last holds the seat, and one that was replaced never returns: it would be a zombie, a
-pod that Kubernetes gave up and that lives on. Arrivals decide because clocks cannot: a lost node's may be
-ahead. A zombie that was never seen before takes the seat once; the pod that it displaces is replaced by
-Kubernetes, and that one arrives last. The order is kept beside the record, for the leader that follows.
+The newest arrival holds the seat. A replaced machine never gets it back: it would be a zombie, a pod that
+Kubernetes gave up but that still runs. Arrivals decide because clocks cannot: a lost node's clock may be
+ahead. A zombie that was never seen before takes the seat once; Kubernetes replaces the pod that it displaces,
+and the replacement arrives last. The order is stored next to the record, for the next leader.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-_MOST = 100_000  # machines in the life of a run
+_MOST = 100_000  # machines in one run
 
 
 class MachineOrder:
-    """Reads the arrivals that earlier leaders wrote to `file`, and adds to them."""
+    """Reads the arrivals that earlier leaders wrote to `file`, and appends new ones."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._machines: dict[str, list[str]] = {}  # seat -> who had it, the last one has it
+        self._machines: dict[str, list[str]] = {}  # seat -> machines that held it; the last holds it now
         self._count = 0
         try:
             lines = file.read_text(errors="replace").splitlines()
@@ -29,7 +29,7 @@ class MachineOrder:
                 self._add(*words)
 
     def take(self, seat: str, machine: str) -> str | None:
-        """Give the seat to this machine. None, or why not."""
+        """Give the seat to this machine. Returns None, or the reason for a refusal."""
         machines = self._machines.get(seat, [])
         if machine in machines[-1:]:
             return None
@@ -42,7 +42,7 @@ class MachineOrder:
             with self._file.open("a") as file:
                 file.write(f"{seat} {machine}\n")
         except OSError:
-            pass  # only a leader that follows this one misses it
+            pass  # only the next leader misses it
         return None
 
     def _add(self, seat: str, machine: str) -> None:

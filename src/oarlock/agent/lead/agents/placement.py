@@ -1,7 +1,7 @@
-"""Which task runs on which agent, and where it is reached. Pure.
+"""Which task runs on which agent, and at which address. Pure.
 
-An agent offers slots for roles and a port for each. Tasks are given out in the agents' order, so the
-leader is on the leading agent, and a machine's tasks have neighbouring ranks.
+An agent offers slots for roles, and one port per slot. Tasks are placed in the order of the agents, so the
+leader task is on the leading agent, and the tasks of a machine have adjacent ranks.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ class Agent:
 
     name: str
     uid: str
-    machine: str  # the same for an agent that starts again there
+    machine: str  # stays the same when the agent restarts on its machine
     host: str
     send: Callable[[Wish | Order], None]
     is_connected: bool = True
-    is_leading: bool = False  # the leading agent's own host: nobody takes its place
+    is_leading: bool = False  # the leading agent's own host: no other agent replaces it
     status: Status | None = None
 
     @property
     def is_ready(self) -> bool:
-        """Whether it is connected and has said that it can run tasks."""
+        """Whether it is connected and has reported that it can run tasks."""
         return self.is_connected and self.status is not None and self.status.ready
 
     @property
     def order(self) -> tuple[str, int]:
-        """`worker-10` after `worker-9`, the chief first."""
+        """A sort key: the chief first, and `worker-10` after `worker-9`."""
         matched = re.fullmatch(r"(.*?)-?(\d+)", self.name)
         role, index = (matched[1], int(matched[2])) if matched else (self.name, 0)
         return (str(ROLES.index(role)) if role in ROLES else role, index)
 
 
 class Placement(NamedTuple):
-    """The tasks that have a place, with their ranks, and where each is."""
+    """The tasks that have a slot, with their ranks, and the agent and address of each."""
 
     tasks: tuple[Task, ...]
     places: dict[str, list[str]]  # agent -> tasks
     addresses: dict[str, str]  # task -> host:port
 
     def size(self, role: str) -> int:
-        """How many tasks of this role have a place."""
+        """How many tasks of this role have a slot."""
         return sum(task.role == role for task in self.tasks)
 
     def gang(self, spec: Spec, generation: int, restarts: int, checkpoints: list[str], files: str) -> Gang:
-        """The generation that these tasks make, as each of them sees it."""
+        """The generation that these tasks form, as each of them sees it."""
         return Gang(
             run=spec.run,
             generation=generation,
@@ -72,12 +72,12 @@ class Placement(NamedTuple):
 
 
 def slots(agents: Iterable[Agent]) -> int:
-    """How many tasks of any role there is room for: cheap, for a thousand arrivals in a row."""
+    """How many slots the agents have, for any role: cheap, even for a thousand arrivals in a row."""
     return sum(sum(agent.status.slots.values()) for agent in agents if agent.status and agent.is_ready)
 
 
 def place(agents: Iterable[Agent], want: Mapping[str, int]) -> Placement:
-    """As many of the wanted tasks as the agents that are ready have room for."""
+    """Place as many of the wanted tasks as the ready agents have slots for."""
     ready = sorted((agent for agent in agents if agent.is_ready), key=lambda agent: agent.order)
     seats = {role: _seats(ready, role)[:count] for role, count in want.items()}
     placement = Placement(form({role: len(found) for role, found in seats.items()}), {}, {})

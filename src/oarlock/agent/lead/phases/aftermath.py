@@ -1,4 +1,4 @@
-"""What follows a generation that ended before its work was done: another one, or the end of the run. Pure."""
+"""What follows a generation that ended before its work was done: another generation, or the end. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from oarlock.agent.lead.phases.restart_budget import Budget
 from oarlock.agent.protocol import failure_fields
 from oarlock.run.quick_dataclass import dataclass
 
-_OUT_OF_TIME = 124  # the exit code at limits.runtime, as that of `timeout`
+_OUT_OF_TIME = 124  # the exit code at limits.runtime, the same as that of `timeout`
 
 
 class Verdict(NamedTuple):
-    """How a run ends: what its `end` event and its exit code say."""
+    """How a run ends, for its `end` event and its exit code."""
 
     state: str
     code: int
@@ -23,7 +23,7 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True)
 class Restart:
-    """Form another generation. The fields are those of the `restart` event."""
+    """Form another generation. These are the fields of the `restart` event."""
 
     left: int
     forgiven: bool
@@ -32,7 +32,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class Fail:
-    """End the run. The fields are those of the `end` event."""
+    """End the run. These are the fields of the `end` event."""
 
     code: int
     reason: str
@@ -43,25 +43,25 @@ Aftermath = Union[Restart, Fail]
 
 
 def out_of_time(limit: float) -> Verdict:
-    """The run has had limits.runtime."""
+    """The verdict of a run that has reached limits.runtime."""
     return Verdict("failed", _OUT_OF_TIME, f"limits.runtime of {limit:g} s is over")
 
 
 def stalled(limit: float | None) -> str:
-    """Why a generation ends that has had limits.stall."""
+    """The reason for ending a generation that has reached limits.stall."""
     return f"no task reported a step for limits.stall ({limit or 0:g} s)"
 
 
 def no_machine(limit: float, missing: str) -> Verdict:
-    """These tasks had limits.rendezvous to find a machine."""
+    """The verdict if these tasks found no machine within limits.rendezvous."""
     reason = f"after limits.rendezvous ({limit:g} s) there is still no machine for {missing}"
     return Verdict("failed", 1, reason)
 
 
 def failed_beside(generation: Generation) -> str:
-    """Name the trainers that failed in a generation whose leader task ended with 0, or say nothing.
+    """Name the trainers that failed in a generation whose leader task ended with 0, or return an empty text.
 
-    One that the host had to end does not count: nothing tells it that the work is done.
+    A trainer that the host had to end does not count: it has no way to know that the work is done.
     """
     failed = [
         outcome

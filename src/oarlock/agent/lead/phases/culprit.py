@@ -1,8 +1,8 @@
-"""Which task's failure ended a generation, and whether another is the same. Pure.
+"""Which task's failure ended a generation, and whether two failures are the same. Pure.
 
-When one member dies the others fail within milliseconds, complaining about their peers. The one
-to name is the one that a signal killed (its peers raise, it could not), else the first to fail.
-SIGABRT does not count as a signal: it is how JAX and TensorFlow give up on a lost peer.
+When one member dies the others fail within milliseconds, complaining about their peers. The culprit is the
+task that a signal killed (its peers raise, it could not), otherwise the first that failed. SIGABRT does not
+count as a signal: JAX and TensorFlow use it to give up on a lost peer.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from oarlock.run.contract import NO_INPUT
 
 
 def find(outcomes: Iterable[Outcome]) -> Outcome | None:
-    """The task to name; None where no task failed."""
+    """Find the task to blame. Returns None if no task failed."""
     failed = [outcome for outcome in outcomes if outcome.failed_at is not None]
     return min(failed, key=_guilt, default=None)
 
 
 def refusal(outcome: Outcome | None) -> str | None:
-    """Why a restart would meet the same failure, where that is certain."""
+    """Why a restart is certain to meet the same failure; None if it is not."""
     if outcome is None or outcome.error is None or outcome.error.get("type") != NO_INPUT:
         return None
     return "it would find no input again"
 
 
 def signature(outcome: Outcome) -> str:
-    """Text that is equal for two failures of the same kind."""
+    """A text that is equal for two failures of the same kind."""
     error = outcome.error or {}
     if is_exhausted(outcome):
         return f"{outcome.trouble}|{error.get('where')}"  # the sizes may differ
@@ -37,12 +37,12 @@ def signature(outcome: Outcome) -> str:
 
 
 def is_exhausted(outcome: Outcome | None) -> bool:
-    """Whether the memory of its GPU ran out."""
+    """Whether the task ran out of GPU memory."""
     return outcome is not None and outcome.trouble == "memory"
 
 
 def _guilt(outcome: Outcome) -> tuple[bool, bool, float]:
-    """The lowest is the one to name. NCCL complains about others, wherever it does."""
+    """A sort key: the lowest is the culprit. NCCL complains about other ranks, so its errors come last."""
     return not _was_killed(outcome), outcome.trouble == "peer", outcome.failed_at or 0.0
 
 

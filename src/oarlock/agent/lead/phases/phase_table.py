@@ -22,6 +22,6 @@ TRANSITIONS: Mapping[Phase, frozenset[Phase]] = {
     "clearing": frozenset({"gathering", "stopping", "over"}),
     "scoring": frozenset({"finishing", "stopping"}),
     "finishing": frozenset({"stopping", "over"}),
-    "stopping": frozenset({"stopping", "over"}),  # again, without grace
+    "stopping": frozenset({"stopping", "over"}),  # a second stop, without grace
     "over": frozenset(),
 }

@@ -12,8 +12,8 @@ STALL = "stall"  # a deadline
 
 
 class GangProgress:
-    """`limit`: seconds without a report after which `on_stall` is called; None is no limit. `before`: what an
-    earlier agent of this run recorded."""
+    """`limit`: `on_stall` is called after this many seconds without a report; None means never. `before`:
+    what an earlier agent of this run recorded."""
 
     def __init__(self, loop: Deadlines, limit: float | None, before: RunState, on_stall: Action) -> None:
         self._loop = loop
@@ -26,9 +26,9 @@ class GangProgress:
         self.reports = False  # whether this program ever reported a step
 
     def add(self, report: Event, generation: Generation) -> bool:
-        """Take one report in. Whether it belongs into the record; its mark `last` does not."""
+        """Take in one report. Returns whether to record it, without its mark `last`."""
         source = source_of(report)
-        # A failure without a new step costs double only where the program promised steps by reporting them.
+        # A failure without a new step costs double only if the program has reported steps.
         self.reports |= source is None
         step = report.get("step") if knows_its_step(source) else None
         if isinstance(step, (int, float)) and step > self.best_step:
@@ -38,8 +38,8 @@ class GangProgress:
         return generation.sampling.admits(report, is_last, self._loop.now())
 
     def expect_after(self, report: Event) -> None:
-        """Move the stall deadline. A training loop that hooks observe is held to it until it ends; a counter,
-        such as a progress bar, promises nothing."""
+        """Move the stall deadline. A training loop observed by hooks is held to it until the loop ends. A
+        counter, such as a progress bar, promises nothing."""
         if not knows_its_step(source_of(report)):
             return
         if not expects_more(report):
