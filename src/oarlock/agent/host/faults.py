@@ -1,7 +1,7 @@
-"""Faults that a user asks for, to see that the run survives them (`oarlock chaos`): the hosting half.
+"""Faults that a user requests, to see that the run survives them (`oarlock chaos`): the hosting half.
 
-The leading agent has checked and recorded the fault (`lead.fault_requests`). A host continues the tasks that
-it paused by itself, whether or not the client that asked for it is still there.
+The leading agent has checked and recorded the fault (`lead.fault_requests`). A host resumes the tasks that it
+paused by itself, whether or not the client that requested the pause is still there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from oarlock.agent.protocol.wishes import Fault
 
 
 class Faults:
-    """Those of one host's tasks. `signal_task` reaches a task that is alive, as a stranger's signal would."""
+    """The faults of one host's tasks. `signal_task` signals a live task, as an outside process would."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Faults:
         self.upstream = upstream
 
     def inflict(self, fault: Fault, process: TaskProcess) -> None:
-        """Kill, pause or continue a task that is alive. A pause ends by itself."""
+        """Kill, pause or continue a live task. A pause ends by itself."""
         if fault.fault == "kill":
             self.signal_task(process, signal.SIGKILL)
         elif fault.fault == "pause":
@@ -47,5 +47,5 @@ class Faults:
 
 
 def _pause_of(process: TaskProcess) -> str:
-    """The deadline at which a paused task continues."""
+    """The name of the deadline at which a paused task continues."""
     return f"pause of {process.name}"

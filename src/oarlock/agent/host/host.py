@@ -1,8 +1,8 @@
-"""The hosting half of an agent: it makes this machine's tasks be what the conductor wants them to be.
+"""The hosting half of an agent: it makes this machine's tasks match what the conductor wants.
 
-The conductor's word is a *wish* (`protocol.wishes`). It may come twice, late, or after a cut, so the host
-never follows orders one by one: it compares the wish with what is there (`host_state`) and moves towards it.
-What is there goes back as a *status*. It does no I/O: `host_effects` says what it needs of the world.
+The conductor sends a *wish* (`protocol.wishes`). It may come twice, late, or after a cut, so the host does
+not follow orders one by one: it compares the wish with what exists (`host_state`) and moves toward it. It
+reports what exists as a *status*. It does no I/O: `host_effects` lists what it needs.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from oarlock.agent.protocol.wishes import (
 )
 from oarlock.agent.zygote.orders import Exited, Launched, MachineUnfit, NotLaunched, Ready, Reply, Swept
 
-ZYGOTE = "zygote"  # a deadline: until then it has to be ready
+ZYGOTE = "zygote"  # the deadline by which it has to be ready
 _MOST_DEATHS = 3
 
 
 class Host:
-    """The tasks of one machine. It starts and ends them as wishes come, and reports to `upstream`."""
+    """The tasks of one machine. It starts and ends them to fulfill wishes, and reports to `upstream`."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class Host:
         self.machine = machine
         self.zygote = zygote
         self.upstream = upstream
-        self._deaths = 0  # of zygotes in a row that never became ready
-        self.is_preparing = False  # tasks have to wait for something else on this machine: its data
-        self.supply = supply  # where this machine does not see the leader's folders
+        self._deaths = 0  # zygotes in a row that died before they were ready
+        self.is_preparing = False  # tasks have to wait until this machine has its data
+        self.supply = supply  # set if this machine cannot see the leader's folders
         self.state = HostState()
         self.ports = machine.free_ports(sum(self.slots.values()))
         self.dropped = DroppedMessages(loop, self._note)
@@ -75,7 +75,7 @@ class Host:
         self.faults = Faults(loop, lambda one, sig: self.shutdown.signal([one], sig, ours=False), upstream)
 
     def start(self) -> None:
-        """Start the zygote. It has limits.rendezvous to become ready."""
+        """Start the zygote. It has limits.rendezvous to get ready."""
         self.zygote.start(sum(self.slots.values()), self.on_reply, self.on_zygote_lost)
         self.loop.after(ZYGOTE, self.spec.limits.rendezvous, self._on_never_ready)
         self.events.look_for_life(self.spec.limits.stall)
@@ -101,7 +101,7 @@ class Host:
 
     @property
     def is_cleared(self) -> bool:
-        """Whether nothing is left of the last generation that ran here."""
+        """Whether nothing is left of the last generation on this machine."""
         return self.state.cleared >= self.state.generation
 
     @property
@@ -110,7 +110,7 @@ class Host:
         return self.state.is_leaving
 
     def status(self) -> Status:
-        """What the conductor is to know about this machine now."""
+        """What the conductor needs to know about this machine now."""
         state = self.state
         return Status(
             generation=state.generation,
@@ -128,7 +128,7 @@ class Host:
     # Wishes and orders
 
     def obey(self, wish: Wish | Order) -> None:
-        """Move towards a wish, unless it is older than the last; carry out an order."""
+        """Move toward a wish, unless it is older than the last one; carry out an order."""
         if isinstance(wish, ShowStacks):
             self._show_stacks()
         elif isinstance(wish, ToGates):
@@ -140,26 +140,26 @@ class Host:
         elif isinstance(wish, Made):
             self.state.made = wish
             self.state.tell_made()
-        elif wish.generation >= self.wish.generation:  # else a later one has overtaken it on its way here
+        elif wish.generation >= self.wish.generation:  # otherwise a later wish has overtaken it
             self.state.wish = wish
             self._make_room(wish)
             self._converge()
 
     def end_tasks(self) -> None:
-        """As a stop would, whatever the conductor wants."""
+        """End the tasks as a stop would, whatever the conductor wants."""
         self.obey(self.wish if isinstance(self.wish, Stop) else Stop(self.wish.generation))
 
     def leave(self) -> None:
-        """This machine was asked to leave: it takes no more tasks."""
+        """Accept no more tasks: this machine was asked to leave."""
         self.state.is_leaving = True
         self.upstream.on_status()
 
     def fence(self) -> None:
-        """No leading agent for too long: another machine may train in place of this one."""
+        """End the tasks: without a leading agent for so long, another machine may be training instead."""
         self.shutdown.clear(ours=False)
 
     def _make_room(self, wish: Wish) -> None:
-        """The only machine of a run has room for as many tasks as are wanted."""
+        """Offer as many slots as are wanted, if this is the only machine of the run."""
         want = wish.want if isinstance(wish, (Clear, Halt)) else None
         if want is not None and self.spec.is_alone and want != self.slots:
             self.slots = dict(want)
@@ -167,12 +167,12 @@ class Host:
             self.upstream.on_status()
 
     def _converge(self) -> None:
-        """Move from what is there towards the wish."""
+        """Move from what exists toward the wish."""
         wish = self.wish
         if isinstance(wish, RunTasks):
             self._run(wish)
         elif wish.generation > self.state.generation:
-            self.shutdown.clear()  # that generation never started here
+            self.shutdown.clear()  # that generation never started on this machine
         elif isinstance(wish, Clear):
             self.shutdown.clear_after_stacks() if wish.stacks else self.shutdown.clear()
         elif isinstance(wish, (Finish, Stop)):
@@ -202,7 +202,7 @@ class Host:
         self.upstream.on_status()
 
     def _is_supplied(self, wish: RunTasks) -> bool:
-        """Whether this machine has what its tasks resume from; if not, it is fetched now."""
+        """Whether this machine has what its tasks resume from. If not, start to fetch it."""
         if self.supply is None or not wish.places.get(self.name) or self.supply.has(wish.gang):
             return True
         self.supply.get(wish.gang, self._on_supplied)
@@ -215,7 +215,7 @@ class Host:
             self._converge()
 
     def _pass_on(self, order: ToGates) -> None:
-        """Without a decision the tasks would wait for one, so it comes again on every new connection."""
+        """Send a message to the gates. New connections repeat it: without a decision, tasks would wait."""
         if order.generation != self.state.generation:
             return
         halts = isinstance(order.message, MeetAt) and order.message.purpose == "halt"
@@ -230,14 +230,14 @@ class Host:
             self.faults.inflict(fault, process)
 
     def _show_stacks(self) -> None:
-        """Into every task's log; a task that is stopped cannot, and the log says so."""
+        """Have every task write its stacks to its log. A stopped task cannot, and the log says so."""
         for process in self.state.alive():
             self.machine.show_stacks(process)
 
     # The zygote
 
     def on_reply(self, reply: Reply) -> None:
-        """Handle a reply of the zygote."""
+        """Handle a reply from the zygote."""
         if isinstance(reply, Ready):
             self._on_ready(reply)
         elif isinstance(reply, Launched):
@@ -252,7 +252,7 @@ class Host:
             self.shutdown.on_swept()
 
     def on_zygote_lost(self) -> None:
-        """Its tasks died with it; what they left behind is killed, and another zygote starts."""
+        """The zygote died, and its tasks with it: kill what they left behind, and start another zygote."""
         how = self.zygote.bury()
         self._deaths = 0 if self.state.is_ready else self._deaths + 1
         if self._deaths > _MOST_DEATHS:
@@ -261,7 +261,7 @@ class Host:
             return
         if not self.state.is_ready and self.zygote.warm and not self.zygote.is_adopted:
             self._note(f"importing {', '.join(self.spec.modules)} ended the process{how}")
-            self.zygote.warm = False  # let the program's own import say why
+            self.zygote.warm = False  # let the program's own import show the error
         else:
             self._note(f"the task launcher (zygote) died{how}; starting another")
         self.state.is_ready = self.state.is_sweeping = False
@@ -285,7 +285,7 @@ class Host:
         self._give_notice(f"importing {modules} took longer than limits.rendezvous ({limit:g} s)")
 
     def _give_notice(self, why: str) -> None:
-        """This machine can run no tasks."""
+        """Report that this machine can run no tasks."""
         self.upstream.on_event({"kind": "never_ready", "text": why})
 
     def _note(self, text: str) -> None:

@@ -1,6 +1,6 @@
-"""What a host needs of the world: its machine, the zygote, and the leading agent.
+"""What a host needs: its machine, the zygote, and the leading agent.
 
-`real_machine` and `zygote_link` have the real ones; tests have lists. The host itself opens no file and no
+`real_machine` and `zygote_link` have the real ones; tests pass lists. The host itself opens no file and no
 socket, and starts no process.
 """
 
@@ -20,60 +20,60 @@ from oarlock.run.run_events import Event
 
 
 class Upstream(Protocol):
-    """Towards the conductor, in this process or behind a link."""
+    """The way to the conductor, which is in this process or behind a link."""
 
     def on_event(self, event: Event) -> None:
-        """For the record."""
+        """Send an event for the record."""
 
     def on_status(self) -> None:
-        """The host's status has changed."""
+        """Notice that the host's status has changed."""
 
 
 class Machine(Protocol):
     """Ports, folders and logs of this machine: `real_machine.RealMachine`."""
 
     def free_ports(self, count: int) -> list[int]:
-        """Ports that no process uses now; a task may still find its port taken."""
+        """Ports that no process uses now. A task may still find its port taken."""
 
     def oom_kills(self) -> int:
-        """How many processes the kernel has killed here for memory so far."""
+        """How many processes the kernel has killed on this machine for lack of memory so far."""
 
     def stdin_for(self, task: Task) -> tuple[int, ...]:
         """The descriptor that is this task's standard input, if it has one."""
 
     def folders(self, task: Task) -> dict[str, str]:
-        """Data, checkpoints, model and logs as this task sees them."""
+        """The folders of data, checkpoints, model and logs, as this task sees them."""
 
     def open_line(
         self, task: Task, generation: int, on_lines: Callable[[list[bytes]], None], on_end: Action
     ) -> TaskChannels:
-        """Make a task's pipes; `on_lines` gets what it writes on its line for events, until `on_end`."""
+        """Make a task's pipes. `on_lines` gets what the task writes on its event line, until `on_end`."""
 
     def is_dying(self, process: TaskProcess) -> bool:
-        """Whether it runs no more, though the kernel has not cleared up after it yet."""
+        """Whether it no longer runs, although the kernel has not cleaned up after it yet."""
 
     def is_active(self, process: TaskProcess) -> bool:
-        """Whether it has printed or computed since this was last true."""
+        """Whether it has printed or computed since the last time this was true."""
 
     def show_stacks(self, process: TaskProcess) -> None:
-        """Have a task show its Python stacks in its log."""
+        """Have a task write its Python stacks to its log."""
 
     def watch_gpus(self) -> None:
-        """Begin to look at the GPUs here. A second call does nothing."""
+        """Begin to watch the GPUs of this machine. A second call does nothing."""
 
     def gpu_claim(self, task: Task, env: Mapping[str, str]) -> GpuClaim:
-        """Which GPUs a task has that is launched with these variables."""
+        """Which GPUs a task gets if it is launched with these variables."""
 
     def gpu_figures(self, processes: Sequence[TaskProcess]) -> list[dict[str, Any]] | None:
-        """What the GPUs of each task say: fields of a `gpu` event. Empty: it uses none, or they have said
-        nothing yet. None: this machine has no GPU."""
+        """The readings of each task's GPUs, as fields of a `gpu` event. Empty: it uses none, or there is no
+        reading yet. None: this machine has no GPU."""
 
     def gpu_trouble(self, process: TaskProcess) -> Trouble | None:
-        """Why a task failed, if its GPU had to do with that."""
+        """Why a task failed, if its GPU was involved."""
 
     def gpu_memory_held(self, dead: Sequence[TaskProcess], since: float) -> str | None:
-        """Which GPUs still hold memory of tasks that were gone at `since`, in words; empty: none. None: it is
-        not known yet."""
+        """Which GPUs still hold memory of tasks that were gone at `since`, in words; empty if none do. None
+        if that is not known yet."""
 
 
 class Zygote(Protocol):
@@ -83,7 +83,7 @@ class Zygote(Protocol):
 
     @property
     def pid(self) -> int:
-        """The pid that tasks see as their parent's."""
+        """The pid that tasks see as their parent."""
 
     @property
     def is_adopted(self) -> bool:
@@ -91,36 +91,36 @@ class Zygote(Protocol):
 
     @property
     def keeper(self) -> int | None:
-        """The process that keeps the imports, or will after the run."""
+        """The process that keeps the imports now, or will after the run."""
 
     @property
     def keep(self) -> float:
-        """Seconds for which its imports stay after the run."""
+        """For how many seconds its imports stay after the run."""
 
     def start(self, tasks: int, on_reply: Callable[[Reply], None], on_lost: Action) -> None:
-        """Start a zygote, or adopt one, for that many tasks. `on_lost` is called once it has died."""
+        """Start or adopt a zygote for that many tasks. `on_lost` is called once it has died."""
 
     def send(self, order: Order, fds: tuple[int, ...] = ()) -> None:
-        """Send an order without blocking. The descriptors stay the caller's, to close at once."""
+        """Send an order without blocking. The caller keeps the descriptors, and may close them at once."""
 
     def hurry(self) -> None:
-        """The tasks end: kill it if it leaves orders without an answer for long."""
+        """Tasks are ending: kill the zygote if it leaves orders unanswered for too long."""
 
     def bury(self) -> str:
-        """After it died: how it ended, in words."""
+        """Clean up after its death. Returns how it ended, in words."""
 
     def close(self) -> None:
         """End it with all tasks, or let it stay for the next run."""
 
 
 class Supply(Protocol):
-    """Fetches what tasks resume from, where the leader's folders are not shared: `transfer.Getting`."""
+    """Fetches what tasks resume from, if the leader's folders are not shared: `transfer.Getting`."""
 
     def has(self, gang: Gang) -> bool:
-        """Whether all of it is here."""
+        """Whether all of it is on this machine."""
 
     def get(self, gang: Gang, then: Callable[[str | None], None]) -> None:
-        """Call `then` with None, or with why it is not here."""
+        """Fetch it. `then` is called with None, or with the reason why it is missing."""
 
     def has_unscored(self) -> bool:
-        """Whether every checkpoint that is left to score is here, once training has ended."""
+        """Whether, after training, every checkpoint that is left to score is on this machine."""

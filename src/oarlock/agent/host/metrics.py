@@ -1,7 +1,7 @@
-"""What a task reports, merged: the newest value under each name, within bounds.
+"""The merged reports of a task: the newest value under each name, within bounds.
 
-A report repeats what was said a little earlier, because the record keeps only some reports. It does not
-repeat everything for ever: a program that names a new metric at every step would fill the record.
+A report repeats recent values, because the record keeps only some reports. It does not repeat all of them
+forever: a program that names a new metric at every step would fill the record.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from oarlock.run.observed import source_of
 from oarlock.run.run_events import Event
 
 MOST = 100  # names
-_REPEATED = 30.0  # seconds: the record keeps one report in ten seconds at least
+_REPEATED = 30.0  # seconds; the record keeps at least one report every ten seconds
 
 
 class Metrics:
     """The metrics of one task, each with the time of its last value."""
 
     def __init__(self) -> None:
-        self._said: dict[str, float] = {}  # when
+        self._said: dict[str, float] = {}  # name -> when it was last reported
         self._values: Event = {}
 
     def __bool__(self) -> bool:
         return bool(self._values)
 
     def add(self, report: Event, now: float) -> int:
-        """How many names were one too many."""
+        """Merge a report. Returns how many names were dropped because there were too many."""
         if source_of(report) != source_of(self._values):
-            self._said, self._values = {}, {}  # another source counts other steps
+            self._said, self._values = {}, {}  # another source counts steps of its own
         dropped = 0
         for name, value in report.items():
             if name in self._values or len(self._values) < MOST:
@@ -36,9 +36,9 @@ class Metrics:
         return dropped
 
     def newest(self, now: float) -> Event:
-        """The values of the last `_REPEATED` seconds."""
+        """The values that were reported in the last `_REPEATED` seconds."""
         return {name: value for name, value in self._values.items() if now - self._said[name] <= _REPEATED}
 
     def all(self) -> Event:
-        """All values, however old: for the task's last report."""
+        """All values, however old, for the task's last report."""
         return dict(self._values)

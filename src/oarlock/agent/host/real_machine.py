@@ -25,7 +25,7 @@ from oarlock.system.processors import ProcessorTime
 class RealMachine:
     """The `host_effects.Machine` of a real agent.
 
-    `has_input`: this process's own standard input is the leader task's; nothing else reads it.
+    `has_input`: the leader task gets this process's own standard input; nothing else reads it.
     """
 
     def __init__(self, loop: Loop, spec: Spec, record: Record, has_input: bool = False) -> None:
@@ -36,10 +36,10 @@ class RealMachine:
         self._stacks = StackRequests(loop)
         self._processor_time = ProcessorTime()
         self._gpus = MachineGpus()
-        self._written: dict[str, int] = {}  # bytes of output, by task
+        self._written: dict[str, int] = {}  # task -> bytes of output at the last look
 
     def free_ports(self, count: int) -> list[int]:
-        """Find ports on the address at which this machine's tasks are reached."""
+        """Find ports on the address where this machine's tasks are reachable."""
         return free_ports.free_ports(count, self._spec.bind)
 
     def oom_kills(self) -> int:
@@ -47,11 +47,11 @@ class RealMachine:
         return control_group.kills()
 
     def stdin_for(self, task: Task) -> tuple[int, ...]:
-        """The input of `oarlock run`, for the leader task."""
+        """The input of `oarlock run` for the leader task, and none for others."""
         return (0,) if self._has_input and task.is_leader else ()
 
     def folders(self, task: Task) -> dict[str, str]:
-        """Every task must be able to "save", as collectives demand; only the leader's model is kept."""
+        """Every task must be able to "save", as collectives require, but only the leader's model is kept."""
         if task.is_leader:
             return self._spec.folders
         model = self._record.scratch(task.name) / "model"
@@ -65,33 +65,33 @@ class RealMachine:
         return TaskPipes(self._loop, self._record.log(generation, task.name), on_lines, on_end)
 
     def is_dying(self, process: TaskProcess) -> bool:
-        """By the kernel's word."""
+        """Ask the kernel."""
         return process.pid is not None and processes.is_dying(process.pid)
 
     def is_active(self, process: TaskProcess) -> bool:
-        """By its output, or by its processor time."""
+        """Compare its output and its processor time with those of the last call."""
         written = 0 if process.line is None else process.line.written
         before, self._written[process.name] = self._written.get(process.name, 0), written
         return written != before or process.pid is None or self._processor_time.is_used(process.pid)
 
     def show_stacks(self, process: TaskProcess) -> None:
-        """Signal the task, and mark in its log where its answer ends."""
+        """Signal the task, and mark in its log where the dump ends."""
         self._stacks.request(process)
 
     def watch_gpus(self) -> None:
-        """In a thread of its own."""
+        """Start the thread that reads the GPUs."""
         self._gpus.start()
 
     def gpu_claim(self, task: Task, env: Mapping[str, str]) -> GpuClaim:
-        """A task has this process's variables too."""
+        """Add the variables of this process: a task has them too."""
         return claim_of(self._spec.gpus, task.name, {**os.environ, **env})
 
     def gpu_figures(self, processes: Sequence[TaskProcess]) -> list[dict[str, Any]] | None:
-        """From the newest look."""
+        """Take the figures from the newest reading."""
         return self._gpus.figures([Claimant(process.claim, process.pid) for process in processes])
 
     def gpu_trouble(self, process: TaskProcess) -> Trouble | None:
-        """By its exception or, if a crash left it no time for one, by the end of its output."""
+        """Judge by its exception or, if a crash left no time for one, by the end of its output."""
         words = ""
         if process.error:
             words = f"{process.error.get('type')}: {process.error.get('message')}"
@@ -101,6 +101,6 @@ class RealMachine:
         return self._gpus.trouble(Claimant(process.claim, process.pid), words)
 
     def gpu_memory_held(self, dead: Sequence[TaskProcess], since: float) -> str | None:
-        """By a look that began after they were gone."""
+        """Judge by a reading that began after the tasks were gone."""
         claimants = [Claimant(process.claim, process.pid, process.is_followed) for process in dead]
         return self._gpus.held(claimants, since)

@@ -1,4 +1,4 @@
-"""Has tasks show their stacks in their logs, and marks there where each answer ends."""
+"""Has tasks write their stacks to their logs, and marks there where each dump ends."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from oarlock.agent.host.task_process import TaskProcess
 from oarlock.agent.net.deadlines import Deadlines
 from oarlock.system import stack_dump
 
-_POLL = 0.05  # seconds between two looks at whether a task has finished writing
-_PATIENCE = 30.0  # seconds until a task that sits in the kernel is given up
+_POLL = 0.05  # seconds between two checks whether a task has finished writing
+_PATIENCE = 30.0  # seconds to wait for a task that is blocked in the kernel
 
 
 class StackRequests:
-    """A request that comes while an answer is written gets the next one, complete."""
+    """Requests stack dumps. A request during a dump gets the next one, complete."""
 
     def __init__(self, loop: Deadlines) -> None:
         self._loop = loop
         self._requested_again: set[str] = set()
 
     def request(self, process: TaskProcess) -> None:
-        """Ask a task for its stacks. One that cannot answer has a line about that in its log."""
+        """Ask a task for its stacks. If it cannot answer, its log gets a line that says so."""
         if self._loop.expects(_answer_of(process)):
             self._requested_again.add(process.name)
         elif process.is_alive and process.pid is not None and process.line is not None:
@@ -37,7 +37,7 @@ class StackRequests:
             self._check_later(process, question, deadline)
             return
         if not question.is_open:
-            process.line.read_output()  # what it wrote is in the pipe by now
+            process.line.read_output()  # all it wrote is in the pipe by now
             process.line.say(f"oarlock: {process.name} {stack_dump.SHOWN}")
         if process.name in self._requested_again:
             self._requested_again.discard(process.name)
@@ -45,5 +45,5 @@ class StackRequests:
 
 
 def _answer_of(process: TaskProcess) -> str:
-    """The deadline at which a host looks again whether the task has answered."""
+    """The name of the deadline at which a host checks again whether the task has answered."""
     return f"stacks of {process.name}"

@@ -1,4 +1,4 @@
-"""What the tasks of one machine say, and how they end."""
+"""What the tasks of one machine report, and how they end."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from oarlock.run.observed import expects_more
 from oarlock.run.run_events import Event
 
 LIFE, GPUS = "signs of life", "figures of GPUs"  # deadlines
-_GPU_INTERVAL, _GPU_SOON = 5.0, 0.5  # seconds between two looks at the GPUs; before the first figures
-_LOOKS = 8  # for signs of life, in limits.stall
-_LAST_WORDS = 5.0  # seconds for a task that reported its error to end by itself
-# Seconds between two reports of a task to the leading agent, which records still fewer. A task sends no more
-# often than that itself, but a program may write on the line without `oarlock.current()`.
+_GPU_INTERVAL, _GPU_SOON = 5.0, 0.5  # seconds between two GPU readings; until the first one
+_LOOKS = 8  # checks for signs of life in limits.stall
+_LAST_WORDS = 5.0  # seconds for a task to end by itself after it reported its error
+# Seconds between two reports of a task to the leading agent, which records fewer still. `oarlock.current()`
+# keeps to this itself, but a program may write on the line without it.
 _REPORT_INTERVAL = 0.1
-_MOST_FOLDERS = 1000  # of one task
+_MOST_FOLDERS = 1000  # per task
 
 
 class TaskEvents:
@@ -52,10 +52,10 @@ class TaskEvents:
         self._shutdown = shutdown
         self._dropped = dropped
         self._oom_kills = machine.oom_kills()
-        self._has_heard = False  # from any task, since the last look for signs of life
+        self._has_heard = False  # a task has written since the last check for signs of life
 
     def look_for_life(self, limit: float | None) -> None:
-        """Tell the leading agent, a few times in `limit` seconds, that a task here reports, prints or
+        """Notify the leading agent, a few times in `limit` seconds, that a task here reports, prints or
         computes."""
         if limit is None:
             return
@@ -66,7 +66,7 @@ class TaskEvents:
         self._loop.after(LIFE, limit / _LOOKS, lambda: self.look_for_life(limit))
 
     def look_at_gpus(self) -> None:
-        """Tell the leading agent what the GPUs of the tasks here say, every few seconds."""
+        """Send the GPU readings of the tasks here to the leading agent, every few seconds."""
         alive = [process for process in self._state.alive() if process.pid is not None]
         figures = self._machine.gpu_figures(alive)
         if figures is None:
@@ -77,7 +77,7 @@ class TaskEvents:
         self._loop.after(GPUS, _GPU_INTERVAL if any(figures) else _GPU_SOON, self.look_at_gpus)
 
     def hear(self, process: TaskProcess, lines: Sequence[bytes]) -> None:
-        """Take in the lines that a task wrote. It may write anything: that costs the line."""
+        """Take in the lines that a task wrote. It may write anything; a bad line is dropped."""
         self._has_heard = True
         for line in lines:
             try:
@@ -87,7 +87,7 @@ class TaskEvents:
 
     def _on_event(self, process: TaskProcess, event: Event) -> None:
         if of_checkpoint(event):
-            process.scores.append(event)  # part of the status, which is repeated after a cut
+            process.scores.append(event)  # part of the status, which is sent again after a cut
             self._upstream.on_status()
         elif event["kind"] == "report":
             self._on_report(process, event)
@@ -129,13 +129,13 @@ class TaskEvents:
             )
 
     def _on_gate(self, process: TaskProcess, event: Event) -> None:
-        """Part of the status, which is repeated after a cut; it does not belong into the record."""
+        """Take in a gate's answer, as part of the status: it is sent again after a cut, and not recorded."""
         if process.gate is not None or event["kind"] == "gate":
             process.gate = (process.gate or Whereabouts(loop=0)).after(event)
             self._upstream.on_status()
 
     def _on_folder(self, process: TaskProcess, event: Event) -> None:
-        """The leader task has made a folder, or another task waits for that."""
+        """Note that the leader task has made a folder, or that another task waits for one."""
         known = process.awaits if event["kind"] == "await" else process.made
         if len(known) >= _MOST_FOLDERS:
             self._dropped.add(process.name, f"more than {_MOST_FOLDERS} folders that are made once")
@@ -147,8 +147,8 @@ class TaskEvents:
             self._upstream.on_status()
 
     def on_line_end(self, process: TaskProcess) -> None:
-        """The line closes first when a task dies. If its GPUs take longer, and it may start again, the zygote
-        prepares that meanwhile."""
+        """When a task dies, its line closes first. If its GPUs take longer, and it may restart, the zygote
+        prepares that in the meantime."""
         if (
             process.opened
             and isinstance(self._state.wish, (RunTasks, Clear))
@@ -158,7 +158,7 @@ class TaskEvents:
             self._zygote.send(OpenGpus(process.name, process.opened, dict(process.gpu_env)))
 
     def on_exits(self, exits: Sequence[Exit]) -> None:
-        """Handle exits that the zygote saw together: one status tells them all."""
+        """Handle exits that the zygote saw together, in a single status."""
         ended = []
         for exit in exits:
             for process in self._state.alive():
@@ -174,18 +174,18 @@ class TaskEvents:
                 process.trouble = self._machine.gpu_trouble(process)
         for process in ended:
             self.tell_exit(process)
-        self._upstream.on_status()  # of all at once: tasks that died together are judged together
+        self._upstream.on_status()  # one for all: tasks that died together are judged together
         self._shutdown.sweep_if_ended()
 
     def on_zygote_lost(self) -> None:
-        """The tasks died with the zygote: the kernel sees to that."""
+        """Note that the tasks died with the zygote: the kernel kills them then."""
         for process in self._state.alive():
             process.status = signal.SIGKILL
             self.tell_exit(process)
 
     def tell_exit(self, process: TaskProcess) -> None:
-        """Send the last report and the end of a task, and note when it failed, if it did."""
-        if process.metrics:  # its last report is always recorded
+        """Send the last report and the exit of a task. If it failed, note when."""
+        if process.metrics:  # the last report is always recorded
             self._upstream.on_event({**process.metrics.all(), "last": True})
         self._loop.cancel(_last_words_of(process))
         if process.code != 0 and not process.ours:
@@ -209,5 +209,5 @@ class TaskEvents:
 
 
 def _last_words_of(process: TaskProcess) -> str:
-    """The deadline after which a task that reported its error is killed."""
+    """The name of the deadline after which a task that reported its error is killed."""
     return f"last words of {process.name}"

@@ -1,4 +1,4 @@
-"""Launches the tasks of one machine: from the wish to run a gang to one order to the zygote for each task."""
+"""Launches the tasks of one machine: turns the wish to run a gang into one order to the zygote per task."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from oarlock.run.cluster import Task
 from oarlock.run.contract import environment
 from oarlock.system.processes import why_no_fork
 
-QUIET = "silence about forks"  # a deadline: until then a refused fork is not mentioned again
-_AGAIN = 1.0  # seconds until the zygote tries again to fork
-_NO_PROCESS = 71  # the exit code of a task that never could be forked: EX_OSERR
+QUIET = "silence about forks"  # the deadline until which refused forks are not mentioned again
+_AGAIN = 1.0  # seconds until the zygote tries to fork again
+_NO_PROCESS = 71  # the exit code of a task that could not be forked: EX_OSERR
 
 
 class TaskLauncher:
-    """Orders forks from the zygote, again and again while the system refuses them."""
+    """Orders forks from the zygote, and repeats the order as long as the system refuses."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class TaskLauncher:
         self._shutdown = shutdown
 
     def launch(self, wish: RunTasks, task: Task, launch: int, began: float | None = None) -> None:
-        """Open the task's pipes and order its fork. `began`: when it was first tried, if it was."""
+        """Open the task's pipes and order its fork. `began`: when the first attempt was, in a later one."""
         generation = self._state.generation
         process = TaskProcess(task, launch, self._loop.time() if began is None else began)
         process.line = self._machine.open_line(
@@ -80,7 +80,7 @@ class TaskLauncher:
         process.line.handed_over()
 
     def relaunch(self, wish: RunTasks) -> None:
-        """Start again the tasks that have ended and have a higher launch number now."""
+        """Restart the tasks that have ended and now have a higher launch number."""
         for name, launch in wish.launches.items():
             process = self._state.tasks.get(name)
             if process is not None and not process.is_alive and process.launch < launch:
@@ -88,15 +88,15 @@ class TaskLauncher:
                 self.launch(wish, process.task, launch)
 
     def on_launched(self, name: str, pid: int) -> None:
-        """Note the pid: signals reach the task from now on, and it gets those that it has missed."""
+        """Note the pid. From now on signals reach the task, and it gets those that it missed."""
         process = self._state.tasks[name]
         process.pid = pid
         self._upstream.on_event({"kind": "task", "task": name, "state": "started", "pid": pid})
         self._shutdown.reach_late(process)
 
     def on_not_launched(self, name: str, errno: int) -> None:
-        """The system refuses another process. That passes when other processes end, so the host tries again,
-        for as long as a gang may take to come together."""
+        """The system refuses another process. That passes when other processes end, so the host retries for
+        as long as a gang may take to form."""
         process = self._state.tasks[name]
         patience = self._spec.limits.rendezvous
         why = f"{name} cannot start: {why_no_fork(errno)}"

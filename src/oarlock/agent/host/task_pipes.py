@@ -1,4 +1,4 @@
-"""A task's pipe for output and its socket for events, watched by the loop. Its output goes into its log."""
+"""A task's output pipe and its event socket, watched by the loop. Its output goes to its log."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from oarlock.agent.record.task_log import Log
 from oarlock.system.lines import Lines
 
 _CHUNK = 1 << 16
-_LINE_LIMIT = 1 << 20  # bytes without a newline that are kept
-_READS = 16  # chunks of events at one go: a task that writes without end must not keep the loop to itself
+_LINE_LIMIT = 1 << 20  # bytes to keep of a line without an end
+_READS = 16  # chunks of events per turn: a task that writes without end must not occupy the loop
 _LAST_READS = 256
 _OUTPUT_READS = 64
-_TAIL = 1 << 16  # bytes: a crash of NCCL takes twenty thousand
+_TAIL = 1 << 16  # bytes: a crash in NCCL prints twenty thousand
 
 
 class TaskPipes:
-    """The `TaskLine` of a real task."""
+    """The `TaskChannels` of a real task."""
 
     def __init__(self, loop: Loop, log: Log, on_lines: Callable[[list[bytes]], None], on_end: Action) -> None:
         self._loop = loop
@@ -33,38 +33,38 @@ class TaskPipes:
         os.set_blocking(self._output, False)
         self._events.setblocking(False)
         self._lines = Lines()
-        self.written = 0  # bytes of output that have come
-        self.tail = b""  # the last of them
+        self.written = 0  # bytes of output so far
+        self.tail = b""  # the end of the output so far
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """What the task's process gets: standard output and its line for events."""
+        """The descriptors for the task's process: standard output and its event line."""
         return self._output_end, self._events_end.fileno()
 
     def handed_over(self) -> None:
-        """Close the task's ends here, so that its exit ends both streams, and begin to read."""
+        """Close the task's ends here, so that its exit ends both streams, and start to read."""
         os.close(self._output_end)
         self._events_end.close()
         self._loop.watch(self._output, self._on_output)
         self._loop.watch(self._events, self._on_events)
 
     def send(self, text: str) -> None:
-        """Write one line to the task, or drop it if the task does not read."""
+        """Write one line to the task. If the task does not read, drop it."""
         try:
             self._events.send(text.encode() + b"\n")
         except OSError:
-            pass  # gone, or not listening: the signal that follows is for it
+            pass  # it is gone, or does not listen: a signal follows
 
     def say(self, text: str) -> None:
         """Add a line of the agent's own to the task's log."""
         self._log.say(text)
 
     def last_lines(self) -> list[bytes]:
-        """Read the events that a task has left behind, within bounds."""
+        """Read the events that a task left unread, within bounds."""
         return self._read_lines(_LAST_READS) if self._loop.watches(self._events) else []
 
     def read_output(self, most: int = _OUTPUT_READS) -> bool:
-        """Pass on what is there, at most `most` chunks; False at its end."""
+        """Pass on the output that has arrived, at most `most` chunks. Returns False at its end."""
         for _ in range(most):
             try:
                 data = os.read(self._output, _CHUNK)
@@ -78,7 +78,7 @@ class TaskPipes:
         return True
 
     def close(self) -> None:
-        """Move the output that is left to the log, then close log and pipes."""
+        """Move the remaining output to the log, then close log and pipes."""
         self._loop.cancel(self._showing)
         self._loop.forget(self._output)
         self._loop.forget(self._events)

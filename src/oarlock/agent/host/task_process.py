@@ -1,4 +1,4 @@
-"""One task as its agent sees it: its process, how it speaks, how it ended."""
+"""One task as its agent sees it: its process, its channels, and how it ended."""
 
 from __future__ import annotations
 
@@ -18,77 +18,77 @@ from oarlock.system import processes
 
 
 class TaskChannels(Protocol):
-    """One task's standard output and its line for events."""
+    """One task's standard output and its event line."""
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """The descriptors that the task's process gets."""
+        """The descriptors for the task's process."""
 
     @property
     def written(self) -> int:
-        """The bytes of output that have come so far."""
+        """The bytes of output so far."""
 
     @property
     def tail(self) -> bytes:
-        """The end of the output that has come so far."""
+        """The end of the output so far."""
 
     def handed_over(self) -> None:
-        """The process has its ends: close them here."""
+        """Close the task's ends here: its process has them now."""
 
     def send(self, text: str) -> None:
-        """One line to the task."""
+        """Send one line to the task."""
 
     def last_lines(self) -> list[bytes]:
-        """What the task wrote before it ended and nobody has read."""
+        """The lines that the task wrote before it ended and that are still unread."""
 
     def say(self, text: str) -> None:
-        """One line into the task's log."""
+        """Add one line to the task's log."""
 
     def read_output(self) -> bool:
-        """Pass on the output that has come; False at its end."""
+        """Pass on the output that has arrived. Returns False at its end."""
 
     def close(self) -> None:
-        """Pass on all output that is left."""
+        """Pass on all remaining output."""
 
 
 class TaskProcess:
-    """`pid` is None until the zygote has forked it, `status` until it has ended."""
+    """One task. `pid` is None until the zygote has forked it, and `status` until it has ended."""
 
     def __init__(self, task: Task, launch: int, began: float) -> None:
         self.task = task
         self.name = task.name
         self.launch = launch
         self.began = began
-        self.line: TaskChannels | None = None  # None once it is closed
+        self.line: TaskChannels | None = None  # None after it is closed
         self.pid: int | None = None
         self.status: int | None = None
-        self.ours = False  # the host signalled it: however it ended, that was not a failure
-        self.is_asked = False  # to end, with SIGTERM
+        self.ours = False  # the host signaled it: its end is no failure, however it ended
+        self.is_asked = False  # SIGTERM was sent
         self.error: dict[str, Any] | None = None  # the exception it reported
         self.failed_at: float | None = None
-        self.starved = False  # killed for memory
+        self.starved = False  # killed for lack of memory
         self.claim = GpuClaim(given=())
-        self.opened: tuple[int, ...] = ()  # GPUs that its next process will open again
-        self.gpu_env: Mapping[str, str] = {}  # variables that decide which those are
-        self.is_followed = False  # its next process opens them already
-        self.trouble: Trouble | None = None  # with its GPU
+        self.opened: tuple[int, ...] = ()  # the GPUs that its next process will open again
+        self.gpu_env: Mapping[str, str] = {}  # the variables that decide which GPUs these are
+        self.is_followed = False  # its next process is already opening them
+        self.trouble: Trouble | None = None  # GPU trouble that explains its failure
         self.metrics = Metrics()
-        self.reported_at = float("-inf")  # when the leading agent last got a report of it
-        self.gate: Whereabouts | None = None  # once it has announced one
-        self.made: set[str] = set()  # folders, for all tasks
-        self.awaits: set[str] = set()  # folders that the leader task makes
-        self.is_halting = False  # it knows the step at which it is to leave
-        self.follows = False  # it waits for checkpoints, to score them
+        self.reported_at = float("-inf")  # when its last report went to the leading agent
+        self.gate: Whereabouts | None = None  # None until it announces one
+        self.made: set[str] = set()  # folders that it made for all tasks
+        self.awaits: set[str] = set()  # folders that it waits for the leader task to make
+        self.is_halting = False  # it knows the step before which to leave
+        self.follows = False  # it waits for checkpoints to score
         self.scores: deque[Event] = deque(maxlen=MOST_SCORES)
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has not ended. It may still wait for its fork."""
+        """Whether it has not ended. It may not be forked yet."""
         return self.status is None
 
     @property
     def code(self) -> int:
-        """The exit code as a shell has it. Only for a task that has ended."""
+        """The exit code, as a shell shows it. Only for a task that has ended."""
         assert self.status is not None
         return processes.exit_code(self.status)
 
@@ -118,12 +118,12 @@ class TaskProcess:
         )
 
     def send(self, text: str) -> None:
-        """Write one line to the task, unless its pipes are closed."""
+        """Write one line to the task if its pipes are open."""
         if self.line is not None:
             self.line.send(text)
 
     def close(self) -> None:
-        """Close its pipes, after the rest of its output. A second call does nothing."""
+        """Pass on the rest of its output and close its pipes. A second call does nothing."""
         line, self.line = self.line, None
         if line is not None:
             line.close()

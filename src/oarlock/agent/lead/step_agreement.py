@@ -1,9 +1,9 @@
-"""Agrees with all trainers of a gang on one step before which they save, or halt.
+"""Has all trainers of a gang agree on one step before which they save, or halt.
 
-Each trainer is asked for its step. Its gate answers, and from then on holds back the step after the next one.
-When all have answered, the highest of these held steps is one that no trainer can have passed. The gate does
-not wait for the training thread, so a rank that is blocked inside a collective answers, too. The trainers'
-side is `training.steps.gate`.
+Each trainer is asked for its step. Its gate answers, and then holds back the step after the next one. Once
+all have answered, the highest of these held steps is one that no trainer can have passed. The gate does not
+wait for the training thread, so a rank that is blocked inside a collective answers, too.
+`training.steps.gate` is the trainers' side.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from oarlock.agent.net.deadlines import Deadlines
 from oarlock.agent.protocol.gates import CarryOn, GateMessage, MeetAt, Purpose, Whereabouts, WhereAreYou
 
-_PATIENCE = 10.0  # seconds for all to answer, if they are to save
-_AGAIN = 0.1  # seconds until trainers that are to halt are asked again
+_PATIENCE = 10.0  # seconds for all to answer before a save
+_AGAIN = 0.1  # seconds until trainers that should halt are asked again
 
 
 class Meeting:
@@ -29,7 +29,7 @@ class Meeting:
         self.is_open = True
 
     def hear(self, task: str, answer: Whereabouts) -> None:
-        """Count an answer, if it belongs to this meeting and the task was asked."""
+        """Count an answer, if it belongs to this meeting and this task was asked."""
         if answer.meeting == self.number and (task in self.awaited or task in self.answers):
             self.awaited.discard(task)
             self.answers[task] = answer
@@ -40,7 +40,7 @@ class Meeting:
         self.answers.pop(task, None)
 
     def conclude(self) -> None:
-        """Agree on a step if all have answered from within the same loop; otherwise on none."""
+        """Agree on a step if all have answered from within the same loop; otherwise on no step."""
         self.is_open = False
         loops = {answer.loop for answer in self.answers.values()}
         steps = [answer.step for answer in self.answers.values() if answer.step is not None]
@@ -49,24 +49,24 @@ class Meeting:
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether it is over and some trainer will not halt: no step was agreed on, or its loop had ended."""
+        """Whether it is over and some trainer will not halt: there is no step, or its loop has ended."""
         has_gap = self.step is None or any(answer.step is None for answer in self.answers.values())
         return has_gap and not self.is_open
 
     @property
     def is_deserted(self) -> bool:
-        """Whether all have answered that they are in no loop."""
+        """Whether all have answered that they are outside any loop."""
         return not self.awaited and all(answer.step is None for answer in self.answers.values())
 
     def message(self) -> GateMessage:
-        """What to send to the gates now: the question, the step, or that nothing was agreed on."""
+        """What to send to the gates now: the question, the step, or that there is no agreement."""
         if self.is_open:
             return WhereAreYou(self.number)
         return CarryOn(self.number) if self.step is None else MeetAt(self.number, self.purpose, self.step)
 
 
 class StepAgreement:
-    """The meetings of one generation, one after the other. `tell` reaches all hosts."""
+    """The meetings of one generation, one after the other. `tell` sends to all hosts."""
 
     def __init__(self, loop: Deadlines, tell: Callable[[GateMessage], None]) -> None:
         self.loop = loop
@@ -75,16 +75,16 @@ class StepAgreement:
         self.form([])
 
     def form(self, trainers: Iterable[str]) -> None:
-        """Begin a generation with these trainers, and forget the last one."""
+        """Begin a generation with these trainers, and drop what is known of the last one."""
         self.members = frozenset(trainers)
-        self.trainers = set(self.members)  # that are alive
+        self.trainers = set(self.members)  # those that are alive
         self.gates: dict[str, Whereabouts] = {}
         self.current: Meeting | None = None
         self.is_save_wanted = self.is_halting = False
         self._forget_deadlines()
 
     def hear(self, tasks: Iterable[str], gates: Mapping[str, Whereabouts], ended: Iterable[str]) -> None:
-        """Take in the part of an agent's status that is about gates, and which of its tasks have ended."""
+        """Take in what an agent's status says about gates, and which of its tasks have ended."""
         for task in self.trainers.intersection(ended):
             self.trainers.discard(task)
             self.gates.pop(task, None)
@@ -110,12 +110,12 @@ class StepAgreement:
 
     @property
     def is_possible(self) -> bool:
-        """Whether every trainer that is alive has a gate."""
+        """Whether every live trainer has a gate."""
         return bool(self.trainers) and len(self.gates) == len(self.trainers)
 
     @property
     def is_settled(self) -> bool:
-        """Whether no trainer is left to wait for: all have ended, or are in no loop that could halt."""
+        """Whether no trainer is left to wait for: all have ended, or are outside any loop that could halt."""
         return not self.trainers or (self.current is not None and self.current.is_deserted)
 
     def halt(self) -> None:
@@ -128,7 +128,7 @@ class StepAgreement:
             self._open("halt")
 
     def close(self) -> None:
-        """Release the trainers that wait for a decision."""
+        """Release the trainers that wait for a step."""
         self._forget_deadlines()
         self.is_halting = self.is_save_wanted = False
         if self.current is not None and self.current.is_open:
@@ -155,7 +155,7 @@ class StepAgreement:
 
     def _conclude(self, meeting: Meeting) -> None:
         self.loop.cancel("meeting")
-        self.is_save_wanted = False  # a task that asked meanwhile takes part, or asks again
+        self.is_save_wanted = False  # a task that asked in the meantime takes part, or asks again
         meeting.conclude()
         self.tell(meeting.message())
 

@@ -1,4 +1,4 @@
-"""Which reports go into the record: small in a long run, with every task's last step. Pure."""
+"""Which reports to record: few in a long run, but every task's last step. Pure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 
 class ReportSampling:
-    """Twice a second and task at first, every ten seconds after some hours."""
+    """Admits two reports a second per task at first, and one every ten seconds after some hours."""
 
     def __init__(self, began: float) -> None:
         self._began = began
-        self._admitted: dict[str, tuple[float, float]] = {}  # when that was, and the report's own time
+        self._admitted: dict[str, tuple[float, float]] = {}  # task -> when one was admitted, and its own time
 
     def admits(self, event: dict[str, Any], is_last: bool, now: float) -> bool:
-        """Whether to record this report. A task's last one always is, unless it was already."""
+        """Whether to record this report. A task's last report always is, unless it is recorded already."""
         interval = min(max(0.5, (now - self._began) / 600), 10.0)
         when, its_time = self._admitted.get(event["task"], (float("-inf"), float("-inf")))
         if event["t"] == its_time if is_last else now - when < interval:

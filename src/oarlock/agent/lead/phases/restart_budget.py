@@ -1,9 +1,9 @@
-"""How often a run may start again. Pure.
+"""How often a run may restart. Pure.
 
-Progress fills the budget up again. A generation of a reporting program that made no progress
-counts double, unless a signal killed it: the machine's fault, not the program's. The same error
-twice in a row with no step in between is the program's own, and no third try will help. A GPU whose memory
-runs out gets one more try, because something else may have held it; not a second one without a new step.
+Progress refills the budget. A generation of a reporting program that made no progress counts double, unless a
+signal killed it: the machine's fault, not the program's. The same error twice in a row with no step in
+between is the program's own, and no third try will help. A GPU that runs out of memory gets one more try,
+because another process may have held it, but not a second one without a new step.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _QUICK = 60.0  # seconds; a program that ran longer did something before it fail
 class Loss:
     """One failed generation."""
 
-    signature: str  # what failed, comparable with the next one
+    signature: str  # what failed, to compare with the next failure
     signalled: bool
     progressed: bool
     reports: bool  # whether this program ever reported a step
     lived: float
-    exhausted: bool = False  # the memory of a GPU ran out
+    exhausted: bool = False  # a GPU ran out of memory
 
 
 class Budget:
@@ -33,11 +33,11 @@ class Budget:
         self.limit = limit
         self.left = limit
         self._was_doubled = False  # the last failure counted as two
-        self._had_doubles = False  # one did since the budget was full
+        self._had_doubles = False  # one has counted as two since the budget was full
         self._last: str | None = None
 
     def refuses(self, loss: Loss) -> str | None:
-        """Charge one loss. None: start again; otherwise why not."""
+        """Charge one loss. Returns None for a restart, otherwise why there is none."""
         if loss.progressed:
             self.left, self._last, self._had_doubles = self.limit, None, False
         hopeless = not loss.progressed and not loss.signalled
@@ -56,11 +56,11 @@ class Budget:
 
     @property
     def event_fields(self) -> dict[str, bool]:
-        """What a `restart` event says of the last charge, beside what is left."""
+        """What a `restart` event says about the last charge, besides the restarts left."""
         return {"doubled": True} if self._was_doubled else {}
 
     def _used(self) -> str:
-        """What has become of the restarts: those that the user saw may be fewer than the limit."""
+        """How the restarts were used: the user may have seen fewer than the limit."""
         if self.left:
             return f", {self.left} is left, and {DOUBLED}"
         if not self.limit:

@@ -1,7 +1,7 @@
-"""What evaluators do, as the leading agent sees it: who follows the checkpoints, which scores have arrived,
-and for whom the run waits once the leader task is done. Pure.
+"""What the leading agent knows of evaluators: which follow the checkpoints, which scores have arrived, and
+which the run waits for once the leader task is done. Pure.
 
-Scores are part of a host's status, which is repeated on every new connection: a cut network loses none.
+Scores are part of a host's status, which every new connection repeats: a cut connection loses none.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ class Scoring:
         self._checkpoints = checkpoints
         self._heard: set[tuple[str, float, int, int]] = set()
         self.following: set[str] = set()  # evaluators that called State.follow
-        self.awaited: set[str] = set()  # for whom the run waits, once the leader task is done
+        self.awaited: set[str] = set()  # evaluators that the run waits for, once the leader task is done
 
     def form(self) -> None:
-        """Another generation begins: nobody follows yet."""
+        """Begin another generation, in which no evaluator follows yet."""
         self.following, self.awaited, self._last = set(), set(), None
         self._heard.clear()
         self._checkpoints.set_followed(False)
 
     def hear(self, outcomes: Sequence[Outcome]) -> None:
-        """Record the scores among these that are new, and note who follows."""
+        """Record the new scores among these, and note which evaluators follow."""
         for outcome in outcomes:
             if outcome.follows and outcome.is_alive and outcome.name not in self.following:
                 self.following.add(outcome.name)
                 self._checkpoints.set_followed(True)
                 if self._last is not None:
-                    self.wait()  # longer, for one that began to follow after the leader's end
+                    self.wait()  # wait again, for one that began to follow after the leader task's end
             for score in outcome.scores:
                 self._take({**score, "task": outcome.name})
 
@@ -67,21 +67,21 @@ class Scoring:
         self._checkpoints.keep_score(name_of(step, generation), metrics)
 
     def begin(self, generation: Generation) -> bool:
-        """The leader task is done: wait for the evaluators that run. False if there are none."""
+        """The leader task is done: wait for the running evaluators. Returns False if there are none."""
         evaluators = (task.name for task in generation.tasks if task.role == "evaluator")
         self.awaited = {name for name in evaluators if _runs(name, generation)}
         self._last = next(iter(self._checkpoints.names()), "") if self.awaited else None
         return bool(self.awaited)
 
     def wait(self) -> None:
-        """Wait for the evaluators: those that follow have limits.evaluate, others the grace."""
+        """Wait for the evaluators. Those that follow have limits.evaluate, others the grace."""
         limits = self._spec.limits
         self._loop.after(EVALUATE, limits.evaluate if self.following else limits.grace, self._late)
         if self._is_unscored:
             self._record.emit("note", text=f"waiting for {self._who} to score step {self._step}")
 
     def end(self) -> None:
-        """Do not wait any longer."""
+        """Stop waiting."""
         self._loop.cancel(EVALUATE)
         self.awaited.clear()
 
@@ -94,7 +94,7 @@ class Scoring:
 
     @property
     def _is_unscored(self) -> bool:
-        """Whether somebody follows, and the last checkpoint is not scored yet."""
+        """Whether an evaluator follows and the last checkpoint has no score yet."""
         return bool(self._last and self._who) and self._last not in self._checkpoints.scored()
 
     @property
@@ -106,7 +106,7 @@ class Scoring:
         return (position(self._last or "") or (0, 0))[0]
 
     def give_up(self, task: str) -> None:
-        """Do not wait for this evaluator: it has ended, and does not start again."""
+        """Stop waiting for this evaluator: it has ended and does not restart."""
         self.awaited.discard(task)
         if task in self.following:
             self.following.discard(task)
@@ -114,6 +114,6 @@ class Scoring:
 
 
 def _runs(task: str, generation: Generation) -> bool:
-    """Whether it has not ended, or was started again."""
+    """Whether the task is alive or about to restart."""
     outcome = generation.outcomes.get(task)
     return outcome is None or outcome.is_alive or generation.launches.get(task, 1) > outcome.launch
