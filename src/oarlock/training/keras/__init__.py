@@ -27,7 +27,7 @@ class Callbacks(Callback):
         self._parts = list(parts)
         self.step, self.epoch = step, epoch
         # With the JAX and PyTorch backends, Keras 3 waits for the metrics of every batch if a callback is not
-        # safe to be called from a thread.
+        # safe to call from a thread.
         self.async_safe = all(getattr(part, "async_safe", False) for part in self._parts)
 
     def __iter__(self) -> Iterator[Any]:
@@ -68,9 +68,9 @@ def callbacks(
     """Report progress and, with a model, save checkpoints and resume from them.
 
     The model must be built and compiled: this call restores it from the newest checkpoint, and `fit` resumes
-    in the middle of an epoch if the run was there.
+    in the middle of an epoch if the run stopped there.
 
-    others: further callbacks of yours; the numbers they hold (EarlyStopping's patience) are saved as well.
+    others: your own callbacks; the numbers they hold (EarlyStopping's patience) are saved as well.
     save, keep, keep_every, best, export, export_every: as in `oarlock.State.steps`.
     """
     if model is None and export is not None:
@@ -89,8 +89,8 @@ def callbacks(
 
 
 class Progress(Callback):
-    """Reports step, total, epoch and the metrics that Keras passes. It computes no metric itself: with
-    MultiWorkerMirroredStrategy that is a collective, which one worker alone must not start."""
+    """Reports step, total, epoch and the metrics that Keras passes. It computes no metric itself: under
+    MultiWorkerMirroredStrategy that is a collective, which a single worker must not start."""
 
     async_safe = True  # a metric's value is read only when it is sent
 
@@ -105,17 +105,17 @@ class Progress(Callback):
         self._epoch = 0
 
     def set_params(self, params: Mapping[str, Any]) -> None:
-        """Keras says how many epochs there are, and how many steps in each if it knows."""
+        """Take the number of epochs from Keras, and the steps per epoch if Keras knows them."""
         self._epochs, self._steps = params.get("epochs"), params.get("steps")
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """The epoch's first step, which is in its middle if training resumed there."""
+        """Note the epoch's first step, which is in the middle of the epoch if training resumed there."""
         self._epoch, self._done = epoch, 0
         if self._steps is not None:
             self._before = max(epoch * self._steps, self._first)
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Report the step, unless a later one has been reported."""
+        """Report the step, unless a later one was already reported."""
         with self._lock:
             if batch < self._done:
                 return  # Keras calls this from several threads, so batches may overtake each other
@@ -128,7 +128,7 @@ class Progress(Callback):
             self._report(None)  # validation within fit: no step is done, but nothing hangs either
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Report the metrics of the epoch, those of its validation included."""
+        """Report the metrics of the epoch, including validation."""
         self._report(logs)
         self._steps = self._steps or self._done  # a dataset of unknown length: known from now on
         self._done = 0

@@ -7,16 +7,16 @@ from typing import Any, Callable
 
 
 class Callback:
-    """Has every `on_...` method that Keras calls; those that a subclass does not define do nothing."""
+    """Has every `on_...` method that Keras calls; the ones a subclass does not define do nothing."""
 
-    # tf_keras reads all metrics for every batch unless all callbacks take tensors.
+    # tf_keras reads all metrics for every batch unless all callbacks accept tensors.
     _supports_tf_logs = True
 
     def set_params(self, params: Mapping[str, Any]) -> None:
-        """Ignored, unless a subclass wants them."""
+        """Ignored unless a subclass overrides it."""
 
     def set_model(self, model: Any) -> None:
-        """Ignored, unless a subclass wants it."""
+        """Ignored unless a subclass overrides it."""
 
     def _implements_train_batch_hooks(self) -> bool:
         return True
@@ -38,8 +38,8 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
 
 
 def scalars(logs: Mapping[str, Any]) -> dict[str, Any]:
-    """The metrics that are single numbers, by their shape: no tensor is read. `report`'s names are left
-    out. With parameter servers tf_keras passes what a worker has yet to compute: there are none then."""
+    """The metrics that are single numbers, judged by shape: no tensor is read. `report`'s parameter names are
+    left out. With parameter servers tf_keras passes what a worker has yet to compute: then there are none."""
     return {
         name: value
         for name, value in (logs.items() if hasattr(logs, "items") else ())

@@ -1,7 +1,7 @@
 """Correct Keras 3's `model.fit`, `evaluate` and `predict` for several workers (keras#20585).
 
 `install` imports nothing: the corrections are applied when the program imports Keras with the TensorFlow
-backend. Each is applied only where the source of the installed Keras has the fault; a Keras without it is
+backend. Each is applied only if the source of the installed Keras has the fault; a Keras without it is
 left alone. tf_keras has none of them and is never touched.
 """
 
@@ -52,9 +52,9 @@ def _correct(trainer: ModuleType) -> None:
     )
     try:
         _apply("corrected_by_oarlock", [change for correct in corrections for change in correct(trainer)])
-        _apply("serves_by_oarlock", list(served_fit.changes(trainer)))  # on top of what is corrected
+        _apply("serves_by_oarlock", list(served_fit.changes(trainer)))  # on top of the corrections
     except (AttributeError, ImportError, OSError):
-        return  # a Keras whose internals differ; see `_warn_if_unknown`
+        return  # a Keras with other internals; see `_warn_if_unknown`
     _corrected = True
 
 
@@ -66,7 +66,7 @@ def _apply(mark: str, changes: Iterable[Change]) -> None:
 
 
 def _warn_if_unknown(keras: Any) -> None:
-    """Warn about a Keras whose internals are not known, but only when several workers train."""
+    """Warn about a Keras with unknown internals, but only when several workers train."""
     if _corrected or int(keras.__version__.split(".")[0]) < 3 or keras.backend.backend() != "tensorflow":
         return
     original = keras.Model.fit

@@ -1,8 +1,8 @@
-"""Checkpoints of `model.fit`: it is saved between two batches and resumes there, in the middle of an epoch.
+"""Checkpoints of `model.fit`: it saves between two batches and resumes there, in the middle of an epoch.
 
-Keras can only begin an epoch at its beginning. So the first epoch after a restore begins with the metrics as
-they were and ends after the batches that were left of it. Neither the weights nor what Keras prints for the
-epoch differ from those of a run without a break: all of it was compared bit by bit with two workers.
+Keras can only start an epoch at its beginning. So the first epoch after a restore starts with the restored
+metrics and ends after the batches that were left of it. Neither the weights nor what Keras prints for the
+epoch differ from a run without a break: all of it was compared bit by bit with two workers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Training:
             _build(model.optimizer, model.trainable_variables)
             self.session.restore({"model": model, "optimizer": model.optimizer})
         checkpoint = self.session.checkpoint
-        self.step = self.next = self.session.step  # the current step, and the one after it
+        self.step = self.next = self.session.step  # the current step and the next one
         self.epoch = 0 if checkpoint is None else int(checkpoint.manifest["epoch"])
         self.length: int | None = None  # steps of an epoch
         self.epochs: int | None = None
@@ -48,7 +48,7 @@ class Training:
         self.boundary: Boundary | None = None
 
     def objects(self) -> Mapping[str, Any]:
-        """What is saved, with the values of this moment."""
+        """What to save, with its current values."""
         if hasattr(self.model, "jax_state_sync"):
             self.model.jax_state_sync()  # with JAX the variables lag behind during an epoch
         return {
@@ -64,7 +64,7 @@ class Training:
 
     def restore_metrics_late(self) -> None:
         """Restore them after the first batch: in tf_keras they do not exist before. They are sums over
-        batches, so what that batch has added is added again."""
+        batches, so what that batch added is added again."""
         coordinators.join()
         metrics = self.metric_variables()
         variables = sharded_variables.joined(metrics.variables)
@@ -102,14 +102,14 @@ class Opening(Callback):
         self._training = training
         self._begin = 0  # the step at which this epoch began or resumed
         self._is_cutting = False
-        self._lacks_metrics = False  # those of the epoch that was cut in two
+        self._lacks_metrics = False  # those of the epoch that was split
 
     def set_params(self, params: Mapping[str, Any]) -> None:
-        """Keras says how long an epoch is, if it knows."""
+        """Take the length of an epoch from Keras, if Keras knows it."""
         self._training.length, self._training.epochs = params.get("steps"), params.get("epochs")
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        """Raises ValueError if the length of an epoch is unknown, or not that of the checkpoint."""
+        """Raise ValueError if the length of an epoch is unknown or differs from the checkpoint's."""
         training = self._training
         if training.length is None:
             raise ValueError("to save, fit must know the length of an epoch: pass steps_per_epoch=")
@@ -140,25 +140,25 @@ class Opening(Callback):
                 training.session.restore_later("metrics", metrics)
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Save or exit here; tell Keras to stop after the last batch of an epoch that began late."""
+        """Save or exit here; make Keras stop after the last batch of an epoch that started late."""
         training = self._training
         assert training.length is not None
         training.step = self._begin + batch
         training.cross()
-        # Keras reads this after the batch: the last one of an epoch that did not begin at its beginning.
+        # Keras reads this after the batch: whether it is the last one of an epoch that started late.
         training.next = training.step + int(getattr(training.model, "steps_per_execution", 1) or 1)
         if self._begin % training.length and training.next % training.length == 0:
             self._is_cutting = training.model.stop_training = True
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Note the metrics, which go into the next checkpoint."""
+        """Note the metrics for the next checkpoint."""
         if self._lacks_metrics:
             self._lacks_metrics = False
             self._training.restore_metrics_late()
         self._training.metrics.update(scalars(logs or {}))
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Have Keras continue with the next epoch where the first was cut short."""
+        """Make Keras continue with the next epoch after the first was cut short."""
         self._training.metrics.update(scalars(logs or {}))
         self._training.step = self._training.next
         if self._is_cutting:
@@ -194,7 +194,7 @@ def _scope(model: Any) -> Any:
 
 
 def _read(variable: Any) -> Any:
-    """The value of a variable, of a metric that of each replica."""
+    """The value of a variable; for a metric, each replica's value."""
     leaf = tensor_bytes.leaf(variable)
     assert leaf is not None
     memory = memoryview(bytearray(leaf.shape.bytes))

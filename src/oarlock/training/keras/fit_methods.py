@@ -1,4 +1,4 @@
-"""`fit`, `evaluate` and `predict` as programs call them: refused where they cannot be right, and prepared."""
+"""`fit`, `evaluate` and `predict` as programs call them: refused if they cannot be right, else prepared."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from oarlock.training.keras import global_batch, keras_files, refusals, served_fit
 from oarlock.training.keras.keras_source import Change
 
-_iterators: list[Any] = []  # of the newest fit, evaluate or predict with several workers
+_iterators: list[Any] = []  # of the latest fit, evaluate or predict with several workers
 _depth = 0  # fit calls evaluate
 
 
@@ -22,7 +22,7 @@ def methods(trainer: Any) -> Iterator[Change]:
 
 
 def _prepared(trainer: Any, method: Callable[..., Any]) -> Callable[..., Any]:
-    """`method`, which raises where it cannot be right, and changes settings that have a right alternative."""
+    """`method`, but raising if it cannot be right, and changing settings that have a right alternative."""
     signature = inspect.signature(method)
 
     @functools.wraps(method)
@@ -54,7 +54,7 @@ def _prepared(trainer: Any, method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def ending(trainer: Any) -> Iterator[Change]:
-    """Destroying a distributed iterator after the last fit takes a worker up to 20 s; meanwhile others exit,
+    """Destroying a distributed iterator after the last fit takes a worker up to 20 s. Meanwhile others exit,
     and it reports "The tasks have crashed". A worker that keeps the iterator exits at once."""
     original = trainer.TFEpochIterator.__init__
 
@@ -69,7 +69,7 @@ def ending(trainer: Any) -> Iterator[Change]:
 
 @contextlib.contextmanager
 def _keeping_iterators() -> Iterator[None]:
-    """Keep them until the next call, in which all workers take part: only those of one call use memory."""
+    """Keep them until the next call, which all workers take part in: only those of one call use memory."""
     global _depth
     if not _depth:
         _iterators.clear()
@@ -85,7 +85,7 @@ def _pass_to_steps(model: Any, strategy: Any, given: dict[str, Any]) -> None:
 
     fit = global_batch.Fit()
     if isinstance(given["x"], tf.distribute.DistributedDataset):
-        # Keras would map a function over the dataset, which a distributed one cannot: "no attribute 'map'".
+        # Keras would map a function over the dataset; a distributed one cannot do that: "no attribute 'map'".
         fit = global_batch.Fit(given["class_weight"], _rows_are_even(strategy, given["x"]))
         given["class_weight"] = None
     if global_batch.fits.get(model) != fit:
@@ -94,7 +94,7 @@ def _pass_to_steps(model: Any, strategy: Any, given: dict[str, Any]) -> None:
 
 
 def _rows_are_even(strategy: Any, dataset: Any) -> bool:
-    """Whether every worker's batches have the same fixed size: found out once, so that no step has to."""
+    """Whether every worker's batches have the same fixed size: checked once, so that no step has to."""
     import tensorflow as tf
 
     first = tf.nest.flatten(dataset.element_spec, expand_composites=True)[0].shape

@@ -1,8 +1,8 @@
-"""One step of Keras' `fit` or `evaluate`, computed over the global batch when several workers share it.
+"""One step of Keras's `fit` or `evaluate`, computed over the global batch that several workers share.
 
 Keras 3 averages the workers' means as if every worker always had the same number of rows. Here each mean is
 weighted by its rows, so that the weights do not depend on the number of workers. Only steps that Keras runs
-are changed, not a custom training loop. `correction` puts everything here in place.
+change, not a custom training loop. `correction` installs everything here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Fit(NamedTuple):
     """Arguments of `fit` that its steps need."""
 
     class_weight: dict[int, float] | None = None
-    rows_are_even: bool = True  # whether a batch size that is fixed here is the same on every worker
+    rows_are_even: bool = True  # whether a batch size fixed here is the same on every worker
 
 
 fits: weakref.WeakKeyDictionary[Any, Fit] = weakref.WeakKeyDictionary()
@@ -30,8 +30,8 @@ class _Step(threading.local):  # a strategy runs its replicas in threads
     """The step being traced."""
 
     batch: Sequence[Any] = ()
-    shared: bool = False  # with other workers, so that a loss can sum over them
-    rows: Any = None  # None where every replica has the same number of rows: Keras is right then
+    shared: bool = False  # with other workers, so a loss can sum over them
+    rows: Any = None  # None if every replica has the same number of rows: then Keras is right
     share: Any = None  # rows / rows of the global batch
 
 
@@ -39,7 +39,7 @@ _step = _Step()
 
 
 def around_step(model: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """`step`, with what the functions below need to know about it."""
+    """`step`, plus what the functions below need to know about it."""
     import tensorflow as tf
 
     training = step == model.train_step
@@ -60,7 +60,7 @@ def around_step(model: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def assign(original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Change a variable in a step only once the step's batch is there.
+    """Change a variable in a step only after the step's batch has arrived.
 
     At the end of a dataset of unknown length, only operations that need the batch stopped, and a counter
     needs nothing: each epoch raised optimizer.iterations and the Dropout seeds by one too many (18 for 16),
@@ -77,7 +77,7 @@ def assign(original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
 
 
 def moments(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Keep BatchNormalization's statistics on a worker that has no row of the last batch.
+    """Keep BatchNormalization's statistics on a worker that has no rows in the last batch.
 
     The mean of no rows is not a number, and through the gradient it reached every worker's weights.
     """
@@ -112,7 +112,7 @@ def scale_loss(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def unscale_loss(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The inverse of `scale_loss`: Keras' loss metric wants the mean over this worker's rows back."""
+    """The inverse of `scale_loss`: Keras's loss metric needs the mean over this worker's rows."""
     import tensorflow as tf
 
     @functools.wraps(original)
@@ -125,7 +125,7 @@ def unscale_loss(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def reduce_values(original: Callable[..., Any], losses: Any) -> Callable[..., Any]:
-    """Correct two means that Keras takes on each worker alone.
+    """Correct two means that Keras computes on each worker alone.
 
     A loss function that returns one number was not divided among the workers: gradients and loss came out
     n times too large. "mean_with_sample_weight" divided by this worker's weights: weights off by 0.01.
@@ -147,8 +147,8 @@ def reduce_values(original: Callable[..., Any], losses: Any) -> Callable[..., An
 
 
 def apply_mask(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Divide a masked loss by all workers' valid entries, not by one's: weights were off by 0.003 after 20
-    steps."""
+    """Divide a masked loss by the valid entries of all workers, not of one: weights were off by 0.003 after
+    20 steps."""
     import tensorflow as tf
 
     @functools.wraps(original)
@@ -198,7 +198,7 @@ def _begin(data: Any, fit: Fit) -> None:
     if replicas() == 1:
         return
     # Replicas in one process take turns at each all-reduce, and a turn in the middle of a loss mixes up what
-    # Keras stores on the model: there the loss is left as it is.
+    # Keras stores on the model: the loss is left as it is there.
     _step.shared = len(tf.distribute.get_strategy().extended.worker_devices) == 1
     first = next((leaf for leaf in tf.nest.flatten(data) if tf.is_tensor(leaf)), None)
     if first is None or first.shape.rank == 0:

@@ -1,7 +1,7 @@
-"""Keras 3's callbacks that write files, with several workers: the leader writes, and all of them resume.
+"""Keras 3's callbacks that write files, with several workers: the leader writes, and all workers resume.
 
-Every worker wrote the same file, and all but one died of BlockingIOError. Where workers have no folder in
-common, only the leader found its backup, and the workers trained different epochs.
+Every worker wrote the same file, and all but one died of BlockingIOError. If workers shared no folder, only
+the leader found its backup, and the workers trained different epochs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from oarlock.training.keras.keras_source import Change
 
 
 def writing(trainer: Any) -> Iterator[Change]:
-    """Let only the leader write and delete; `restore` does what restoring there is."""
+    """Let only the leader write and delete; `restore` does all restoring."""
     from keras.src.callbacks.backup_and_restore import BackupAndRestore
     from keras.src.callbacks.model_checkpoint import ModelCheckpoint
 
@@ -24,7 +24,7 @@ def writing(trainer: Any) -> Iterator[Change]:
     def by_leader(original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)
         def write(self: Any, *args: Any, **kwargs: Any) -> None:
-            coordinators.join()  # with parameter servers, steps may still be on their way
+            coordinators.join()  # with parameter servers, steps may still be in flight
             strategy = self.model._distribute_strategy
             if not several_workers(strategy) or strategy.extended.should_checkpoint:
                 original(self, *args, **kwargs)
@@ -47,7 +47,7 @@ def writing(trainer: Any) -> Iterator[Change]:
 
 def restore(model: Any, strategy: Any, callbacks: Any) -> None:
     """Restore the leader's backup and give it to all workers: weights, optimizer, epoch. Every worker calls
-    this before it fits, with or without such a callback of its own."""
+    this before `fit`, whether or not it has such a callback."""
     import tensorflow as tf
     from keras.src.callbacks.backup_and_restore import BackupAndRestore
 
@@ -57,7 +57,7 @@ def restore(model: Any, strategy: Any, callbacks: Any) -> None:
         return
     with strategy.scope():
         if not model.optimizer.built:
-            model.optimizer.build(model.trainable_variables)  # all workers make its variables together
+            model.optimizer.build(model.trainable_variables)  # all workers create its variables together
     for one in mine:
         one.set_model(model)
         BackupAndRestore.on_train_begin.__wrapped__(one)
@@ -68,12 +68,12 @@ def restore(model: Any, strategy: Any, callbacks: Any) -> None:
 
 
 def _sum(tf: Any, strategy: Any, number: int) -> int:
-    """Over all workers."""
+    """The sum over all workers."""
     return int(strategy.reduce("SUM", tf.constant(number, tf.int64), axis=None))
 
 
 def _flat(callbacks: Any) -> Iterator[Any]:
-    """The callbacks of `fit`: None, one, or several in a list, a CallbackList or an `oarlock.keras` one."""
+    """The callbacks of `fit`: None, one, or several in a list, a CallbackList or an `oarlock.keras` list."""
     inside = getattr(callbacks, "callbacks", callbacks)
     try:
         several = list(inside or ())

@@ -1,4 +1,4 @@
-"""How a correction says what it changes, and how it sees whether the installed Keras has the fault."""
+"""How a correction describes its change, and how it checks whether the installed Keras has the fault."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-Change = tuple[Any, str, Callable[..., Any]]  # the owner, the attribute, and what it becomes
+Change = tuple[Any, str, Callable[..., Any]]  # the owner, the attribute, and its new value
 
 
 def has_in_source(function: Any, fault: str) -> bool:
-    """Whether the source of a function of Keras contains that text."""
+    """Whether the source of a Keras function contains that text."""
     return fault in inspect.getsource(function)

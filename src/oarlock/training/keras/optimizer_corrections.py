@@ -1,6 +1,6 @@
 """Faults of Keras 3's optimizers with several workers: clipping, overflow, and counting steps.
 
-The optimizer is what changes, so these hold for a custom training loop as well.
+The change is in the optimizer, so it applies to custom training loops as well.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from oarlock.training.keras.keras_source import Change, has_in_source
 
 
 def clipping(trainer: Any) -> Iterator[Change]:
-    """Keras clips each worker's part of the gradient and then adds the parts up: clip their sum instead.
+    """Clip the sum of the gradients: Keras clips each worker's part and then adds the parts up.
 
     `fit` gave weights off by 0.016 to 0.075 after about 20 steps.
     """
@@ -39,7 +39,7 @@ def clipping(trainer: Any) -> Iterator[Change]:
 
 
 def overflow(trainer: Any) -> Iterator[Change]:
-    """A worker whose float16 gradients overflowed skipped a step in which the others waited: all skip it."""
+    """A worker whose float16 gradients overflowed skipped a step while the others waited: now all skip it."""
     import tensorflow as tf
     from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 

@@ -1,7 +1,7 @@
-"""What Keras' `fit`, `evaluate` and `predict` cannot do with several workers, explained in one sentence each.
+"""What Keras's `fit`, `evaluate` and `predict` cannot do with several workers, in one sentence each.
 
-Without these checks each case gave wrong weights, hung, or ended in an error that mentions nothing that the
-program wrote. An error is raised before the first step; where there is a right alternative, it is used, with
+Without these checks each case gave wrong weights, hung, or ended in an error that mentions nothing the
+program wrote. The error is raised before the first step; if there is a right alternative, it is used, with
 one warning.
 """
 
@@ -14,7 +14,7 @@ from oarlock.training.frameworks import randomness
 
 
 class KerasRefusedError(ValueError):
-    """Keras would train something else than the program says: what, and what to write instead."""
+    """Keras would train something other than what the program says: what, and what to write instead."""
 
 
 _said: set[str] = set()
@@ -29,7 +29,7 @@ def say_once(sentence: str, stacklevel: int = 4) -> None:
 
 
 def refuse_several_replicas(strategy: Any) -> None:
-    """Refuse parameter servers whose workers have several GPUs each: all would train with the same batch."""
+    """Refuse parameter servers whose workers have several GPUs each: all would train on the same batch."""
     if strategy.num_replicas_in_sync > 1:
         raise KerasRefusedError(
             f"fit with ParameterServerStrategy needs workers with one GPU each, and these have"
@@ -39,13 +39,13 @@ def refuse_several_replicas(strategy: Any) -> None:
 
 
 def refuse_unsharded(*datasets: Any) -> None:
-    """Refuse datasets of which every worker would get the same part."""
+    """Refuse datasets that would give every worker the same part."""
     import tensorflow as tf
 
     # Measured with AutoShardPolicy.OFF: TensorFlow still splits each batch by the number of workers, but
-    # gives every worker the same pieces; weights off by 0.11 (2 workers) and 0.13 (4), without a word.
+    # gives every worker the same pieces; weights off by 0.11 (2 workers) and 0.13 (4), silently.
     for given in datasets:
-        dataset = getattr(given, "_original_dataset", given)  # of strategy.experimental_distribute_dataset
+        dataset = getattr(given, "_original_dataset", given)  # from strategy.experimental_distribute_dataset
         if not isinstance(dataset, tf.data.Dataset):
             continue
         policy = dataset.options().experimental_distribute.auto_shard_policy
@@ -140,5 +140,5 @@ def unseeded_shuffle(x: Any, shuffle: Any) -> None:
 
 
 def _forget_functions(model: Any) -> None:
-    """Drop the functions that were traced with the old setting; Keras traces them again."""
+    """Drop the functions traced with the old setting; Keras traces them again."""
     model.train_function = model.test_function = model.predict_function = None

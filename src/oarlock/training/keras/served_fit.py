@@ -1,9 +1,9 @@
-"""Keras 3's `fit` with ParameterServerStrategy: the chief hands out the batches, and workers train with them.
+"""Keras 3's `fit` with ParameterServerStrategy: the chief hands out the batches, and workers train on them.
 
-Keras passes its dataset to the strategy, which has no way to distribute one ("pass this dataset to
+Keras passes its dataset to the strategy, which cannot distribute one ("pass this dataset to
 ClusterCoordinator.create_per_worker_dataset"). Here the chief reads the dataset as a single process would,
 and schedules a step for each batch. So every example is used once in each epoch, in the same order, with any
-number of workers, and any input that `fit` takes will do. Metrics are counted on the servers. `evaluate` and
+number of workers, and any input that `fit` accepts works. Metrics are counted on the servers. `evaluate` and
 `predict` run on the chief.
 """
 
@@ -20,8 +20,8 @@ from typing import Any
 from oarlock.training.frameworks import coordinators
 from oarlock.training.keras.keras_source import Change
 
-_strategies: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # of models that are in `fit`
-_LEAST_EPSILON = 1e-3  # of Adam: with it none of 14 runs exploded, with the usual 1e-7 3 of 12
+_strategies: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # of models in `fit`
+_LEAST_EPSILON = 1e-3  # of Adam: with it none of 14 runs exploded; with the default 1e-7, 3 of 12 did
 
 
 def is_served(strategy: Any) -> bool:
@@ -31,7 +31,7 @@ def is_served(strategy: Any) -> bool:
 
 @contextmanager
 def serving(model: Any) -> Iterator[None]:
-    """Let Keras run its loop as without a strategy; only the training steps leave this process."""
+    """Let Keras run its loop as if without a strategy; only the training steps leave this process."""
     _warn_of_adam(model.optimizer)
     strategy, model._distribute_strategy = model._distribute_strategy, None
     _strategies[model] = strategy
@@ -45,8 +45,8 @@ def serving(model: Any) -> Iterator[None]:
 
 
 def _warn_of_adam(optimizer: Any) -> None:
-    """Adam updates its two averages one after the other. A worker that reads between the two updates of
-    another divides the first, which has moved, by epsilon plus the root of the second, which is still 0."""
+    """Adam updates its two averages one after the other. A worker that reads between another worker's two
+    updates divides the first, which has moved, by epsilon plus the root of the second, which is still 0."""
     epsilon = getattr(optimizer, "epsilon", None)
     if hasattr(optimizer, "beta_2") and epsilon is not None and epsilon < _LEAST_EPSILON:
         warnings.warn(
@@ -57,7 +57,7 @@ def _warn_of_adam(optimizer: Any) -> None:
 
 
 def changes(trainer: Any) -> Iterator[Change]:
-    """What `fit` does differently for a model that is being served."""
+    """What `fit` does differently with parameter servers."""
     owner = trainer.TensorFlowTrainer
     build, make, result = owner._maybe_symbolic_build, owner._make_function, owner._get_metrics_result_or_logs
 
@@ -96,7 +96,7 @@ def changes(trainer: Any) -> Iterator[Change]:
 
 
 def _scheduling(model: Any, strategy: Any, step: Callable[[Any], Any]) -> Callable[[Any], dict[str, Any]]:
-    """A `train_function` that returns before the step is done, with the metrics of one that is."""
+    """A `train_function` that returns before the step is done, with the metrics of a finished one."""
     import tensorflow as tf
 
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
@@ -125,7 +125,7 @@ def _scheduling(model: Any, strategy: Any, step: Callable[[Any], Any]) -> Callab
 
 
 class _Metric:
-    """A number of the newest step that is done, fetched from its worker when somebody reads it."""
+    """A number of the newest finished step, fetched from its worker when it is read."""
 
     shape = ()
     logs: Any = None
@@ -144,8 +144,8 @@ class _Metric:
 
 
 def _count_in_place(metric: Any) -> None:
-    """Have a metric add what one batch makes of it, starting from nothing, to its variables on the servers.
-    Some read, add and write back, and lost what another worker wrote meanwhile."""
+    """Make a metric compute one batch from zero and add the result to its variables on the servers.
+    Some metrics read, add and write back, and lost what another worker wrote in between."""
     import tensorflow as tf
     from keras.src.backend.common.stateless_scope import StatelessScope, in_stateless_scope
 

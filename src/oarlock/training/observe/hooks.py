@@ -1,4 +1,4 @@
-"""Installs the hooks: each as soon as the program imports its library, and only then."""
+"""Installs the hooks: each only when the program imports its library."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Notices ranks that train apart: a torch program with several workers that never forms a process group.
+"""Notices ranks that train alone: a torch program with several workers that never forms a process group.
 
-Nothing fails there: each worker trains a model of its own, and all but one are thrown away. What counts as
-training is a step of an optimizer of torch, so that no program of another framework is meant.
+Nothing fails in that case: each worker trains its own model, and all but one are thrown away. Only a step
+of a torch optimizer counts as training, so programs of other frameworks are not affected.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from oarlock.training.task import channel
 
 _STEPS = 10
 _SECONDS = 60.0
-_ADVICE = {  # of the first that the program has imported
+_ADVICE = {  # by the first of these that the program has imported
     "lightning": 'pass strategy="ddp", devices and num_nodes to Trainer ({across})',
     "pytorch_lightning": 'pass strategy="ddp", devices and num_nodes to Trainer ({across})',
     "accelerate": "create an Accelerator before anything else; on CPUs set ACCELERATE_USE_CPU=true in env",
@@ -39,7 +39,7 @@ def _watch(module: ModuleType) -> None:
 
 
 class _Watch:
-    """Counts optimizer steps until there is a process group, or a word about it: then it is gone."""
+    """Counts optimizer steps until there is a process group or the warning is out, then removes itself."""
 
     def __init__(self, register: Any) -> None:
         self._steps = 0
@@ -52,7 +52,7 @@ class _Watch:
         self._first = now if self._first is None else self._first
         try:
             is_connected = _is_connected()
-        except Exception:  # a library whose internals differ: nothing is known then
+        except Exception:  # a library with other internals: then nothing is known
             is_connected = True
         if is_connected:
             self._handle.remove()
@@ -62,7 +62,7 @@ class _Watch:
 
 
 def _is_connected() -> bool:
-    """Whether this process has joined others, by whatever means."""
+    """Whether this process has joined others, by any means."""
     if _accelerates_alone():
         return False
     if any(name in sys.modules for name in ("horovod", "mpi4py", "byteps", "ray")):

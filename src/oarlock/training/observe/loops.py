@@ -1,7 +1,7 @@
 """Training loops that know their step: `fit` of Keras and Lightning, `train` of transformers' Trainer.
 
-Each hook wraps the one function of the library through which all of its callbacks are called, so that no
-callback of ours appears among the program's own, is pickled with them or changes what they see.
+Each hook wraps the one function of the library that calls all of its callbacks. So no callback of ours
+appears among the program's own, is pickled with them or changes what they see.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from oarlock.training.observe import observer
 
 
 def keras(module: ModuleType) -> None:
-    """`fit` of keras or tf_keras, which is told by a callback: there is no such function in them."""
+    """Keras or tf_keras `fit`. This one needs a callback: they have no such function."""
     original = module.Model.fit
     signature = inspect.signature(original)
     tell = observer.careful("keras", functools.partial(observer.tell, "keras"))
@@ -30,7 +30,7 @@ def keras(module: ModuleType) -> None:
         try:
             call = signature.bind(self, *args, **kwargs)
         except TypeError:
-            return original(self, *args, **kwargs)  # which says what is wrong
+            return original(self, *args, **kwargs)  # which raises the right error
         observer.claim("keras")
         add(call.arguments, Progress(report=tell))
         try:
@@ -52,7 +52,7 @@ def _add(given: dict[str, Any], callback: Any) -> None:
 
 
 def lightning(call: ModuleType) -> None:
-    """`lightning.pytorch.trainer.call`, or the same of pytorch_lightning."""
+    """`lightning.pytorch.trainer.call`, or the same module of pytorch_lightning."""
     original = call._call_callback_hooks
     see = observer.careful("lightning", _see_lightning)
 
@@ -87,7 +87,7 @@ def _see_lightning(trainer: Any, hook_name: str, args: tuple[Any, ...]) -> None:
 
 
 def _lightning_total(trainer: Any) -> int | None:
-    """Without Lightning's own estimate, which would set data loaders up."""
+    """Avoids Lightning's own estimate, which would set up data loaders."""
     totals = [trainer.max_steps] if trainer.max_steps is not None and trainer.max_steps > 0 else []
     batches, epochs = trainer.num_training_batches, trainer.max_epochs
     if epochs is not None and epochs > 0 and math.isfinite(batches):
@@ -110,7 +110,7 @@ def transformers_events(callbacks: ModuleType) -> None:
 
 class _Transformers:
     def __init__(self) -> None:
-        self._loss: dict[str, Any] = {}  # as logged: the Trainer reads it from the device no more often
+        self._loss: dict[str, Any] = {}  # as logged: read from the device only when the Trainer reads it
 
     def see(self, event: str, state: Any, kwargs: Mapping[str, Any]) -> None:
         if event == "on_train_begin":
@@ -129,7 +129,7 @@ class _Transformers:
 
 
 def transformers_train(module: ModuleType) -> None:
-    """`transformers.trainer`: an exception ends `train` without an event."""
+    """`transformers.trainer`: when an exception ends `train`, there is no event."""
     original = module.Trainer.train
     finish = observer.careful("transformers", observer.finish)
 
@@ -144,5 +144,5 @@ def transformers_train(module: ModuleType) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    """A number or a tensor of one, by its shape: it is not read."""
+    """A number or a tensor of one, judged by shape: it is not read."""
     return isinstance(value, (int, float)) or getattr(value, "shape", None) == ()

@@ -1,7 +1,7 @@
-"""What the hooks see, on its way to the agent: at most two reports a second, from the best source there is.
+"""What the hooks see, on its way to the agent: at most two reports a second, from the best source.
 
 A program's own report silences every hook (`channel`). Among hooks, a training loop beats a counter of
-optimizer steps, and that beats a progress bar. A hook that fails is off from then on, and a note says so
+optimizer steps, which beats a progress bar. A hook that fails is off from then on, and a note says so
 once: the program never sees its error.
 """
 
@@ -15,18 +15,18 @@ from typing import Any
 from oarlock.run.observed import LOOPS
 from oarlock.training.task import channel
 
-_INTERVAL = 0.5  # seconds between two reports: the record keeps no more of them
+_INTERVAL = 0.5  # seconds between two reports: the record keeps no more than that
 _STRENGTH = {"tqdm": 1, "accelerate": 2, **dict.fromkeys(LOOPS, 3)}
 
-_source: str | None = None  # the one that is listened to
+_source: str | None = None  # the active source
 _broken: set[str] = set()
-_newest: dict[str, Any] | None = None  # what the source told last
+_newest: dict[str, Any] | None = None  # the last report from the source
 _told_at = float("-inf")  # when a report was sent
 _is_closed = True  # whether the source has said that it has finished
 
 
 def claim(source: str) -> bool:
-    """Listen to `source` from now on, unless there is a stronger one. Whether it is listened to."""
+    """Listen to `source` from now on, unless there is a stronger one. Returns whether it is active."""
     global _source, _newest, _told_at
     if source == _source:
         return source not in _broken
@@ -37,7 +37,7 @@ def claim(source: str) -> bool:
 
 
 def tell(source: str, step: int, /, *, total: int | None = None, **metrics: Any) -> None:
-    """Report a step, unless a report was just sent: then it waits, and is sent if it is the last.
+    """Report a step. If a report was just sent, this one waits, and is sent if it is the last.
 
     Cheap enough for every step. A metric may be a tensor: it is read only when it is sent, so that the
     program does not wait for its device at every step.
@@ -60,14 +60,14 @@ def tell(source: str, step: int, /, *, total: int | None = None, **metrics: Any)
 
 
 def alive(source: str) -> None:
-    """Say that the loop works though it finishes no step: it validates."""
+    """Report that the loop works though it finishes no step: it validates."""
     if source == _source and _newest is not None and not _is_closed:
         said = {key: value for key, value in _newest.items() if key not in ("step", "observed", "more")}
         tell(source, _newest["step"], **said)
 
 
 def finish(source: str) -> None:
-    """Report the last step; no other is due. What follows the training may be silent for any time."""
+    """Report the last step; no other is due. What follows training may be silent for any length of time."""
     global _is_closed
     if source != _source or _newest is None or _is_closed:
         return
@@ -77,7 +77,7 @@ def finish(source: str) -> None:
 
 
 def careful(source: str, function: Callable[..., None]) -> Callable[..., None]:
-    """`function`, whose error does not reach the program but ends this source."""
+    """`function`, but an error does not reach the program and turns this source off."""
 
     @functools.wraps(function)
     def hook(*args: Any, **kwargs: Any) -> None:

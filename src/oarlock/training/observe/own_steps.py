@@ -1,4 +1,4 @@
-"""What only counts what this process has done: optimizer steps under accelerate, and tqdm's bars."""
+"""Hooks that only count what this process has done: optimizer steps under accelerate, and tqdm's bars."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BYTES = ("B", "iB")  # the unit of a download's bar
 
 
 class _Steps:
-    """The optimizer steps of a program with accelerate; of several optimizers, those of the busiest."""
+    """The optimizer steps of a program with accelerate; with several optimizers, those of the busiest."""
 
     def __init__(self) -> None:
         self._counts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -64,7 +64,7 @@ def accelerated_optimizer(module: ModuleType) -> None:
 
 
 def tqdm(module: ModuleType) -> None:
-    """`tqdm.std`: a bar is drawn at most ten times a second, however often it is told to advance."""
+    """`tqdm.std`: a bar is drawn at most ten times a second, no matter how often it advances."""
     bar = module.tqdm
     refresh, close = bar.refresh, bar.close
     see = observer.careful("tqdm", _see_bar)
@@ -83,7 +83,7 @@ def tqdm(module: ModuleType) -> None:
 
 
 def _see_bar(bar: Any, is_last: bool = False) -> None:
-    """Only the outermost bar of the main thread; none that is a download's."""
+    """Only the outermost bar of the main thread, and no bar of a download."""
     if getattr(bar, "disable", True) or bar.pos or bar.unit in _BYTES or not bar.n:
         return
     if threading.current_thread() is not threading.main_thread():
