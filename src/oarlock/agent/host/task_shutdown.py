@@ -1,4 +1,4 @@
-"""Ends the tasks of one machine: at once, with grace, or after they have shown their stacks; then sweeps."""
+"""Ends the tasks of one machine: at once, with grace, or after they have dumped their stacks. Then sweeps."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ GRACE, STACKS, OTHERS = "grace", "stacks", "grace of all but evaluators"
 SUPPLY = "last checkpoints"
 GPU_MEMORY = "memory of dead tasks on GPUs"
 
-_SERVING = 3.0  # seconds for workers that may only serve to end by themselves
-_LOOK = 0.5  # seconds until the next look at what has arrived
-_FREED, _LOOK_AGAIN = 5.0, 0.005  # seconds for GPUs to free memory of the dead, and between two looks at it
-_DUMP = 2.0  # seconds for stacks to arrive in the log before the tasks are killed
+_SERVING = 3.0  # seconds for workers that may only serve others to end by themselves
+_LOOK = 0.5  # seconds until the next check for what has arrived
+_FREED, _LOOK_AGAIN = 5.0, 0.005  # seconds for GPUs to free memory of dead tasks; between checks
+_DUMP = 2.0  # seconds for stacks to reach the log before the tasks are killed
 
 
 class TaskShutdown:
@@ -50,14 +50,14 @@ class TaskShutdown:
         self._on_room = on_room
 
     def clear_after_stacks(self) -> None:
-        """Have all tasks show their stacks, give these time to reach the logs, then clear."""
+        """Have all tasks dump their stacks, wait for these to reach the logs, then clear."""
         if self._state.ending is None:
             self._state.ending = "stacks"
             self._show_stacks()
             self._loop.after(STACKS, _DUMP, self.clear)
 
     def clear(self, ours: bool = True) -> None:
-        """Kill every task and sweep. `ours`: it is no failure of the tasks."""
+        """Kill every task and sweep. `ours`: this is no failure of the tasks."""
         self._cancel_deadlines()
         self._state.ending = "clear"
         self._kill(ours)
@@ -82,8 +82,8 @@ class TaskShutdown:
         self.sweep_if_ended()
 
     def end_all_but_evaluators(self, wish: RunTasks) -> None:
-        """Where the leader task is done: an evaluator scores what is left, the others end as in a finish.
-        Called whenever the wish comes, for tasks too that have started since."""
+        """After the leader task is done, evaluators score what is left and the others end as in a finish.
+        Called for every such wish, because tasks may have started since the last one."""
         if not wish.is_done:
             return
         self._end_evaluators()
@@ -95,7 +95,7 @@ class TaskShutdown:
             self._loop.after(OTHERS, self._patience(), self._terminate_others)
 
     def _end_evaluators(self) -> None:
-        """Let them end after what is left to score, once all of that is on this machine."""
+        """Let evaluators end after the remaining checkpoints, once all of these are on this machine."""
         evaluators = [process for process in self._state.alive() if process.task.role == "evaluator"]
         if self._supply is None or self._supply.has_unscored():
             for process in evaluators:
@@ -112,26 +112,26 @@ class TaskShutdown:
         self._loop.after(OTHERS, grace, lambda: self.signal(self._others(), signal.SIGKILL))
 
     def _patience(self) -> float:
-        """Seconds for tasks to end by themselves. Beside parameter servers, workers may be servers as well,
-        and wait for a chief that is done."""
+        """Seconds for tasks to end by themselves. In a run with parameter servers, workers may be servers
+        too, and wait for a chief that is done."""
         grace = self._spec.limits.grace
         return min(grace, _SERVING) if "ps" in self._spec.sizes else grace
 
     def signal(self, processes: Sequence[TaskProcess], number: int, ours: bool = True) -> None:
-        """Have the zygote signal these tasks, but not those without a pid yet. `ours`: it is no failure."""
+        """Have the zygote signal these tasks, except those without a pid yet. `ours`: this is no failure."""
         pids = tuple(process.pid for process in processes if process.pid is not None)
         if pids:
             self._zygote.send(Signal(int(number), pids, ours))
 
     def reach_late(self, process: TaskProcess) -> None:
-        """What was decided while a task was being forked could not reach it: repeat it."""
+        """Repeat to a new task what was decided during its fork: that could not reach it."""
         if self._state.ending in ("clear", "stop"):
             self.signal([process], signal.SIGKILL)
         elif self._state.ending == "finish" and process.task.role == "ps":
             self._ask([process])
 
     def sweep_if_ended(self) -> None:
-        """Once every task that was asked to end has: sweep what they left behind."""
+        """Sweep what the tasks left behind, once all that were asked to end have ended."""
         state = self._state
         if not state.ending or state.alive() or state.is_sweeping:
             return
@@ -144,7 +144,7 @@ class TaskShutdown:
             self.on_swept()
 
     def on_swept(self) -> None:
-        """No process is left of this generation. The next one has to find the memory of its GPUs free."""
+        """No process of this generation is left. The next one has to find its GPU memory free."""
         if self._state.ending == "clear" and self._state.cleared < self._state.generation:
             self._state.is_sweeping = True
             self._await_memory(self._loop.now(), self._loop.now())
@@ -152,7 +152,7 @@ class TaskShutdown:
             self._on_empty()
 
     def _await_memory(self, began: float, since: float) -> None:
-        """`since`: what the GPUs said before that is out of date."""
+        """Wait until GPUs have freed the memory. Readings from before `since` are out of date."""
         held = self._machine.gpu_memory_held(list(self._state.tasks.values()), since)
         if held == "":
             self._on_empty()
@@ -180,21 +180,21 @@ class TaskShutdown:
 
     def _terminate(self) -> None:
         state = self._state
-        state.ending = "stop"  # for the tasks as well that are being forked
+        state.ending = "stop"  # also for the tasks that are being forked
         self._ask(state.alive())
         grace = state.wish.grace if isinstance(state.wish, Stop) else None
         grace = self._spec.limits.grace if grace is None else grace
         self._loop.after(GRACE, grace, self._kill)
 
     def _ask(self, processes: Sequence[TaskProcess]) -> None:
-        """Send SIGTERM, but never twice: parameter servers may have got it when the others were to finish."""
+        """Send SIGTERM, but never twice: parameter servers may have got it in the finish already."""
         fresh = [process for process in processes if process.pid is not None and not process.is_asked]
         for process in fresh:
             process.is_asked = True
         self.signal(fresh, signal.SIGTERM)
 
     def _kill(self, ours: bool = True) -> None:
-        """Kill every task. Those that are being forked follow once they are there: see `reach_late`."""
+        """Kill every task. Those being forked are killed as soon as they have a pid: see `reach_late`."""
         self._zygote.hurry()
         self.signal(self._state.alive(), signal.SIGKILL, ours)
 

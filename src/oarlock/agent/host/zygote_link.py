@@ -12,7 +12,7 @@ from oarlock.agent.zygote.handle import ZygoteProcess
 from oarlock.agent.zygote.orders import Launch, Order, Reply, Swept
 
 SILENCE = "answer of the zygote"  # a deadline
-_PATIENCE = 10.0  # seconds without any answer, once the zygote is in a hurry
+_PATIENCE = 10.0  # seconds without any answer, once the zygote has to hurry
 
 
 class ZygoteLink:
@@ -30,7 +30,7 @@ class ZygoteLink:
 
     @property
     def warm(self) -> bool:
-        """Whether the next zygote imports the modules; if not, it spawns tasks."""
+        """Whether the next zygote imports the modules. Otherwise it spawns tasks."""
         return self._process.warm
 
     @warm.setter
@@ -39,7 +39,7 @@ class ZygoteLink:
 
     @property
     def pid(self) -> int:
-        """The pid of the current zygote, which must have been started."""
+        """The pid of the current zygote, which must be running."""
         return self._process.pid
 
     @property
@@ -49,16 +49,16 @@ class ZygoteLink:
 
     @property
     def keeper(self) -> int | None:
-        """The process that keeps the imports, or will after the run."""
+        """The process that keeps the imports now, or will after the run."""
         return self._process.keeper
 
     @property
     def keep(self) -> float:
-        """Seconds for which its imports stay after the run; 0 once a zygote has died."""
+        """For how many seconds its imports stay after the run; 0 once a zygote has died."""
         return self._process.keep
 
     def start(self, tasks: int, on_reply: Callable[[Reply], None], on_lost: Action) -> None:
-        """Start or adopt a zygote for that many tasks: they share the cores."""
+        """Start or adopt a zygote for that many tasks, which share the cores."""
         self._on_reply, self._on_lost = on_reply, on_lost
         self._is_hurried = self._is_silent = False
         self._is_started = True
@@ -66,14 +66,14 @@ class ZygoteLink:
         self._watch()
 
     def send(self, order: Order, fds: tuple[int, ...] = ()) -> None:
-        """Send an order as soon as there is room. The descriptors stay the caller's."""
+        """Send an order as soon as there is room. The caller keeps the descriptors."""
         self._is_hurried &= not isinstance(order, Launch)
         self._process.send(order, fds)
         self._watch()
         self._listen()
 
     def hurry(self) -> None:
-        """Until it has swept or is to launch tasks, kill the zygote if it owes answers and is silent.
+        """Kill the zygote if it owes answers and is silent, until it has swept or has to launch tasks.
 
         A stop must end the run even if the zygote hangs or is paused.
         """
@@ -81,7 +81,7 @@ class ZygoteLink:
         self._listen()
 
     def bury(self) -> str:
-        """Stop watching a zygote that died, end its orphans, and return how it ended in words."""
+        """Stop watching a dead zygote and end its orphans. Returns how it ended, in words."""
         self._loop.forget(self._process.sock)
         self._loop.cancel(SILENCE)
         how = self._process.bury()

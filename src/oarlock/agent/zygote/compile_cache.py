@@ -1,7 +1,7 @@
-"""What torch and JAX have compiled, kept for restarts and for later runs.
+"""Code compiled by torch and JAX, kept for restarts and later runs.
 
-Both name an entry after all that went into it, versions of the framework included, so one folder serves all
-programs, and runs that use it at the same time. Where nothing outlives a run, its own folder has to do.
+Both name an entry after everything that went into it, including framework versions, so all programs, and runs
+at the same time, can share one folder. If nothing outlives a run, the run's own folder is used.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from oarlock.agent.protocol.spec import Spec
 
-LARGEST = 10 << 30  # bytes; what was not used for longest goes first
+LARGEST = 10 << 30  # bytes; the least recently used files go first
 
 
 class _Entry(NamedTuple):
@@ -23,13 +23,13 @@ class _Entry(NamedTuple):
 
 
 def variables(spec: Spec) -> dict[str, str]:
-    """Where the frameworks keep it. The user's own settings win over these."""
+    """Where the frameworks keep compiled code. The user's own settings win over these."""
     folder = _folder(spec)
     return {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "JAX_COMPILATION_CACHE_DIR": f"{folder}/jax"}
 
 
 def trim(spec: Spec, largest: int = LARGEST) -> None:
-    """Delete files that were not used for long, if there is more than `largest`.
+    """Delete the least recently used files, if there is more than `largest`.
 
     A run that misses one compiles again.
     """
@@ -41,7 +41,7 @@ def trim(spec: Spec, largest: int = LARGEST) -> None:
         try:
             entry.path.unlink()
         except OSError:
-            continue  # another run trims, too
+            continue  # another run is trimming, too
         excess -= entry.size
 
 

@@ -1,8 +1,8 @@
-"""A process that stands by for a task that is dying: it opens the task's GPUs, and becomes the task's next.
+"""Stands by for a dying task: a process that opens the task's GPUs and becomes its next process.
 
-On an H200 the driver frees what a killed process had there in 0.3 s, and takes 0.25 s to open a context. The
-two overlap here. The driver alone is initialized, no framework, and only where the program would do so
-itself (`program_gpus`).
+On an H200 the driver needs 0.3 s to free what a killed process held, and 0.25 s to open a context. The two
+overlap here. Only the driver is initialized, no framework, and only if the program would do so itself
+(`program_gpus`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from oarlock.system.gpus import cuda_driver
 _PATIENCE = 60.0  # seconds for the next launch to come
 _OPENING = 2.0  # seconds that a launch waits for the GPUs to be open
 _IS_OPEN = b"o"
-_FAILED = 70  # as other tasks that could not begin; nobody asks unless it has become one
+_FAILED = 70  # like other tasks that could not begin; only read if it has become one
 
 
 class _Standby(NamedTuple):
@@ -34,13 +34,13 @@ class _Standby(NamedTuple):
 
 
 class Standbys:
-    """Those of one zygote, by the names of their tasks."""
+    """The standbys of one zygote, by task name."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, _Standby] = {}
 
     def open(self, order: OpenGpus, leave_zygote: Callable[[], None]) -> None:
-        """Fork one. In it `leave_zygote` is called first. If the system refuses a process, there is none."""
+        """Fork a standby, which first calls `leave_zygote`. There is none if the system refuses a process."""
         zygote = os.getpid()
         self.dismiss(order.task)
         try:
@@ -64,7 +64,7 @@ class Standbys:
         self._waiting[order.task] = _Standby(pid, ours, order.env)
 
     def take(self, launch: Launch, fds: tuple[int, ...]) -> int | None:
-        """Let the one of this task become the task, and return its pid; None if there is none that can."""
+        """Turn this task's standby into the task and return its pid; None if no standby can do that."""
         standby = self._waiting.get(launch.task)
         if standby is None:
             return None
@@ -72,7 +72,7 @@ class Standbys:
             self.dismiss(launch.task)
             return None
         if not _is_ready(standby.sock):
-            self.end()  # the driver hangs, or is busy: it would cost each task as long
+            self.end()  # the driver hangs, or is busy: every task would wait that long
             return None
         try:
             fd_frames.send(standby.sock, ORDERS.to_data(launch), fds)
@@ -83,25 +83,25 @@ class Standbys:
         return standby.pid
 
     def reaped(self, pid: int) -> None:
-        """One has ended by itself, and its pid may be another process's from now on."""
+        """A standby has ended by itself. Its pid may belong to another process from now on."""
         for task, standby in list(self._waiting.items()):
             if standby.pid == pid:
                 self._forget(task)
 
     def dismiss(self, task: str) -> None:
-        """Kill the one of this task, if there is one. Whoever reaps orphans reaps it."""
+        """Kill this task's standby, if there is one. The reaper of orphans reaps it."""
         standby = self._waiting.get(task)
         if standby is not None:
             processes.send(standby.pid, signal.SIGKILL)
             self._forget(task)
 
     def close_in_child(self) -> None:
-        """In a fork: the others are none of its business."""
+        """Close, in a fork, the sockets of the standbys: they are the zygote's."""
         for standby in self._waiting.values():
             standby.sock.close()
 
     def end(self) -> None:
-        """Dismiss all."""
+        """Dismiss all standbys."""
         for task in list(self._waiting):
             self.dismiss(task)
 
@@ -124,10 +124,10 @@ def _stand_by(order: OpenGpus, sock: socket.socket, zygote: int) -> NoReturn:
     processes.die_with_parent()
     if os.getppid() != zygote:
         os._exit(_FAILED)
-    # Room for high descriptors: with the driver's threads here, making it would take the kernel 50 ms.
+    # Make room for high descriptors now: once the driver has threads here, that takes the kernel 50 ms.
     sock = socket.socket(fileno=processes.raised(sock.detach()))
     os.environ.update(order.env)
-    if "torch" in sys.modules:  # as torch does itself up to 2.9, before it starts the driver
+    if "torch" in sys.modules:  # torch does this itself up to 2.9, before it starts the driver
         os.environ.setdefault(LOADING, "LAZY")
     if cuda_driver.open_contexts(order.gpus):
         sock.send(_IS_OPEN)

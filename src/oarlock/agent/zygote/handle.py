@@ -1,4 +1,4 @@
-"""The agent's side of the zygote: start it or adopt one, send it orders, receive its replies, end it."""
+"""The agent's side of the zygote: start or adopt one, send it orders, receive its replies, end it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from oarlock.agent.zygote.orders import (
 from oarlock.system import fd_frames, processes
 
 _PATIENCE = 10.0  # seconds for a zygote to end
-_DYING = 2.0  # seconds for one to be dead whose socket has closed: the agent waits for it
-_ANSWERED = (Launch, Signal, Sweep)  # orders, each of which gets one of these answers
+_DYING = 2.0  # seconds for a zygote to die once its socket has closed: the agent waits for it
+_ANSWERED = (Launch, Signal, Sweep)  # orders that get one answer each, one of `_ANSWERS`
 _ANSWERS = (Launched, NotLaunched, Signaled, Swept)
 
 
@@ -52,7 +52,7 @@ class ZygoteProcess:
 
     @property
     def pid(self) -> int:
-        """Its pid, which tasks compare with their parent's."""
+        """Its pid, which tasks compare with their parent's pid."""
         assert self._process is not None
         return self._process.pid
 
@@ -63,7 +63,7 @@ class ZygoteProcess:
 
     @property
     def keeper(self) -> int | None:
-        """The process that keeps the imports, or will after the run."""
+        """The process that keeps the imports now, or will after the run."""
         if isinstance(self._process, warm_keeper.Adopted):
             return self._process.keeper
         return self.pid if self.keep and self._can_stay else None
@@ -111,20 +111,20 @@ class ZygoteProcess:
 
     @property
     def owes_answer(self) -> bool:
-        """Whether it has not answered every order."""
+        """Whether it still owes an answer to an order."""
         return self._unanswered > 0
 
     def send(self, order: Order, fds: tuple[int, ...] = ()) -> None:
-        """Send an order as soon as there is room. The descriptors stay the caller's, to close at once."""
+        """Send an order as soon as there is room. The caller keeps the descriptors, to close at once."""
         self._unanswered += isinstance(order, _ANSWERED)
         self._line.send(ORDERS.to_data(order), fds)
 
     def flush(self) -> None:
-        """Send what there is room for."""
+        """Send as much as there is room for."""
         self._line.flush()
 
     def receive(self) -> tuple[list[Reply], bool]:
-        """The replies that have come, and whether the zygote is still there."""
+        """The replies that have arrived, and whether the zygote is still there."""
         is_there = self._line.fill()
         replies = [REPLIES.from_data(data) for data, _ in iter(self._line.take, None)]
         for reply in replies:
@@ -140,10 +140,9 @@ class ZygoteProcess:
         self._process.kill()
 
     def bury(self) -> str:
-        """After it died or closed its socket: return how it ended in words.
+        """Clean up after it died or closed its socket. Returns how it ended, in words.
 
-        Ends its orphans, which are this agent's now.
-        The imports of the zygote after it are not kept.
+        Ends its orphans, which this agent has adopted. The next zygote does not keep its imports.
         """
         self._line.close()
         code = self._end(_DYING)
@@ -153,20 +152,20 @@ class ZygoteProcess:
         return "" if self.is_adopted else f" (exit code {processes.shell_code(code)})"
 
     def close(self) -> None:
-        """At the end of the run: let the zygote stay if it can, or end it with all that is below it."""
+        """At the end of the run, let the zygote stay if it can. Otherwise end it with all its descendants."""
         if self._process is None:
             return
         if self.keep and self._can_stay and self._stays():
-            return  # it has ended all that was below it
+            return  # it has ended its descendants itself
         self._line.close()
         self._end(
             _PATIENCE if self._is_ready else 0.0
-        )  # while it imports it does not see that its line is closed
+        )  # during imports it does not notice that its line is closed
         processes.release(self.pid)
         processes.end_orphans()
 
     def _end(self, patience: float) -> int:
-        """Wait for its end, kill it after `patience`, and return its exit code."""
+        """Wait until it ends, kill it after `patience`, and return its exit code."""
         assert self._process is not None
         try:
             return self._process.wait(patience)
@@ -175,7 +174,7 @@ class ZygoteProcess:
         try:
             return self._process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:
-            return -signal.SIGKILL  # the kernel keeps it, in a hung file system for example: go on without it
+            return -signal.SIGKILL  # the kernel keeps it, as in a hung file system: continue without it
 
     def _stays(self) -> bool:
         self.send(Stay(str(self._socket_path), self.keep))
@@ -192,7 +191,7 @@ class ZygoteProcess:
 
 
 def _path() -> str:
-    """PATH with this interpreter's folder: `command: torchrun ...` works in a venv that is not activated."""
+    """PATH with this interpreter's folder, so that `command: torchrun ...` works in an inactive venv."""
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
     own = str(Path(sys.executable).parent)
     return os.pathsep.join(folders if own in folders else [own, *folders])

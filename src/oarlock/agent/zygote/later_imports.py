@@ -1,6 +1,6 @@
-"""Imports what restarts will need, while the first tasks already run.
+"""Imports what restarts will need, while the first tasks are already running.
 
-A thread of the lowest priority does it: the zygote obeys and reaps meanwhile. No fork happens while it does,
+A thread of the lowest priority imports, so the zygote still obeys and reaps. No fork happens in the meantime,
 because the child would have half a module without the thread that imports it.
 """
 
@@ -16,11 +16,11 @@ from dataclasses import replace
 
 from oarlock.agent.zygote import preimport
 
-_LOWEST = 19  # of nice
+_LOWEST = 19  # as a nice value
 
 
 class LaterImports:
-    """`why_not` says why this process must not be forked any more, if an import has done that."""
+    """`why_not`: why this process must no longer be forked, if an import is the reason."""
 
     def __init__(self) -> None:
         self.why_not: str | None = None
@@ -29,7 +29,7 @@ class LaterImports:
         self._thread: threading.Thread | None = None
 
     def add(self, modules: Sequence[str]) -> None:
-        """Import those of these that a restart may need, one after the other. Returns at once."""
+        """Import the ones that a restart may need, one after the other. Returns at once."""
         self._wanted += [name for name in modules if name not in sys.modules and name in preimport.LATER]
         if self._wanted and self._thread is None:
             self._thread = threading.Thread(target=self._in_background, name="oarlock-imports", daemon=True)
@@ -37,11 +37,11 @@ class LaterImports:
 
     @property
     def is_importing(self) -> bool:
-        """Whether a thread is at it, or something is left for `finish`."""
+        """Whether a thread is importing, or something is left for `finish`."""
         return self._thread is not None and (self._thread.is_alive() or bool(self._wanted))
 
     def finish(self) -> None:
-        """Before a fork: wait for the import under way, then import the rest here. The child needs it all."""
+        """Before a fork, wait for the current import, then import the rest here. The child needs all."""
         if self._thread is None:
             return
         self._is_awaited = True
@@ -50,7 +50,7 @@ class LaterImports:
         self._import_wanted()
 
     def _in_background(self) -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)  # of this thread alone
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)  # of this thread only
         self._import_wanted()
 
     def _import_wanted(self) -> None:
@@ -60,10 +60,10 @@ class LaterImports:
             try:
                 importlib.import_module(self._wanted.pop(0))
             except Exception:
-                continue  # the program has it some other way, or does without it
+                continue  # the program gets it some other way, or works without it
         gc.freeze()
         gc.enable()
-        # Sockets are no trace of the import here: the next launch brings those of its task along.
+        # Sockets are no trace of an import here: the next launch opens those of its task.
         traces = replace(preimport.Traces.now(), sockets=before.sockets)
         why_not = preimport.why_not_forkable() or traces.why_not(before)
         self.why_not = self.why_not or why_not

@@ -1,6 +1,6 @@
-"""What agent and zygote say to each other: the agent's orders and the zygote's replies. Pure.
+"""What agent and zygote send each other: the agent's orders and the zygote's replies. Pure.
 
-Descriptors travel beside a `Launch`: the task's output, its line to the agent, and its input if it has one.
+Descriptors travel with a `Launch`: the task's output, its line to the agent, and its input if it has one.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from oarlock.run.typed import build
 
 @dataclass(frozen=True)
 class Prepare:
-    """The first order: import the modules, in this folder and network."""
+    """The first order: import the modules, in this folder and this network."""
 
     cwd: str
     modules: tuple[str, ...]
-    warm: bool  # False: import nothing, and spawn the tasks
+    warm: bool  # False: import nothing, and spawn tasks instead of forking them
     network: str  # shared or private
 
 
@@ -31,13 +31,13 @@ class Launch:
     """Start one task. `env` is added to the zygote's own environment."""
 
     task: str
-    parent: int  # the zygote's pid, by which the task sees that its parent has died
+    parent: int  # the zygote's pid, by which the task notices that its parent has died
     cwd: str
     program: Program
     seed: int | None
-    identity: str  # makes the random numbers of this very process its own
+    identity: str  # gives this process random numbers of its own
     env: dict[str, str]
-    has_input: bool = False  # its standard input is the third descriptor; else it is empty
+    has_input: bool = False  # the third descriptor is its standard input; otherwise its input is empty
 
     def to_data(self) -> dict[str, Any]:
         """Return the fields as JSON data, for `ORDERS`."""
@@ -55,34 +55,34 @@ class Signal:
 
     number: int
     pids: tuple[int, ...]
-    ours: bool  # the agent wants these tasks to end: however they do, that is no failure
+    ours: bool  # the agent wants these tasks to end: that is no failure, however they end
 
 
 @dataclass(frozen=True)
 class Import:
-    """Import these as well, in the background: a task has needed them, so the one after it will."""
+    """Import these as well, in the background: a task needed them, so the next one will, too."""
 
     modules: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class OpenGpus:
-    """A task is dying that worked on these GPUs: a process is to open them, in which its next launch begins.
-    `env`: what the dying one was launched with, of the variables that matter to that."""
+    """A task that used these GPUs is dying: fork a process that opens them and becomes the next launch.
+    `env`: the variables of the dying task that matter for that."""
 
     task: str
-    gpus: tuple[int, ...]  # as the task numbers those that it sees
+    gpus: tuple[int, ...]  # by the numbers under which the task sees them
     env: dict[str, str]
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """Kill everything that ended tasks have left behind, and wait for it to be gone, but not for writers."""
+    """Kill everything that ended tasks have left behind. Wait until it is gone, except for writers."""
 
 
 @dataclass(frozen=True)
 class Stay:
-    """The run is over: keep the imports for the next run, for that many seconds, behind that socket."""
+    """The run is over: keep the imports for the next run, that many seconds, behind that socket."""
 
     socket_path: str
     seconds: float
@@ -111,8 +111,8 @@ class Ready:
     warm: bool
     why: str | None = None
     modules: list[str] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)  # modules that failed, with their errors
-    seconds: float = 0.0  # that the imports took; 0 where an earlier run had done them
+    skipped: list[str] = field(default_factory=list)  # modules that failed to import, with their errors
+    seconds: float = 0.0  # the time that the imports took; 0 if an earlier run had done them
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class NotLaunched:
 
 @dataclass(frozen=True)
 class Signaled:
-    """The answer to Signal: the agent sees that the zygote still obeys."""
+    """The answer to Signal. It shows the agent that the zygote still obeys."""
 
 
 @dataclass(frozen=True)
@@ -141,13 +141,13 @@ class Exit:
     """How one task ended."""
 
     pid: int
-    status: int  # as `waitpid` gives it
-    ours: bool  # after a Signal with `ours`
+    status: int  # as returned by `waitpid`
+    ours: bool  # it got a Signal with `ours`
 
 
 @dataclass(frozen=True)
 class Exited:
-    """All tasks that have ended since the last such reply: the order among them means nothing."""
+    """All tasks that have ended since the last such reply. The order among them means nothing."""
 
     exits: tuple[Exit, ...]
 
@@ -162,14 +162,14 @@ class Exited:
 
 @dataclass(frozen=True)
 class MachineUnfit:
-    """This machine cannot do what the run demands; the zygote ends."""
+    """This machine cannot do what the run requires; the zygote ends."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Swept:
-    """Nothing is left of the tasks."""
+    """No process of the tasks is left."""
 
 
 @dataclass(frozen=True)
@@ -194,12 +194,12 @@ REPLIES: MessageKinds[Reply] = MessageKinds(
 )
 
 
-# Between an agent and a zygote that stayed after its run
+# Between an agent and a zygote that has stayed after its run
 
 
 @dataclass(frozen=True)
 class ForkRequest:
-    """The agent of a later run asks for a zygote of its own. Beside it travel a socket, stdout and stderr."""
+    """The agent of a later run asks for a zygote of its own. A socket, stdout and stderr travel with it."""
 
     cwd: str
     env: dict[str, str]
@@ -208,7 +208,7 @@ class ForkRequest:
 
 @dataclass(frozen=True)
 class Forked:
-    """The answer: the zygote of that run."""
+    """The answer to ForkRequest: the zygote of that run."""
 
     pid: int
 

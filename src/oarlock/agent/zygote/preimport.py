@@ -1,8 +1,8 @@
 """What the zygote imports before it forks, and whether it can be forked after that.
 
 The frameworks themselves are known to be safe as long as they start no device. A library on top of one may
-start a thread or open a socket when it is imported, which a fork loses or shares. There is no way to take an
-import back, so the zygote then begins again without that library: each task imports it itself.
+start a thread or open a socket at import, which a fork loses or shares. An import cannot be undone, so the
+zygote then starts again without that library, and each task imports it itself.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from pathlib import Path
 from oarlock.agent.zygote.orders import Ready
 from oarlock.run.quick_dataclass import dataclass
 
-# Imported after the rest, and looked at closely: by the first part of the name.
+# Imported last, and checked closely: by the first part of the name.
 _LIBRARIES = frozenset(
     ("accelerate", "datasets", "flax", "lightning", "optax", "orbax", "pytorch_lightning", "transformers")
 )
 
-# What a program that compiles imports with its first steps. Not before them: a program may compile nothing.
-# torch._inductor.compile_fx is left out: with it CUDA's driver starts a thread, which a fork would lose.
+# What a program that compiles imports in its first steps; not earlier, as a program may compile nothing.
+# torch._inductor.compile_fx is left out: it makes CUDA's driver start a thread, which a fork would lose.
 LATER = ("torch._dynamo",)
 
 
 @dataclass(frozen=True)
 class Unsafe:
-    """A library after whose import this process must not be forked."""
+    """A library whose import makes this process unsafe to fork."""
 
     module: str
     why: str
@@ -40,19 +40,19 @@ class Unsafe:
 class Traces:
     """What an import can leave behind that a fork loses or shares."""
 
-    threads: int  # of Python
-    tasks: int  # all threads, for the kernel
-    pools: int  # OpenBLAS libraries, each with threads of its own that it renews in a fork
+    threads: int  # Python threads
+    tasks: int  # all threads, as the kernel counts them
+    pools: int  # OpenBLAS libraries, each with threads of its own that it restarts in a fork
     sockets: int
 
     @classmethod
     def now(cls) -> Traces:
-        """Those of this process so far."""
+        """The traces in this process so far."""
         tasks = sum(1 for _ in Path("/proc/self/task").iterdir())
         return cls(threading.active_count(), tasks, _pools(), _sockets())
 
     def why_not(self, before: Traces) -> str | None:
-        """Why a process that has left these since `before` must not be forked."""
+        """Why a process with these traces must not be forked, given those from `before`."""
         renewed = (self.pools - before.pools) * ((os.cpu_count() or 1) - 1)
         if self.threads > before.threads or self.tasks > before.tasks + renewed:
             return "importing it starts a thread"
@@ -60,7 +60,7 @@ class Traces:
 
 
 def import_all(modules: Sequence[str], skipped: Sequence[str] = ()) -> Ready | Unsafe:
-    """Import what will be needed. A module that fails is left to the program, which shows the traceback."""
+    """Import the modules. One that fails is left to the program, which shows the traceback."""
     began = time.monotonic()
     imported, skipped = [], list(skipped)
     for name in _sorted(_with_legacy_keras(modules)):
@@ -80,7 +80,7 @@ def import_all(modules: Sequence[str], skipped: Sequence[str] = ()) -> Ready | U
 
 
 def _sorted(modules: Sequence[str]) -> list[str]:
-    """Libraries last: NumPy's threads, which survive a fork, must not be taken for theirs."""
+    """Libraries last: NumPy's threads, which survive a fork, must not be attributed to them."""
     libraries = [name for name in modules if name.partition(".")[0] in _LIBRARIES]
     others = [name for name in modules if name not in libraries]
     numpy = ["numpy"] if libraries and "numpy" not in others else []
@@ -88,7 +88,7 @@ def _sorted(modules: Sequence[str]) -> list[str]:
 
 
 def _with_legacy_keras(modules: Sequence[str]) -> list[str]:
-    """With this variable, `tf.keras` is tf_keras. Keras 3 would be imported in vain."""
+    """With this variable, `tf.keras` is tf_keras, and importing Keras 3 would be useless."""
     if os.environ.get("TF_USE_LEGACY_KERAS") not in ("1", "true", "True"):
         return list(modules)
     return list(dict.fromkeys("tf_keras" if name == "keras" else name for name in modules))
@@ -105,12 +105,12 @@ def _sockets() -> int:
         try:
             count += str(entry.readlink()).startswith("socket:")
         except OSError:
-            pass  # the one that listed them
+            pass  # the descriptor that listed them
     return count
 
 
 def why_not_forkable() -> str | None:
-    """Why tasks must be spawned: some imports start a device, and a child that inherits one is broken."""
+    """Why tasks must be spawned: some imports start a device, which is broken in a forked child."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return "importing the program's modules initialized CUDA"

@@ -1,6 +1,6 @@
-"""The name of a task's process in `ps`, `top` and `pgrep`: a fork would be called as the zygote is.
+"""Names a task's process for `ps`, `top` and `pgrep`: by default a fork has the name of the zygote.
 
-Nothing depends on it: where the system does not allow it, the name stays. Linux only.
+Nothing depends on it: if the system does not allow it, the name stays. Linux only.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pathlib import Path
 from oarlock.agent.protocol.spec import Program
 from oarlock.system import processes
 
-_ARG_START, _ARG_END = 45, 46  # in /proc/self/stat, counted from the state on: `man 5 proc`
+_ARG_START, _ARG_END = 45, 46  # fields of /proc/self/stat, counted from the state: `man 5 proc`
 
 
 def show_task(task: str, program: Program) -> None:
-    """Call this process `oarlock worker-0 train.py --epochs 3`, and `train.py` where names are short."""
+    """Name this process `oarlock worker-0 train.py --epochs 3`, or `train.py` if the name must be short."""
     words = ["-m", program.target] if program.kind == "module" else [program.target]
     with suppress(OSError, ValueError):
         _set_command(" ".join(["oarlock", task, *words, *program.args]).encode("utf-8", "backslashreplace"))
@@ -26,8 +26,8 @@ def show_task(task: str, program: Program) -> None:
 def _set_command(title: bytes) -> None:
     """Overwrite the arguments that this process was started with, which is where /proc finds them.
 
-    Through /proc/self/mem, because a wrong address is an OSError there and a crash elsewhere. Python has a
-    copy of them, and so has a fork: this changes no other process.
+    This writes to /proc/self/mem, because a wrong address is an OSError there and a crash elsewhere. Python
+    has a copy of the arguments, and so has a fork: no other process changes.
     """
     stat = Path("/proc/self/stat").read_bytes()
     fields = stat[stat.rindex(b")") + 2 :].split()

@@ -1,7 +1,7 @@
-"""In the process of a task: make it look as if `python program.py` had been typed, and run the program.
+"""Runs in a task's process: makes it look as if `python program.py` had been typed, and runs the program.
 
-The runner adds the task's environment variables, the corrections of Keras and JAX, an `error` event
-before the process ends, and an exit that does not hang.
+The runner adds the task's environment variables, the corrections for Keras and JAX, an `error` event before
+the process ends, and an exit that does not hang.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from oarlock.agent.zygote.orders import ORDERS, Launch
 from oarlock.run.error_text import error_text
 from oarlock.system import processes, stack_dump
 
-# What programs import from Oarlock, and all that it needs: imported before a module beside the program can
-# take the place of one of those.
+# What programs import from Oarlock, with everything it needs. Imported now, before a module next to the
+# program can shadow any of it.
 from oarlock.training import data as _data  # noqa: F401
 from oarlock.training import state as _state  # noqa: F401
 from oarlock.training.frameworks import eager_torch, jax_cluster, loopback, randomness
@@ -32,9 +32,9 @@ from oarlock.training.keras import correction
 from oarlock.training.observe import hooks
 from oarlock.training.task import channel
 
-_NICE = 10  # of an evaluator: where cores are few, training goes first
+_NICE = 10  # for an evaluator: if cores are few, training comes first
 _AGENT_FOLDER = str(Path(__file__).parents[1])
-# What Python has imported before any program, so that no module beside it can take its place; and Oarlock.
+# What Python imports before any program, so no module next to the program can shadow it; and Oarlock.
 _ALWAYS_THERE = {
     "__main__",
     "abc",
@@ -51,7 +51,7 @@ _ALWAYS_THERE |= {"_collections_abc", "_sitebuiltins", "oarlock"}
 
 
 def main() -> NoReturn:
-    """In a spawned interpreter: `runner LAUNCH EVENTS`, both file descriptors."""
+    """Start in a spawned interpreter: `runner LAUNCH EVENTS`, both file descriptors."""
     file_descriptor, events = int(sys.argv[1]), int(sys.argv[2])
     with os.fdopen(file_descriptor, "rb") as file:
         file.seek(0)
@@ -62,7 +62,7 @@ def main() -> NoReturn:
 
 
 def run(launch: Launch, output: int, events: int, stdin: int | None = None) -> NoReturn:
-    """In a fork of the zygote."""
+    """Start in a fork of the zygote."""
     settle(launch, output, stdin)
     adopt_environment(launch, processes.raised(events))
     _shed_the_zygote()
@@ -72,7 +72,7 @@ def run(launch: Launch, output: int, events: int, stdin: int | None = None) -> N
 
 
 def _tell_needs(before: frozenset[str], gpus: tuple[int, ...]) -> None:
-    """What the first step imported, and the GPUs that it opened: a restart finds both done."""
+    """Report what the first step imported, and which GPUs it opened, so that a restart finds both done."""
     found = [name for name in preimport.LATER if name in sys.modules and name not in before]
     if found:
         channel.send({"kind": "imported", "modules": found}, patience=0)
@@ -81,16 +81,16 @@ def _tell_needs(before: frozenset[str], gpus: tuple[int, ...]) -> None:
 
 
 def _shed_the_zygote() -> None:
-    """Renew what a fork has from its parent and a fresh process has of its own; see also `randomness`."""
+    """Renew what a fork inherits and a fresh process has of its own; see also `randomness`."""
     multiprocessing = sys.modules.get("multiprocessing.process")
-    if multiprocessing is not None:  # else importing it creates a key
+    if multiprocessing is not None:  # otherwise importing it creates a key
         multiprocessing.current_process().authkey = os.urandom(32)
-    if sys.version_info < (3, 13):  # later ones do it themselves
+    if sys.version_info < (3, 13):  # later versions do it themselves
         threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
 
 
 def settle(launch: Launch, output: int, stdin: int | None = None) -> None:
-    """Give this process a session of its own, its input and output, and a fresh process's signals."""
+    """Give this process its own session, its input and output, and the signals of a fresh process."""
     os.setsid()
     processes.die_with_parent()
     if os.getppid() != launch.parent:
@@ -104,13 +104,13 @@ def settle(launch: Launch, output: int, stdin: int | None = None) -> None:
     for sig in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(sig, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # the zygote blocked what must not get lost before this
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # the zygote blocked signals that must not get lost
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
 
 
 def adopt_environment(launch: Launch, events: int) -> None:
-    """Enter the folder and the environment of the task; `events` is its line to the agent."""
+    """Enter the task's folder and environment. `events` is its line to the agent."""
     os.environ.update(launch.env)
     os.environ["OARLOCK_FD"] = str(events)
     os.chdir(launch.cwd)
@@ -161,7 +161,7 @@ def _run_module(name: str, args: list[str]) -> None:
 
 
 def _put_first_on_path(folder: Path) -> None:
-    """As Python does: a `secrets.py` there is the program's `secrets`, though another is loaded by now."""
+    """Do what Python does: a `secrets.py` there is the program's `secrets`, even if another is loaded."""
     if getattr(sys.flags, "safe_path", False):
         return
     sys.path.insert(0, str(folder))
@@ -173,7 +173,7 @@ def _put_first_on_path(folder: Path) -> None:
 
 
 def _is_in(module: types.ModuleType, folder: Path) -> bool:
-    """Whether it is from that folder, or has no file: what is built in comes before any folder."""
+    """Whether it is from that folder, or has no file: built-in modules come before any folder."""
     file = getattr(module, "__file__", None)
     return file is None or folder in Path(file).parents
 
@@ -217,7 +217,7 @@ def _is_plumbing(filename: str) -> bool:
 
 
 def _where(error: BaseException, trace: types.TracebackType | None, folder: str) -> str | None:
-    """file:line of the innermost frame in the user's own code; where there is none, the innermost of all."""
+    """file:line of the innermost frame in the user's own code. If there is none, of the innermost frame."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     innermost = users = None
@@ -230,13 +230,13 @@ def _where(error: BaseException, trace: types.TracebackType | None, folder: str)
 
 
 def _end(code: int) -> NoReturn:
-    """Do what the interpreter does when it exits: a forked child must do that itself.
+    """Do what the interpreter does at exit: a forked child must do that itself.
 
     After a failure under `jax.distributed`, its exit handler would wait 98 s for a dead peer.
     """
     channel.flush()
     if code == 0:
-        channel.send({"kind": "gpus", "gpus": []}, patience=0)  # nobody follows
+        channel.send({"kind": "gpus", "gpus": []}, patience=0)  # no process follows
     if code == 0 or not jax_cluster.is_connected():
         try:
             threading._shutdown()  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""A task that does not run in a fork of the zygote: a new interpreter, or the user's command."""
+"""A task that is not a plain fork of the zygote: a new interpreter, or the user's command."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def spawn(launch: Launch, output: int, events: int, stdin: int | None = None) ->
         except OSError as error:
             print(f"oarlock: cannot start {words[0]}: {error.strerror}", file=sys.stderr, flush=True)
             os._exit(127 if isinstance(error, FileNotFoundError) else 126)
-    with tempfile.TemporaryFile() as file:  # has no size limit, unlike arguments and pipes
+    with tempfile.TemporaryFile() as file:  # unlike arguments and pipes it has no size limit
         file.write(json.dumps(ORDERS.to_data(launch)).encode())
         file.flush()
         os.set_inheritable(file.fileno(), True)

@@ -1,7 +1,7 @@
-"""A task's standard input: what it reads, and what it says where there is nothing to read.
+"""A task's standard input, and the error it raises if there is nothing to read.
 
-Without input, `input()` raises EOFError and a debugger quits at once. Neither error says how to get some, so
-both become one sentence. A restart would meet them again: the conductor does not try one.
+Without input, `input()` raises EOFError and a debugger quits at once. Neither error says how to provide some,
+so both become one sentence. A restart would meet them again, so the conductor does not try one.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ _HOW = (
     "on this machine and without --detach"
 )
 _ENDED = "the input of `oarlock run`, which this task reads, has ended"
-_END_OF_INPUT = "EOF when reading a line"  # what input() says: pickle and others raise EOFError, too
+_END_OF_INPUT = "EOF when reading a line"  # from input(): pickle and others raise EOFError, too
 
 
 class NoInput(Exception):
-    """The task has read to the end of its input, or has none. `contract.NO_INPUT` is its name."""
+    """The task has read its input to the end, or has none. `contract.NO_INPUT` is this class's name."""
 
 
 def connect(stdin: int | None) -> None:
-    """Make that descriptor this process's standard input; None stands for an empty one."""
+    """Make that descriptor this process's standard input. None stands for an empty input."""
     source = os.open(os.devnull, os.O_RDONLY) if stdin is None else stdin
     os.dup2(source, 0)
     os.close(source)
-    if stdin is not None:  # else `sys.stdin` knows an empty file already
+    if stdin is not None:  # otherwise `sys.stdin` is an empty file already
         before = sys.stdin
         sys.stdin = os.fdopen(0, encoding=before.encoding, errors=before.errors, closefd=False)
         sys.__stdin__ = sys.stdin  # type: ignore[misc]
 
 
 def install(has_input: bool) -> None:
-    """Have `breakpoint()` refuse where a debugger could read nothing; one that is set explicitly works."""
+    """Have `breakpoint()` refuse if a debugger could read nothing. One that is set explicitly works."""
     if not has_input and sys.breakpointhook is sys.__breakpointhook__:
         sys.breakpointhook = _refuse
 
@@ -47,7 +47,7 @@ def _refuse(*args: Any, **options: Any) -> Any:
 
 
 def explained(error: BaseException, has_input: bool) -> NoInput | None:
-    """The error in a sentence, if it is that the task could read nothing more."""
+    """The error as one sentence, if the cause is that the task had nothing more to read."""
     if isinstance(error, NoInput):
         return error
     if isinstance(error, EOFError) and str(error) == _END_OF_INPUT:

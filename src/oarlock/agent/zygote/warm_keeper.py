@@ -1,10 +1,10 @@
-"""Imports that outlive their run: with `warm: 10m` a zygote stays that long after it and becomes a *keeper*,
-and the zygote of the next run is a fork of it that need not import everything again.
+"""Imports that outlive their run. With `warm: 10m` a zygote stays that long after it and becomes a *keeper*:
+the zygote of the next run is a fork of it, and need not import everything again.
 
-They meet at a socket in a folder beside the runs that only its user can enter: no other users, and no
-processes of the same user in a container that does not see the folder. The name of the socket is a digest of
-all that an import may depend on: with another interpreter, folder, variable, limit or control group there is
-no such socket. A keeper that has imported a file that has changed since then ends instead of answering.
+They meet at a socket in a folder next to the runs that only its user can enter. Other users have no access,
+nor have the user's processes in a container that does not see the folder. The socket's name is a digest of
+all that an import may depend on: another interpreter, folder, variable, limit or control group has no such
+socket. A keeper ends instead of answering if a file that it has imported has changed since.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from oarlock.system import fd_frames, private_network, processes
 _ANSWER = 2.0  # seconds for a keeper to answer
 _DAY = 86400.0
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
-# Variables that differ between terminals or runs and that no import reads. (But for JAX: see `_become`.)
+# Variables that differ between terminals or runs and that no import reads. (Except in JAX: see `_become`.)
 _PASSING = {"_", "PWD", "OLDPWD", "SHLVL", "TERM", "COLUMNS", "LINES", "WINDOWID"}
 _PASSING |= {"TORCHINDUCTOR_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR"}
 
@@ -57,7 +57,7 @@ def socket_path(home: Path, cwd: str, modules: Sequence[str], env: Mapping[str, 
         ],
         sorted((key, value) for key, value in env.items() if key not in _PASSING),
     ]
-    # Several machines may share the home: the part before the hyphen stands for this one.
+    # Several machines may share the home: the part before the hyphen identifies this one.
     return home / "warm" / f"{_digest(os.uname().nodename)[:8]}-{_digest(json.dumps(depends))[:32]}"
 
 
@@ -69,7 +69,7 @@ def _digest(text: str) -> str:
 
 
 class Adopted:
-    """A zygote that is a keeper's child: as much of a `Popen` as there can be for another's child."""
+    """A zygote that is a keeper's child, with the part of `Popen` that works for another process's child."""
 
     def __init__(self, pid: int, keeper: int) -> None:
         self.pid = pid
@@ -77,13 +77,13 @@ class Adopted:
         self._handle = os.pidfd_open(pid)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait until it has ended. Only its parent learns its exit code; this returns 0."""
+        """Wait until it has ended. Only its parent gets its exit code; this returns 0."""
         if not select.select([self._handle], [], [], timeout)[0]:
             raise subprocess.TimeoutExpired("zygote", timeout or 0)
         return 0
 
     def kill(self) -> None:
-        """Send SIGKILL, if the process still exists."""
+        """Send SIGKILL if the process still exists."""
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._handle, signal.SIGKILL)
 
@@ -91,7 +91,7 @@ class Adopted:
 def adopt(
     path: Path, cwd: str, env: Mapping[str, str], network: str = "shared"
 ) -> tuple[Adopted, socket.socket] | None:
-    """A zygote for this run, and the line to it, from the keeper at that socket; None if there is none."""
+    """Get a zygote for this run from the keeper at that socket, and the line to it; None if there is none."""
     ours, theirs = socket.socketpair()
     with theirs, socket.socket(socket.AF_UNIX) as line:
         line.settimeout(_ANSWER)
@@ -110,12 +110,12 @@ def adopt(
                 return Adopted(answer.pid, keeper), ours
         except OSError:
             pass
-    ours.close()  # a zygote that is forked too late finds its agent gone
+    ours.close()  # a zygote that is forked too late finds that its agent is gone
     return None
 
 
 def _peer(line: socket.socket) -> int | None:
-    """The process at the other end; None if it is another user's."""
+    """The process at the other end; None if another user owns it."""
     credentials = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(credentials)
     return pid if uid == os.getuid() else None
@@ -123,7 +123,7 @@ def _peer(line: socket.socket) -> int | None:
 
 @contextmanager
 def _folder(path: Path, make: bool = False) -> Iterator[str]:
-    """A short path to the folder, closed to other users: the path of a socket has at most 107 bytes."""
+    """A short path to the folder, closed to other users: a socket's path has at most 107 bytes."""
     if make:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -157,7 +157,7 @@ def claim(path: Path) -> socket.socket | None:
 
 
 def _clean(folder: str, own_name: str) -> None:
-    """Remove the sockets of keepers that were killed: this machine's at once, those of others after a day.
+    """Remove the sockets of killed keepers: this machine's at once, those of other machines after a day.
 
     A socket that is removed in error only costs the next run its imports.
     """
@@ -172,18 +172,18 @@ def _clean(folder: str, own_name: str) -> None:
             except ConnectionRefusedError:
                 path.unlink()
             except OSError:
-                pass  # its keeper lives, and is busy
+                pass  # its keeper is alive, but busy
 
 
 class Keeper:
-    """A zygote after its run: it forks another for every run that asks."""
+    """A zygote after its run: it forks another one for every run that asks."""
 
     def __init__(self, listener: socket.socket, path: Path, seconds: float, born: float) -> None:
         self.listener = listener
         self.path = path
         self.seconds = seconds
-        self.born = born  # when it began to import
-        self.zygotes: dict[int, int] = {}  # pids by pidfd
+        self.born = born  # when its imports began
+        self.zygotes: dict[int, int] = {}  # pidfd -> pid
 
     def serve(self) -> socket.socket:
         """Serve until idle for `seconds`, then end. Returns only in forks, with the socket to their agent."""
@@ -198,7 +198,7 @@ class Keeper:
                 until = time.monotonic() + self.seconds
             if self._is_open and self.listener.fileno() in ready:
                 if _has_changed_since(self.born):
-                    self._close()  # the agent that has connected is refused
+                    self._close()  # this refuses the agent that has connected
                 else:
                     line = self._answer()
                     if line is not None:
@@ -211,7 +211,7 @@ class Keeper:
         return self.listener.fileno() >= 0
 
     def _close(self) -> None:
-        """Unlink first: a keeper that finds the path free binds a socket that is not ours to remove."""
+        """Unlink first: a keeper that finds the path free binds a socket that this one must not remove."""
         if self._is_open:
             self.path.unlink(missing_ok=True)
             self.listener.close()
@@ -243,7 +243,7 @@ class Keeper:
         return None
 
     def _bury(self, handle: int) -> None:
-        """Forget a zygote that has ended, and end what its tasks left behind: this process adopted it."""
+        """Drop a zygote that has ended, and end what its tasks left behind: this process adopted them."""
         os.close(handle)
         del self.zygotes[handle]
         processes.end_orphans(spare=set(self.zygotes.values()))
@@ -269,18 +269,18 @@ def _become(request: ForkRequest, line: int, output: int, errors: int) -> socket
     os.environ.clear()
     os.environ.update(request.env)
     os.chdir(request.cwd)
-    if request.network == "private":  # the keeper is in one; this run gets its own
+    if request.network == "private":  # the keeper has a private network; this run gets its own
         private_network.enter()
     jax = sys.modules.get("jax")
-    if jax is not None:  # it read this variable for the run that is over
+    if jax is not None:  # it read this variable for the run that has ended
         jax.config.update("jax_compilation_cache_dir", os.environ.get("JAX_COMPILATION_CACHE_DIR"))
     return socket.socket(fileno=line)
 
 
 def _has_changed_since(born: float) -> bool:
-    """Whether an imported file was edited since then, or anything was installed."""
+    """Whether an imported file was edited, or anything was installed, after `born`."""
     modules = [vars(module) for module in list(sys.modules.values()) if isinstance(module, types.ModuleType)]
-    files = [str(module.get("__file__")) for module in modules]  # some name a file that does not exist
+    files = [str(module.get("__file__")) for module in modules]  # some of these files do not exist
     return any(_changed(path) > born for path in {*sys.path, *files} - {""})
 
 

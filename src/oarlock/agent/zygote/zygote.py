@@ -54,8 +54,8 @@ _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the agent decides w
 def main() -> NoReturn:
     """`zygote FD PARENT`: the socket to the agent and the agent's pid."""
     sock = socket.socket(fileno=int(sys.argv[1]))
-    # While importing there is nothing to clean up and the socket is not read: let the kernel end this
-    # process with the agent. Afterwards it must live long enough to take its tasks with it.
+    # During imports there is nothing to clean up and the socket is not read, so the kernel ends this process
+    # with the agent. After them it must live long enough to take its tasks with it.
     processes.die_with_parent()
     if os.getppid() != int(sys.argv[2]):
         os._exit(1)
@@ -72,7 +72,7 @@ def main() -> NoReturn:
         _enter_network(sock)
     os.chdir(prepare.cwd)
     born = time.time()
-    # No garbage collection while importing, nor after it: it would visit half a million objects that all
+    # No garbage collection during the imports, nor after them: it would visit half a million objects that all
     # stay, for 0.6 of 2.0 s with torch and 0.7 of 2.6 s with TensorFlow, and free two to seven megabytes.
     gc.disable()
     ready: preimport.Unsafe | Ready = Ready(warm=False, why="warm: false")
@@ -81,7 +81,7 @@ def main() -> NoReturn:
         ready = preimport.import_all(prepare.modules, skipped)
     if isinstance(ready, preimport.Unsafe):
         _start_again(sock, prepare, ready, skipped)
-    gc.freeze()  # or the first collection in every child copies all pages that it touches
+    gc.freeze()  # otherwise the first collection in every child copies all pages that it touches
     gc.enable()
     processes.die_with_parent(0)
     if os.getppid() != int(sys.argv[2]):
@@ -97,7 +97,7 @@ def main() -> NoReturn:
 
 
 class _Zygote:
-    """Serves one run: obeys its agent, and tells which tasks have ended."""
+    """Serves one run: obeys its agent, and reports which tasks have ended."""
 
     def __init__(self, line: fd_frames.FrameSocket, ready: Ready) -> None:
         self.line = line
@@ -114,9 +114,9 @@ class _Zygote:
         self._reply(ready)
 
     def serve(self) -> Stay:
-        """Serve until the agent orders this process to stay without it. Ends with the agent otherwise."""
+        """Serve until the agent orders this process to stay. Otherwise end with the agent."""
         agent = self.line.sock
-        poll = select.poll()  # select() refuses descriptors from 1,024 on: an agent of many tasks has those
+        poll = select.poll()  # select() refuses descriptors from 1,024 on, which an agent of many tasks has
         poll.register(self.wake, select.POLLIN)
         while True:
             poll.register(agent, select.POLLIN | (select.POLLOUT if self.line.is_behind else 0))
@@ -163,7 +163,7 @@ class _Zygote:
         elif isinstance(order, OpenGpus):
             self._open_gpus(order)
         elif isinstance(order, Sweep):
-            # A commit is fenced and locked (`checkpoints/store.py`): nobody has to wait for a killed writer.
+            # A commit is fenced and locked (`checkpoints/store.py`): waiting for a killed writer is needless.
             processes.end_orphans(unawaited=processes.WRITER)
             self._reply(Swept())
 
@@ -188,8 +188,8 @@ class _Zygote:
     def _fork(self, launch: Launch, *fds: int) -> int | None:
         sys.stdout.flush()
         sys.stderr.flush()
-        # The child ignores these as we do until it has settled. Blocked, a stop that comes before that waits;
-        # it used to get lost, and the task was killed only after its whole grace.
+        # The child ignores these signals, as this process does, until it has settled. Blocked, an early stop
+        # waits; it used to get lost, and the task was killed only after its whole grace.
         unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
         try:
             pid = os.fork()
@@ -216,7 +216,7 @@ class _Zygote:
         self.standbys.close_in_child()
 
     def _open_gpus(self, order: OpenGpus) -> None:
-        """Not while imports are under way: they would be half done in the fork."""
+        """Fork a standby, unless imports are under way: the fork would have them half done."""
         if self.warm and not self.later.is_importing and self.later.why_not is None:
             sys.stdout.flush()
             sys.stderr.flush()
@@ -225,12 +225,12 @@ class _Zygote:
             signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
 
     def _finish_imports(self) -> None:
-        """Before a fork. If an import did what a fork would break, tasks are spawned from now on."""
+        """Finish the imports before a fork. If one of them makes forks unsafe, spawn tasks from now on."""
         self.later.finish()
         self.warm = self.warm and self.later.why_not is None
 
     def _signal(self, order: Signal) -> None:
-        """Never signals a pid that may be another process's by now. A dying task did not die of this."""
+        """Signal tasks, but no pid that may be another process's now. A dying task did not die of this."""
         self._reap()
         for pid in self.alive.intersection(order.pids):
             if order.ours and not processes.is_dying(pid):
@@ -257,7 +257,7 @@ class _Zygote:
             self._reply(Exited(tuple(exits)))
 
     def _leave(self) -> NoReturn:
-        """The agent is gone: no task may outlive it."""
+        """End all tasks and this process: the agent is gone, and no task may outlive it."""
         self.standbys.end()
         processes.end_orphans()
         os._exit(0)
@@ -282,10 +282,10 @@ def _enter_network(sock: socket.socket) -> None:
 def _start_again(
     sock: socket.socket, prepare: Prepare, unsafe: preimport.Unsafe, skipped: list[str]
 ) -> NoReturn:
-    """Become a fresh interpreter, with the same process id, that leaves this library out."""
+    """Replace this process by a fresh interpreter, with the same pid, that leaves this library out."""
     modules = tuple(name for name in prepare.modules if name != unsafe.module)
     told = {
-        "prepare": ORDERS.to_data(replace(prepare, modules=modules, network="shared")),  # it is in it already
+        "prepare": ORDERS.to_data(replace(prepare, modules=modules, network="shared")),  # it is already in it
         "skipped": [*skipped, f"{unsafe.module}: {unsafe.why}"],
     }
     os.set_inheritable(sock.fileno(), True)
