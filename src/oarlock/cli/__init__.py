@@ -31,7 +31,7 @@ def main() -> NoReturn:
     except OarlockError as problem:
         complain(str(problem))
         code = problem.exit_code
-    except OSError as problem:  # a full disk, a folder that is not ours
+    except OSError as problem:  # a full disk, another user's folder
         complain(f"{problem.filename or 'the system'}: {problem.strerror or problem}")
         code = 1
     except Exception as problem:  # a bug in Oarlock
@@ -39,7 +39,7 @@ def main() -> NoReturn:
 
         complain(crashes.keep(problem))
         code = crashes.EXIT_CODE
-    gc.freeze()  # else the interpreter looks for cycles once more before it ends: 10 to 40 ms
+    gc.freeze()  # otherwise the interpreter looks for cycles once more at exit: 10 to 40 ms
     sys.exit(code)
 
 

@@ -20,14 +20,14 @@ _KEPT = 20  # files
 def keep(problem: BaseException) -> str:
     """Write the file and return the line for the user, which names it. Only the user can read the file."""
     what = traceback.format_exception_only(type(problem), problem)[-1].strip().partition("\n")[0][:200]
-    told = (
+    details = (
         f"oarlock {__version__}, Python {sys.version.split()[0]}, {sys.platform}\n"
         f"{' '.join(without_values(sys.argv[1:]))}\n\n"
         f"{''.join(traceback.format_exception(type(problem), problem, problem.__traceback__))}"
     )
     for folder in (runs.home() / "crashes", Path(tempfile.gettempdir())):
         try:
-            return f"a bug in Oarlock: {what}; please report it with {_write(folder, told)}"
+            return f"a bug in Oarlock: {what}; please report it with {_write(folder, details)}"
         except OSError:
             continue  # the disk is full, or the folder is not writable
     return f"a bug in Oarlock: {what}; the details could not be written"

@@ -11,7 +11,7 @@ class WithCommand(click.Command):
     words_usage = "-- COMMAND..."
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Split the words after `--` off."""
+        """Split off the words after `--`."""
         at = args.index("--") if "--" in args else len(args)
         words = tuple(args[at + 1 :])
         try:
@@ -25,11 +25,11 @@ class WithCommand(click.Command):
         return rest
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """Name them in the usage line."""
+        """Name the command's words in the usage line."""
         return [*super().collect_usage_pieces(ctx), self.words_usage]
 
 
 class MayHaveCommand(WithCommand):
-    """The same without any words, too."""
+    """A `WithCommand` that may also have no words."""
 
     words_usage = "[-- COMMAND...]"

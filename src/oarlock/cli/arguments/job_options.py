@@ -27,7 +27,7 @@ class JobCommand(click.Command):
     """A command whose options come before TARGET or `-m NAME`; all words after those are the program's."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Leave the program's words alone."""
+        """Parse only Oarlock's words, not the program's."""
         at = _after_module(self.params, args)
         if at is None:
             at = args.index("--") if "--" in args else len(args)
@@ -132,7 +132,7 @@ def _when(given: Mapping[str, Any]) -> str | None:
 
 
 def misplaced(command: click.Command, given: Mapping[str, Any], program: Path) -> str | None:
-    """Return a warning about those of our options that went to the program.
+    """Return a warning about Oarlock's options that went to the program.
 
     None if there is none, or if the program's text names the options too.
     """
@@ -149,7 +149,7 @@ def misplaced(command: click.Command, given: Mapping[str, Any], program: Path) -
 
 
 def _ours_among(command: click.Command, words: Sequence[str], program: Path) -> list[str]:
-    """Options of ours among a program's arguments, with their values, but none that its text names."""
+    """Oarlock's options among a program's arguments, with their values, except those that its text names."""
     ours = {
         name: option for option in command.params if isinstance(option, click.Option) for name in option.opts
     }

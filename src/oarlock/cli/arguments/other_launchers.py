@@ -1,4 +1,4 @@
-"""Words of other launchers (torchrun, accelerate, python itself), and how the same is said here. Pure."""
+"""Options and commands of other launchers (torchrun, accelerate, python), and Oarlock's equivalents. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MEETING = _NOT_NEEDED.format("Oarlock has the tasks find each other")
 _ONE_COMMAND = _NOT_NEEDED.format("one `oarlock run` starts the tasks on all machines")
 _MACHINES = "here it is -n {} --on kubernetes, one machine for each worker"
 _WORKERS = "here it is -n {} (workers)"
-# Option -> whose it is, and what to say. A pair of braces is for the number that follows the option.
+# Option -> the launcher that has it, and what to say. `{}` stands for the number that follows the option.
 _OPTIONS = {
     "--nproc-per-node": ("torchrun", _WORKERS),
     "--nnodes": ("torchrun", _MACHINES),
@@ -40,8 +40,8 @@ def option_here(option: str, words: Sequence[str]) -> str | None:
     if found is None:
         return None
     owner, here = found
-    told = here.format(_count(words, (_spelled(option),)) or "N")
-    return f"{option} is {owner}'s: {told}" if owner else f"{option}: {told}"
+    advice = here.format(_count(words, (_spelled(option),)) or "N")
+    return f"{option} is {owner}'s: {advice}" if owner else f"{option}: {advice}"
 
 
 def command_here(words: Sequence[str]) -> str | None:
@@ -65,7 +65,7 @@ def _program(words: Sequence[str]) -> Sequence[str]:
 
 
 def _count(words: Sequence[str], options: Sequence[str]) -> str | None:
-    """The number after one of the options, or behind its equals sign."""
+    """The number after one of the options, or after its equals sign."""
     for word, following in zip(words, [*words[1:], ""]):
         name, equals, value = word.partition("=")
         if _spelled(name) in options and (value if equals else following).isdecimal():

@@ -22,7 +22,7 @@ from oarlock.run.run_state import RunState
 
 KINDS = ("kill", "pause", "preempt")
 POD_KINDS = ("delete", "evict")
-_THINNED = 10.0  # reports a second; of what makes more steps than that the very last ones are not known
+_THINNED = 10.0  # reports a second; the very last steps of a faster program are not known
 
 
 @dataclass(frozen=True)
@@ -87,16 +87,16 @@ class InflictedFault:
     target: str  # a task, a pod, or the gang
     generation: int  # in which it happened
     leader: str
-    step: int | None = None  # the last that the leader reported before; None: it does not
+    step: int | None = None  # the last that the leader reported before; None: it does not report
     awaited: str | None = None  # the task whose next step ends a pause, or a restart of one task alone
     pause: float = 0.0
     rate: float | None = None  # the leader's, in steps a second
     note: str | None = None  # what the record says about it
     at: float | None = None  # when, by the clock of the agent
-    seconds: float | None = None  # until the run had recovered; of a pause: since that was over
-    resumed: int | None = None  # the first step that the leader reported then
+    seconds: float | None = None  # until the run had recovered; for a pause, counted from its end
+    resumed: int | None = None  # the first step that the leader reported after it
     formed: int | None = None  # the generation that followed
-    is_about: bool = False  # which step was the last is not known exactly
+    is_about: bool = False  # the last step before it is not known exactly
     problem: str | None = None  # why it did not recover
     _starting: set[str] = field(default_factory=set)
     _is_alone: bool = False
@@ -126,7 +126,7 @@ class InflictedFault:
 
     @property
     def repeated(self) -> int:
-        """The number of steps that were repeated. The leader reports a step when it has made it."""
+        """The number of steps that were repeated. The leader reports a step after making it."""
         if self.formed is None or self.step is None or self.resumed is None:
             return 0
         return max(0, self.step - self.resumed + 1)
@@ -189,7 +189,7 @@ class InflictedFault:
             self.seconds = max(0.0, event["t"] - at - self.pause)
 
     def to_data(self) -> dict[str, Any]:
-        """Return it as JSON data."""
+        """Return the fault as JSON data."""
         names = ("kind", "target", "generation", "at", "step", "seconds", "resumed")
         return {
             **{name: getattr(self, name) for name in names},
@@ -208,10 +208,10 @@ class Report:
     seed: int
     kinds: Sequence[str]
     faults: list[InflictedFault] = field(default_factory=list)
-    refused: int = 0  # by a disruption budget
-    state: str = ""  # of the run, at the end
+    refused: int = 0  # faults that a disruption budget refused
+    state: str = ""  # the run's, at the end
     elapsed: float = 0.0
-    generations: int = 0  # that were formed meanwhile
+    generations: int = 0  # formed during the session
     goodput: float | None = None
     problem: str | None = None  # why it ended early
 
@@ -222,7 +222,7 @@ class Report:
 
     @property
     def failed(self) -> list[InflictedFault]:
-        """The faults from which it has not."""
+        """The faults from which the run has not recovered."""
         return [fault for fault in self.faults if fault.problem is not None]
 
     @property
@@ -236,7 +236,7 @@ class Report:
         return spread([fault.seconds for fault in self.recovered if fault.seconds is not None])
 
     def to_data(self) -> dict[str, Any]:
-        """Return it as JSON data."""
+        """Return the report as JSON data."""
         return {
             "run": self.run,
             "state": self.state,

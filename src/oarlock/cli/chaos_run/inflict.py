@@ -156,7 +156,7 @@ class Chaos:
                     self.fault.hear(event)
 
     def _until(self, done: Callable[[], bool], what: str) -> None:
-        """Wait until it is done or the run has ended."""
+        """Wait until `done` returns True or the run has ended."""
 
         def is_done() -> bool:
             self._read_events()
@@ -174,7 +174,7 @@ class Chaos:
             self._read_events()
 
     def _why(self) -> str | None:
-        """Why the run has not recovered; None if it has succeeded meanwhile."""
+        """Why the run has not recovered; None if it has succeeded since."""
         state = self._state()
         if not self._is_over:
             return f"not recovered after {self.patience:g} s"

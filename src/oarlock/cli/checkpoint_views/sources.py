@@ -29,8 +29,8 @@ class FoundCheckpoints:
     spec: Spec | None = None
     fence: tuple[str, int] | None = None  # the run, and its generation, that may add to the folder
     checkpoints: list[Entry] = field(default_factory=list)  # newest first
-    places: dict[str, CheckpointPlace] = field(default_factory=dict)  # by what their entries have as `where`
-    problems: list[str] = field(default_factory=list)  # why some are not here
+    places: dict[str, CheckpointPlace] = field(default_factory=dict)  # by the `where` of their entries
+    problems: list[str] = field(default_factory=list)  # why some are missing
     deleted: list[Entry] = field(default_factory=list)
     freed: int = 0
 

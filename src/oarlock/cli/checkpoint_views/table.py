@@ -42,6 +42,6 @@ def _known(value: int | None) -> str:
 
 
 def _metrics(one: Entry) -> list[str]:
-    """The loss first, then what the program named first."""
+    """The loss, then the metrics that the program named first."""
     names = sorted(one["metrics"], key=lambda name: name != "loss")
     return [f"{name} {number(one['metrics'][name])}" for name in names[:_METRICS]]

@@ -1,8 +1,8 @@
-"""Have several servers of one model work on the batches of one input, and yield the answers in its order.
+"""Send the batches of one input to several servers of one model, and yield the answers in input order.
 
-Every batch is asked until it is answered: one that is lost with its server goes to whichever server is free.
-One thread reads the input, so that an answer is given while the next example is still being written; each
-server has a thread that asks it.
+A batch is sent until it is answered: if its server is lost, it goes to the next server that is free. One
+thread reads the input, so that an answer appears while the next example is still being written; each server
+has a thread that sends batches to it.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from oarlock.system.polling import wait_for
 B = TypeVar("B")  # a batch
 A = TypeVar("A")  # its answer
 
-_TRIES = 4  # how often a batch may be lost: it may be what ends its server
-_AHEAD = 8  # answers for each server that may wait for an earlier one
+_TRIES = 4  # how often a batch may be lost: the batch itself may crash its server
+_AHEAD = 8  # answers per server that may wait for an earlier one
 _POLL = 0.2  # seconds
-_PATIENCE = 1800.0  # seconds for a server to come, or to come back: an image may have to be pulled
+_PATIENCE = 1800.0  # seconds for a server to start, or to return: an image may have to be pulled
 
 
 class Lane(Protocol):
-    """One server, which is asked one batch after another."""
+    """One server, which gets one batch after another."""
 
     def is_ready(self) -> bool:
         """Whether it answers. Raises OarlockError if it never will."""
         ...
 
     def renew(self) -> None:
-        """Connect again: what the connection leads to may be gone."""
+        """Connect again: the server behind the connection may be gone."""
         ...
 
 
@@ -72,7 +72,7 @@ def _first_ready(lanes: Sequence[L]) -> L:
 
 
 def answered(lanes: Sequence[L], batches: Iterable[B], ask: Callable[[L, B], A]) -> Iterator[tuple[B, A]]:
-    """Yield each batch with its answer, in order. What reading or asking raises comes in its place."""
+    """Yield each batch with its answer, in order. An error while reading or asking is raised in its place."""
     work: _Work[L, B, A] = _Work(lanes, batches, ask)
     threading.Thread(target=work.read, name="examples", daemon=True).start()
     for lane in lanes:
@@ -101,14 +101,14 @@ class _Work(Generic[L, B, A]):
         self._changed = threading.Condition()
         self._waiting: deque[_Task[B]] = deque()
         self._answers: dict[int, tuple[B, A] | BaseException] = {}
-        self._read = 0  # batches so far
-        self._given = 0  # of their answers
-        self._is_read = False  # there are no more
+        self._read = 0  # batches read so far
+        self._given = 0  # answers yielded so far
+        self._is_read = False  # the input has ended
         self._is_open = True
         self._problem: OarlockError | None = None  # why no server is left
 
     def answers(self) -> Iterator[tuple[B, A]]:
-        """What the caller gets, each as soon as it is there."""
+        """Yield each batch and its answer as soon as the answer is there."""
         while True:
             with self._changed:
                 while not (self._given in self._answers or self._is_done()):
@@ -119,13 +119,13 @@ class _Work(Generic[L, B, A]):
                     return
                 found = self._answers.pop(self._given)
                 self._given += 1
-                self._changed.notify_all()  # there is room for another
+                self._changed.notify_all()  # there is room for another batch
             if isinstance(found, BaseException):
                 raise found
             yield found
 
     def read(self) -> None:
-        """What the thread that reads does: a batch for each server that is free."""
+        """Read the input, in a thread of its own: a batch for each free server."""
         while True:
             with self._changed:
                 while self._is_open and not self._has_room():
@@ -137,7 +137,7 @@ class _Work(Generic[L, B, A]):
                 return
 
     def on_lane(self, lane: L) -> None:
-        """What the thread of a server does."""
+        """Send batches to one server, in the thread of that server."""
         try:
             self._wait(lane)
             while (task := self._take()) is not None:
@@ -154,7 +154,7 @@ class _Work(Generic[L, B, A]):
             self._leave(problem)
 
     def end(self) -> None:
-        """No answer is wanted any more."""
+        """Stop all threads: the caller wants no more answers."""
         with self._changed:
             self._is_open = False
             self._changed.notify_all()
@@ -186,7 +186,7 @@ class _Work(Generic[L, B, A]):
             self._changed.notify_all()
 
     def _wait(self, lane: L) -> None:
-        """Until the server answers, or is not needed any more."""
+        """Wait until the server answers or is no longer needed."""
         try:
             wait_for(lambda: not self._is_open or lane.is_ready(), "server", _PATIENCE, every=_POLL)
         except TimeoutError:
@@ -204,7 +204,7 @@ class _Work(Generic[L, B, A]):
             self._changed.notify_all()
 
     def _lose(self, task: _Task[B], problem: Unanswered) -> None:
-        """The server was lost before it answered."""
+        """Return a batch to the queue whose server was lost before it answered."""
         task.lost += 1
         if task.lost == _TRIES:
             self._put(task.number, OarlockError(f"{problem} (asked {_TRIES} times)"))
@@ -212,8 +212,8 @@ class _Work(Generic[L, B, A]):
         self._return(task)
 
     def _may_retry(self, lane: L, task: _Task[B]) -> bool:
-        """Whether this server answers a batch that was lost. If it is lost as well, the batch waits for
-        another one, and is not lost again for the same reason."""
+        """Whether this server answers, for a batch that was lost. If the server is lost as well, the batch
+        waits for another one, and does not count as lost a second time."""
         lane.renew()
         try:
             is_ready = lane.is_ready()
@@ -227,11 +227,11 @@ class _Work(Generic[L, B, A]):
 
     def _return(self, task: _Task[B]) -> None:
         with self._changed:
-            self._waiting.appendleft(task)  # others may wait for its answer
+            self._waiting.appendleft(task)  # later answers may wait for this one
             self._changed.notify_all()
 
     def _leave(self, problem: OarlockError) -> None:
-        """A server is gone for good; with the last one, so are the answers that are missing."""
+        """Remove a server that is gone for good. After the last one, the missing answers fail too."""
         with self._changed:
             self._lanes -= 1
             self._problem = None if self._lanes else problem

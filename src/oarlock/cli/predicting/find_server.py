@@ -1,4 +1,4 @@
-"""Which servers answer `oarlock predict`: one that runs, or its own, which load the model for it."""
+"""Which servers answer `oarlock predict`: one that runs already, or its own, which load the model for it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from oarlock.system.free_ports import free_ports
 
 # Requests that one worker has at a time: the next one arrives while the model computes.
 _LANES = 2
-# Of a server of its own: nobody else waits, and a batch may be as large as it is.
+# For a server of its own: no other client waits, and a batch may have any size.
 _DEADLINE, _QUEUE, _BODY = 300.0, 3600.0, 1 << 30
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Who is to answer."""
+    """Which servers are to answer."""
 
     target: str | None = None  # a run, a folder, a bucket or a URL; None: what is served, or the newest run
     on: str | None = None  # the engine that loads the model; None: what runs already, or this machine
@@ -39,7 +39,7 @@ class Wanted:
 
     @property
     def is_url(self) -> bool:
-        """Whether it is a server that somebody else runs."""
+        """Whether the target is the URL of a server that this command does not start."""
         return self.target is not None and self.target.startswith(("http://", "https://"))
 
 
@@ -76,7 +76,7 @@ def lanes(
         order = _own(serve_options.order(source, engine, {"port": free_ports(1)[0], **given}), wanted.batch)
         workers = wanted.workers or 1
         found = stack.enter_context(engine.predictors(order, workers, notify))
-        # Alone and here, it answers an example before it reads the next one.
+        # A single worker on this machine answers an example before the next one is read.
         each = _LANES if workers > 1 or engine.traits.sends_program else 1
         yield [
             ServerLane(_connected(stack, Access(one.url, order.settings.name, is_own=True)), one.is_ready)
@@ -94,7 +94,7 @@ def _connected(stack: ExitStack, access: Access) -> ModelClient:
 
 
 def _own(order: ServeOrder, batch: int) -> ServeOrder:
-    """Requests are never joined: the answers are the same, however many workers there are."""
+    """An order that never joins requests: the answers are the same for any number of workers."""
     settings = replace(
         order.settings,
         max_rows=batch,
@@ -107,7 +107,7 @@ def _own(order: ServeOrder, batch: int) -> ServeOrder:
 
 
 def _running(target: str | None) -> RunFolder | None:
-    """The server that runs, of that name or of the run of that name; None: the newest."""
+    """The running server of that name, or of the run of that name; None: the newest."""
     for run in runs.all_runs():
         if not run.serving_file.exists() or not traits_of(run).files_are_here or not run.is_running():
             continue
@@ -117,11 +117,11 @@ def _running(target: str | None) -> RunFolder | None:
 
 
 def _refuse_remote_server(target: str | None) -> None:
-    """Say how to ask a server on a cluster: it answers through a port that is forwarded."""
+    """Say how to ask a server on a cluster: it answers through a forwarded port."""
     for run in runs.all_runs():
         if run.name == target and run.serving_file.exists() and not traits_of(run).files_are_here:
-            told = announcement.read(announcement.path_for(run.serving_file))
-            how = f"run `{told.forward}`" if told and told.forward else "forward its port"
+            announced = announcement.read(announcement.path_for(run.serving_file))
+            how = f"run `{announced.forward}`" if announced and announced.forward else "forward its port"
             raise OarlockError(
                 f"{run.name} answers on its cluster: {how}, and give its address here: -m http://127.0.0.1:8000"
             )
@@ -135,13 +135,13 @@ def _is_model_of(server: RunFolder, name: str) -> bool:
 
 
 def _access(run: RunFolder, token: str) -> Access:
-    told = engine_of(run).announced(run)
-    if told is None:
+    announced = engine_of(run).announced(run)
+    if announced is None:
         raise OarlockError(f"{run.name} does not answer yet: `oarlock logs {run.name}` shows why")
     settings = Settings.from_json(run.serving_file.read_text())
     if not token and settings.token_file:
         token = _token(Path(settings.token_file))
-    return Access(told.url, told.name, token, settings.tls_cert)
+    return Access(announced.url, announced.name, token, settings.tls_cert)
 
 
 def _token(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""From what a user types or pipes to examples: values that fit the inputs of a model."""
+"""Turn what a user types or pipes into examples: values that fit the inputs of a model."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def read(words: Sequence[str], inputs: Sequence[ModelInput]) -> Iterator[Example
 
 
 def _standard_input() -> TextIO:
-    """Opened again: Python cannot end while a thread waits for a line of `sys.stdin`."""
+    """Open standard input again: Python cannot exit while a thread waits for a line of `sys.stdin`."""
     try:
         return open(sys.stdin.fileno(), encoding=sys.stdin.encoding, errors=sys.stdin.errors, closefd=False)
     except (OSError, ValueError):
-        return sys.stdin  # no file
+        return sys.stdin  # it is not a file
 
 
 def _is_path(word: str) -> bool:
@@ -180,7 +180,7 @@ def _picture(path: Path, tensor: ModelInput) -> Any:
 
 
 def _fitting(source: str, value: Any, inputs: Sequence[ModelInput]) -> Example:
-    """A mapping names the inputs; any other value is that of the only one."""
+    """A mapping names the inputs; any other value is for the only input."""
     names = [one.name for one in inputs]
     if isinstance(value, dict) and value.keys() == set(names):
         return Example(source, value)

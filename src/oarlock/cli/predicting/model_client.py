@@ -37,7 +37,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Described:
-    """What a server says of its model."""
+    """What a server says about its model."""
 
     name: str
     version: str
@@ -87,7 +87,7 @@ class ModelClient:
         return [one if isinstance(one, dict) else {"output": one} for one in found]
 
     def complete(self, model: Described, prompt: str, options: Mapping[str, Any]) -> str:
-        """Return how a text model goes on."""
+        """Return how a text model continues the prompt."""
         body = {"model": model.name, "prompt": prompt, **options}
         return str(self._ask("POST", "/v1/completions", body)["choices"][0]["text"])
 
@@ -135,14 +135,14 @@ def _connection(access: Access) -> httpx2.Client:
     return httpx2.Client(base_url=access.url, headers=headers, timeout=_PATIENCE, verify=verify)
 
 
-def _input(told: Mapping[str, Any]) -> ModelInput:
-    kind = str(told["datatype"])
-    sizes = [None if size in (-1, None) else int(size) for size in told["shape"]]
-    return ModelInput(str(told["name"]), _TYPES.get(kind, kind.lower()), tuple(sizes[1:]))
+def _input(described: Mapping[str, Any]) -> ModelInput:
+    kind = str(described["datatype"])
+    sizes = [None if size in (-1, None) else int(size) for size in described["shape"]]
+    return ModelInput(str(described["name"]), _TYPES.get(kind, kind.lower()), tuple(sizes[1:]))
 
 
 def _why(answer: Any) -> str:
-    """The sentence of an error, in the shape of any dialect."""
+    """The message of an error, in any dialect's format."""
     problem = answer.get("error") if isinstance(answer, dict) else None
     if isinstance(problem, dict):
         problem = problem.get("message")

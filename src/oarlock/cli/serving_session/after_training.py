@@ -14,7 +14,7 @@ from oarlock.models.model_versions import versions
 from oarlock.records.run_folder import RunFolder
 from oarlock.screens.output import complain, hint, say
 
-NOT_GOOD_ENOUGH = 4  # exit code: it was trained, and is not served
+NOT_GOOD_ENOUGH = 4  # exit code: the model was trained, but is not served
 
 
 def serve(engine: Engine, run: RunFolder, *, as_json: bool) -> int:
@@ -33,7 +33,7 @@ def serve(engine: Engine, run: RunFolder, *, as_json: bool) -> int:
 
 
 def scores(run: RunFolder, place: str) -> Mapping[str, Any]:
-    """What is known of the model: its own scores, the evaluator's, what its training reported last."""
+    """What is known about the model: its own scores, the evaluator's, and its training's last report."""
     state = run.state()
     reported = state.leader.metrics if state.leader is not None else {}
     evaluated = {name: score.latest for name, score in state.scores.items()}

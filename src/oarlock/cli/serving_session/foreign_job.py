@@ -27,9 +27,9 @@ def settled(job: Job, run: RunFolder, sets: Sequence[str], is_here: bool) -> Job
     OarlockError.
     """
     _refuse_predict(job, run, sets)
-    told = _env(job) if is_here else {}
+    env = _env(job) if is_here else {}
     settled = with_sets(_without_predict(_without_env(job) if is_here else job), sets)
-    unset = sorted(told.keys() - _env(settled).keys() - os.environ.keys())
+    unset = sorted(env.keys() - _env(settled).keys() - os.environ.keys())
     if unset:
         complain(
             f"{run.name} was not sent from here, so its env has no effect on this machine: if you trust it, "

@@ -1,4 +1,4 @@
-"""Which model `oarlock serve` serves: that of a run, of a folder, or of a bucket."""
+"""Which model `oarlock serve` serves: the model of a run, a folder or a bucket."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FRAMEWORKS = {"saved_model": "tensorflow", "torch_export": "torch", "jax_export
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model, and the job that it is from."""
+    """A model, and the job that it comes from."""
 
     place: str  # a folder or a URL
     job: Job
@@ -35,7 +35,7 @@ class ModelSource:
 
     @property
     def framework(self) -> str:
-        """What the newest version needs, as far as its folder tells."""
+        """The framework that the newest version needs, as far as its folder shows."""
         is_here = "://" not in self.place and (self.run is None or traits_of(self.run).files_are_here)
         found = versions(Path(self.place)) if is_here else []
         try:
@@ -45,7 +45,7 @@ class ModelSource:
 
 
 def find(target: str | None, engine: Engine) -> ModelSource:
-    """Return the model that is meant; None: that of the newest run that has one. Raises OarlockError."""
+    """Return the model of a target; None: the newest run that has a model. Raises OarlockError."""
     if target is None:
         return of_run(_newest(engine), engine)
     if target.startswith(_SCHEMES):
@@ -94,8 +94,8 @@ def _place(run: RunFolder, job: Job, engine: Engine) -> str:
 
 
 def _among_snapshots(run: RunFolder, job: Job, engine: Engine) -> str | None:
-    """Where a cluster's run keeps its model in a bucket, if this engine does not reach the model itself. Not
-    for the run of another user, whose job would decide which server sees this user's credentials."""
+    """Where a run on a cluster keeps its model in a bucket, if this engine cannot reach the model. None
+    for another user's run: its job would decide which server sees this user's credentials."""
     spec = run.spec()
     is_reached = engine.traits.sends_program and job.kubernetes.claim is not None
     if is_reached or "://" not in spec.snapshots or not run.is_from_here:
@@ -121,7 +121,7 @@ def _newest(engine: Engine) -> RunFolder:
 
 
 def _of_folder(folder: Path, engine: Engine) -> ModelSource:
-    """A folder with a model, or that of a job: then the newest run of the job has the model."""
+    """The model in a folder; in a job's folder, the model of the job's newest run."""
     if versions(folder):
         return ModelSource(str(folder), _bare_job(_name(folder)), folder)
     if not any((folder / name).exists() for name in JOB_FILES):
@@ -135,7 +135,7 @@ def _of_folder(folder: Path, engine: Engine) -> ModelSource:
 
 
 def _name(folder: Path) -> str:
-    """A folder called `model` is one of many: the folder around it tells them apart."""
+    """Many folders are called `model`: the parent folder tells them apart."""
     return folder.parent.name if folder.name in ("model", "models") and folder.parent.name else folder.name
 
 

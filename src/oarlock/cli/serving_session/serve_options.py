@@ -99,7 +99,7 @@ def _job(source: ModelSource, sets: Sequence[str], is_here: bool) -> Job:
 
 
 def _framework(source: ModelSource, job: Job) -> str:
-    """That of the model or, where its folder cannot be seen from here, the one that the job names."""
+    """The model's framework or, where its folder cannot be seen from here, the one that the job names."""
     return source.framework if source.framework != "none" or job.framework == "auto" else job.framework
 
 
@@ -180,7 +180,7 @@ def _file(given: Mapping[str, Any], name: str) -> str:
 
 
 def _port(host: str, asked: int | None) -> int:
-    """The port that was asked for, else the usual one, else a free one; said, if it is another."""
+    """The requested port, else the usual one, else a free one, which is printed."""
     try:
         listener.listen(host, asked or DEFAULT_PORT).close()
     except listener.PortTaken as problem:

@@ -38,7 +38,7 @@ def serve(engine: Engine, order: ServeOrder, name: str | None, *, detach: bool, 
 
 
 class _Waiting:
-    """What the user hears while a server starts, and whether they still wait for it."""
+    """What the user sees while a server starts, and whether they still wait for it."""
 
     def __init__(self, interrupts: Interrupts) -> None:
         self._interrupts = interrupts
@@ -58,8 +58,8 @@ def _ready(engine: Engine, run: RunFolder, interrupts: Interrupts) -> Announceme
 
         def has_come() -> bool:
             is_over = not is_live()
-            told = engine.announced(run)
-            found.extend([told] if told is not None and not is_over else [])
+            announced = engine.announced(run)
+            found.extend([announced] if announced is not None and not is_over else [])
             return bool(found) or is_over or interrupts.count > 0
 
         wait_for(has_come, "answer of the server", None)

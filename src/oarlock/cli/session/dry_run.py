@@ -29,11 +29,11 @@ def show(engine: Engine, jobfile: JobFile, name: str | None, machines: int, as_j
     if as_json:
         source = str(jobfile.source) if jobfile.source else None
         job = to_data(jobfile.job, full=True)
-        told = {"job": job, "folder": str(jobfile.folder), "source": source, "tasks": tasks}
+        fields = {"job": job, "folder": str(jobfile.folder), "source": source, "tasks": tasks}
         if packed is not None:
             sent = {"files": len(packed.files), "size": packed.size, "withheld": list(packed.withheld)}
-            told["program"] = sent
-        print_json(told)
+            fields["program"] = sent
+        print_json(fields)
         return
     if packed is not None:
         for line in travel_text.lines(jobfile.folder, len(packed.files), packed.size, packed.withheld):
@@ -93,7 +93,7 @@ def _places(spec: Spec, tasks: Iterable[cluster.Task]) -> list[list[str]]:
 
 
 def _folders(spec: Spec, task: cluster.Task) -> dict[str, str]:
-    """The model folder of other tasks than the leader is scratch space."""
+    """A task's folders. Every task but the leader gets scratch space as its model folder."""
     scratch = Path(spec.folder) / "scratch" / task.name / "model"
     return spec.folders if task.is_leader else {**spec.folders, "model": str(scratch)}
 

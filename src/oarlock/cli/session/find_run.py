@@ -9,7 +9,7 @@ from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
 from oarlock.screens.output import complain, say
 
-_NAMED = 5  # runs that were started elsewhere
+_NAMED = 5  # runs started elsewhere that are named
 
 
 def find(name: str | None, *, with_logs: bool = False) -> RunFolder:
@@ -77,7 +77,7 @@ def _refresh(run: RunFolder, with_logs: bool = False) -> None:
     try:
         engine_of(run).refresh(run, with_logs=with_logs)
     except UnknownRun:
-        raise  # a client that died had sent it only in part: it is removed
+        raise  # a client that died had sent only a part of it: it is removed
     except OarlockError as problem:
         complain(str(problem))
         complain(f"{run.name} is shown as it was last seen")

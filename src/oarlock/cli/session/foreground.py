@@ -72,7 +72,7 @@ def visit(watch: Watch, interrupts: Interrupts, as_json: bool, is_new: bool = Fa
 
 
 def finish(run: RunFolder, state: RunState, as_json: bool) -> int:
-    """Print what has become of a run; return its exit code."""
+    """Print the result of a run; return its exit code."""
     if as_json:
         print_json_line({"kind": "state", **json_shape.of_run(run, state)})
         return exit_code(state)

@@ -1,8 +1,8 @@
 """The input of a task: what `oarlock run` itself has as its standard input.
 
-A pipe or a file is handed over: the task reads it as `python program.py` would, and nobody else does. A
-terminal is not, because a task that outlives this client would take the next command's keys: a thread passes
-on what is typed, through a pipe that ends with this client.
+A pipe or a file goes to the task itself, which alone reads it, as `python program.py` would. A terminal does
+not, because a task that outlives this client would take the next command's keys. Instead, a thread forwards
+what is typed, through a pipe that ends with this client.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from oarlock.cli.session.streams import own_stdin
 
 _PIECE = 1 << 16
 _LEAVING = 1.0  # seconds: if another process took what was typed, the thread is stuck in its read
-_AGAIN = 0.2  # seconds until a client in the background looks whether it is in the foreground
+_AGAIN = 0.2  # seconds between two checks whether a background client is in the foreground
 
 
 @contextmanager
@@ -44,8 +44,8 @@ def relayed(wanted: bool) -> Iterator[int | None]:
 
 
 def _relay(terminal: int, writer: int, ended: int) -> None:
-    """Pass on what is typed, until Ctrl-D, a hangup, or the end of the client."""
-    # Whoever reads in the background is stopped by this signal. Blocked, it becomes an error of the read.
+    """Forward what is typed, until Ctrl-D, a hangup, or the end of the client."""
+    # This signal stops a background process that reads a terminal. Blocked, it becomes an error of the read.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTIN])
     with open(writer, "wb", buffering=0) as pipe:
         while _is_ready(ended, terminal):
@@ -68,7 +68,7 @@ def _is_ready(ended: int, terminal: int) -> bool:
 
 
 def _pass_on(pipe: io.FileIO, data: bytes, ended: int) -> bool:
-    """Write all of it as the task makes room; False if nobody reads any more, or the client ends."""
+    """Write all of it as the task makes room; False if no process reads it any more, or the client ends."""
     while data:
         if ended in select.select([ended], [pipe], [])[0]:
             return False
@@ -83,4 +83,4 @@ def _is_in_foreground(terminal: int) -> bool:
     try:
         return os.tcgetpgrp(terminal) == os.getpgrp()
     except OSError:
-        return True  # not this session's terminal: nobody controls who reads it
+        return True  # not this session's terminal: any process may read it

@@ -52,7 +52,7 @@ def start(engine: Engine, jobfile: JobFile, name: str | None, *, detach: bool, a
 def send(
     engine: Engine, jobfile: JobFile, name: str | None, machines: int | None = None, stdin: int | None = None
 ) -> Watch:
-    """Start a run, and say what of the program's folder is sent."""
+    """Start a run, and say which files of the program's folder are sent."""
     printed: list[str] = []  # once, even if the name is taken and the program is packed again
 
     def on_send(sending: Sending) -> None:
@@ -65,7 +65,7 @@ def send(
 
 
 def leave(run: RunFolder, as_json: bool) -> None:
-    """Say how to come back to a run that continues without this client."""
+    """Say how to reattach to a run that continues without this client."""
     if as_json:
         print_json_line({"kind": "state", **json_shape.of_run(run, run.state())})
         return

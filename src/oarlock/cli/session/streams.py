@@ -36,7 +36,7 @@ def print_captured(code: int, used: Streams) -> None:
 
 
 def own_stdin() -> int | None:
-    """Return the descriptor of this process's input; None if it was closed or is no file."""
+    """Return the descriptor of this process's input; None if it was closed or is not a file."""
     try:
         return None if sys.stdin is None else sys.stdin.fileno()
     except (io.UnsupportedOperation, ValueError):

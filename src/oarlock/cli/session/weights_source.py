@@ -54,7 +54,7 @@ def _has(folder: Path, step: int | None) -> bool:
 
 
 def _checked(folder: Path, step: int | None) -> str:
-    """Raise OarlockError now if there is nothing to begin with; the agent reads every byte later."""
+    """Raise OarlockError now if there is nothing to start from; the agent reads every byte later."""
     if not _has(folder, step):
         found = initial_weights.choose(folder, step)
         if isinstance(found, str):

@@ -58,7 +58,7 @@ def verb(on: str, namespace: str | None, context: str | None, image: str | None,
 
 
 def _told(finding: Finding, as_json: bool, width: int) -> Finding:
-    """Printed as soon as it is known: importing a framework takes seconds."""
+    """Print a finding as soon as it is known: importing a framework takes seconds."""
     if not as_json:
         mark, colour = _MARKS.get(str(finding["state"]), (str(finding["state"]), "red"))
         fix = f"; {finding['fix']}" if finding["fix"] else ""

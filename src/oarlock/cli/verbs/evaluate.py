@@ -61,7 +61,7 @@ def verb(name: str | None, everything: bool, on: str, as_json: bool) -> int:
 
 
 def _parts(name: str | None) -> tuple[str | None, int | None]:
-    """RUN and STEP."""
+    """Split RUN@STEP into the run and the step."""
     asked, at, step = (name or "").rpartition("@")
     if not at:
         return name, None

@@ -1,4 +1,4 @@
-"""`oarlock exec`: a command where a task of a run is, and as the task is."""
+"""`oarlock exec`: a command beside a task of a run, with the task's folder and variables."""
 
 from __future__ import annotations
 

@@ -55,12 +55,12 @@ def verb(program: str | None, force: bool, to_stdout: bool, as_json: bool) -> No
 def write(program: Path) -> str:
     """The text of the job file. Every line that is commented out is valid as it stands."""
     framework = frameworks.detect(program.parent, program.name, None)
-    told = yaml.safe_dump({"name": slug(program.parent.name), "program": program.name}, sort_keys=False)
+    fields = yaml.safe_dump({"name": slug(program.parent.name), "program": program.name}, sort_keys=False)
     return "\n".join(
         [
             "# A job for Oarlock: here, `oarlock run` starts it and `oarlock run --dry-run` explains it.",
             "# Lines that are commented out show defaults and examples.",
-            told.rstrip(),
+            fields.rstrip(),
             "# args: [--epochs, 3]  # Arguments of the program.",
             "# env:",
             "#   EXAMPLE: value",

@@ -54,26 +54,26 @@ def verb(on: str, as_json: bool, **given: Any) -> int:
     jobfile = load(given, is_here=not engine.traits.sends_program)
     job = jobfile.job
     name = run_name(job.name, given["name"]) if given["name"] else f"{job.name}-xxxx"
-    told = engine.plan(jobfile, name)
+    planned = engine.plan(jobfile, name)
     if as_json:
-        print_json(told)
+        print_json(planned)
     else:
-        _print_plan(told, on)
-    return 0 if told["ok"] else 1
+        _print_plan(planned, on)
+    return 0 if planned["ok"] else 1
 
 
-def _print_plan(told: dict[str, Any], on: str) -> None:
-    """Each section that the engine has."""
-    if "groups" in told:
-        _print_groups(told["groups"], told["total"])
-    _print_sections(told)
-    if told.get("unreachable") is not None:
+def _print_plan(planned: dict[str, Any], on: str) -> None:
+    """Print each section that the engine has."""
+    if "groups" in planned:
+        _print_groups(planned["groups"], planned["total"])
+    _print_sections(planned)
+    if planned.get("unreachable") is not None:
         say()
-        say(f"the cluster was not asked: {told['unreachable']}", lines=True)
+        say(f"the cluster was not asked: {planned['unreachable']}", lines=True)
         return
-    if told.get("cluster"):
-        _print_cluster(told["cluster"])
-    if told["ok"]:
+    if planned.get("cluster"):
+        _print_cluster(planned["cluster"])
+    if planned["ok"]:
         hint(f"oarlock run --on {on}")
 
 
@@ -95,26 +95,26 @@ def _print_groups(groups: list[dict[str, Any]], total: dict[str, Any]) -> None:
     print_table(_GROUPS, [*rows, ("total", "", str(total["machines"]), *everything, "", "")])
 
 
-def _print_sections(told: dict[str, Any]) -> None:
+def _print_sections(planned: dict[str, Any]) -> None:
     from oarlock.agent.protocol.pod_paths import PORT
 
-    if "objects" in told:
-        print_block("creates", told["objects"])
-    if "claims" in told:
-        print_block("claims", [_claim(claim) for claim in told["claims"]] or ["none"])
-    if "program" in told:
-        print_block("program", _program(told["program"]))
-    if ingest := told.get("ingest"):
+    if "objects" in planned:
+        print_block("creates", planned["objects"])
+    if "claims" in planned:
+        print_block("claims", [_claim(claim) for claim in planned["claims"]] or ["none"])
+    if "program" in planned:
+        print_block("program", _program(planned["program"]))
+    if ingest := planned.get("ingest"):
         print_block("ingest", [_INGEST[ingest["where"]].format(**ingest)])
-    if told.get("serve"):
-        print_block("serve", _serving(told["serve"]))
-    if told.get("pip"):
-        print_block("pip", told["pip"])
-    if told.get("warnings"):
-        print_block("warnings", told["warnings"])
-    if told.get("network") == "private":
+    if planned.get("serve"):
+        print_block("serve", _serving(planned["serve"]))
+    if planned.get("pip"):
+        print_block("pip", planned["pip"])
+    if planned.get("warnings"):
+        print_block("warnings", planned["warnings"])
+    if planned.get("network") == "private":
         print_block("network", ["private has no effect here: every pod has its own network"])
-    if exposed := [group["group"] for group in told.get("groups", ()) if group["host_network"]]:
+    if exposed := [group["group"] for group in planned.get("groups", ()) if group["host_network"]]:
         print_block("hostNetwork", _HOST_NETWORK.format(", ".join(exposed), PORT).splitlines())
 
 
@@ -127,15 +127,15 @@ def _program(program: dict[str, Any]) -> list[str]:
     ]
 
 
-def _serving(told: dict[str, Any]) -> list[str]:
-    pods = "1 pod" if told["pods"] == "1" else f"{told['pods']} pods"
-    gpus = f", {plural(told['gpu'], 'GPU')}" if told["gpu"] else ""
-    condition = f" if {told['when']}" if told["when"] else ""
-    needs = f"{told['cpu']:g} CPU, {_memory(told['memory'])}{gpus} and {told['image']}"
+def _serving(serving: dict[str, Any]) -> list[str]:
+    pods = "1 pod" if serving["pods"] == "1" else f"{serving['pods']} pods"
+    gpus = f", {plural(serving['gpu'], 'GPU')}" if serving["gpu"] else ""
+    condition = f" if {serving['when']}" if serving["when"] else ""
+    needs = f"{serving['cpu']:g} CPU, {_memory(serving['memory'])}{gpus} and {serving['image']}"
     return [
         f"after the training, with `oarlock run --serve`{condition}, or at any time with `oarlock serve`:",
         f"{pods} with {needs}",
-        *told["objects"],
+        *serving["objects"],
     ]
 
 

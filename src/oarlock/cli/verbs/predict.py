@@ -27,7 +27,7 @@ from oarlock.system.atomic_file import whole_file
 from oarlock.units import number
 
 _BEST = 3  # classes to name
-_WIDTH = 40  # of the progress
+_WIDTH = 40  # of the progress line
 _NOTHING = "there was no example in the input"
 
 
@@ -138,7 +138,7 @@ def _print(answers: Iterable[Answered], model: Described, as_json: bool) -> int:
 
 
 def _write(answers: Iterable[Answered], path: Path) -> int:
-    """All answers, or no file at all; with progress on a terminal."""
+    """Write all answers, or no file at all; with progress on a terminal."""
     began, count = time.monotonic(), 0
     is_shown = sys.stderr.isatty()
     try:

@@ -45,7 +45,7 @@ def verb(everything: bool, refresh: bool, as_json: bool) -> None:
         hint("oarlock run train.py")
         return
     rows = [_row(run, state) for run, state in known]
-    width = len(_HEADER) if any(row[-1] for row in rows) else len(_HEADER) - 1  # without a GPU no column
+    width = len(_HEADER) if any(row[-1] for row in rows) else len(_HEADER) - 1  # no GPU column without GPUs
     print_table(_HEADER[:width], [row[:width] for row in rows])
     if len(shown) < len(found):
         hint(f"oarlock ps --all  # {plural(len(found) - len(shown), 'older run')}")
@@ -55,8 +55,8 @@ def _state(run: RunFolder) -> RunState | None:
     try:
         return run.state()
     except OSError:
-        return None  # deleted between the listing and the look
-    except Exception:  # of one record: the others are shown
+        return None  # deleted since it was listed
+    except Exception:  # in one record: the others are shown
         return RunState(run.name, state="unreadable")
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from oarlock.engines.shared.pull_result import Pulled
 
 _WHAT = ("model", "checkpoints", "logs", "files", "data", "all")
-_INTERVAL = 0.2  # seconds between two looks of the progress line
+_INTERVAL = 0.2  # seconds between two updates of the progress line
 
 
 @click.command("pull")
@@ -73,7 +73,7 @@ def verb(
         fetch = _from_snapshots if snapshots else _from_engine
         pulled = fetch(run, what, step, to, progress, force or folder is None)
     seconds = time.monotonic() - started
-    if what is None:  # most programs write none, and nobody has asked for them
+    if what is None:  # most programs write none, and the user has not asked for them
         pulled.absent = [kind for kind in pulled.absent if kind != "files"]
     is_empty = (what is not None or snapshots) and not pulled.folders
     if as_json:
@@ -109,7 +109,7 @@ def _tell_local(run: RunFolder, as_json: bool) -> int:
     folders = json_shape.folders(run)
     if as_json:
         kept = {kind: folders[kind] for kind in ("model", "checkpoints", "logs", "data") if kind in folders}
-        told = {
+        fields = {
             "run": run.name,
             "folder": str(run.path),
             "from": None,
@@ -117,7 +117,7 @@ def _tell_local(run: RunFolder, as_json: bool) -> int:
             "files": 0,
             "bytes": 0,
         }
-        print_json({**told, "seconds": 0.0, "absent": [], "elsewhere": {}, "changed": [], "skipped": []})
+        print_json({**fields, "seconds": 0.0, "absent": [], "elsewhere": {}, "changed": [], "skipped": []})
         return 0
     say(f"{run.name} ran on this machine: its model is already here, in {folders.get('model', run.path)}")
     return 0

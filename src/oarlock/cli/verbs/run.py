@@ -132,7 +132,7 @@ def _start(job: dict[str, Any], engine: Engine, connect: Callable[[Engine, int],
 
 
 def _beginning_with(source: str, job: dict[str, Any], engine: Engine) -> dict[str, Any]:
-    """The options of the job, with the weights that it is to begin with."""
+    """The options of the job, with the weights that it starts from."""
     from oarlock.cli.session import weights_source
 
     described = load(job, is_here=not engine.traits.sends_program).job

@@ -29,7 +29,7 @@ _POLL = 0.02
 # A program may have begun a line when faulthandler starts to write.
 _THREAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$")
 _FRAME = re.compile(r'  (?:File ".*", line \S+ in .+|\.\.\.|<.+>|Garbage-collecting)$')
-# Frames of Oarlock's own below the program: the zygote, the runner, and the line that starts them.
+# Oarlock's own frames below the program's: the zygote, the runner, and the line that starts them.
 _HERE = re.escape(str(Path(agent.__file__).parent.parent))
 _AGENT = f"(?:{_HERE}|{AGENT}/oarlock)/(?:agent|system)"
 _OURS = re.compile(rf'  File "(?:{_AGENT}/.*|<string>", line 1 in <module>$)')

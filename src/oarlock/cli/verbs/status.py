@@ -62,7 +62,7 @@ def verb(name: str | None, as_json: bool) -> None:
 
 
 def _print_tasks(tasks: list[TaskState]) -> None:
-    """A few tasks are all listed; of many, the leader and those in an unusual state, after a count."""
+    """List all tasks if they are few; otherwise a count, the leader, and tasks in an unusual state."""
     if len(tasks) <= _MOST:
         _print_rows(tasks)
         return
@@ -77,7 +77,7 @@ def _print_tasks(tasks: list[TaskState]) -> None:
 
 
 def _print_rows(tasks: list[TaskState]) -> None:
-    """Without the column about GPUs where no task uses one."""
+    """Print the tasks as a table, without a GPU column if no task uses a GPU."""
     shown = [at for at, name in enumerate(_HEADER) if name != "GPU" or any(task.gpu for task in tasks)]
     rows = [_row(task) for task in tasks]
     print_table([_HEADER[at] for at in shown], [[row[at] for at in shown] for row in rows])

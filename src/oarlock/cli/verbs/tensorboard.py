@@ -131,7 +131,7 @@ def _board(runs: Sequence[RunFolder], port: int | None, image: str | None) -> Ab
 
 
 def _is_shown_from_here(run: RunFolder) -> bool:
-    """Whether all there is to see is on this machine: for a run elsewhere, if its reports are all."""
+    """Whether all there is to see is on this machine: for a run elsewhere, if it has nothing but reports."""
     if traits_of(run).files_are_here:
         return True
     if not tensorboard_process.is_installed():
