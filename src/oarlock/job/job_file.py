@@ -73,7 +73,7 @@ def load(
     """
     here = Path(os.path.normpath((cwd or Path.cwd()).absolute()))
     changes = [*_from_flags(overrides or {}), *map(_from_set, sets)]
-    found = _find(target, here, told=any(change.path[0] in WAYS for change in changes))
+    found = _find(target, here, has_way=any(change.path[0] in WAYS for change in changes))
     data = _merge(found, changes)
     try:
         job = parse(data)
@@ -97,14 +97,14 @@ def with_sets(job: Job, sets: Sequence[str]) -> Job:
         raise JobError(_located(problem, JobSource(job.name), changes)) from None
 
 
-def _find(target: str | None, cwd: Path, told: bool) -> _Found:
+def _find(target: str | None, cwd: Path, has_way: bool) -> _Found:
     path = Path(os.path.normpath(cwd / (target or ".")))
     try:
         is_folder, exists = path.is_dir(), path.exists()
     except (OSError, ValueError):  # a NUL, a name too long
         is_folder, exists = False, False
     if is_folder:
-        return _find_in_folder(path, cwd, told)
+        return _find_in_folder(path, cwd, has_way)
     if not exists:
         raise JobError(_missing(target or ".", path))
     if path.suffix == ".py":
@@ -115,7 +115,7 @@ def _find(target: str | None, cwd: Path, told: bool) -> _Found:
     raise JobError(f"{_shown(path, cwd)}: {expected}")
 
 
-def _find_in_folder(folder: Path, cwd: Path, told: bool) -> _Found:
+def _find_in_folder(folder: Path, cwd: Path, has_way: bool) -> _Found:
     for name in JOB_FILES:
         if (folder / name).exists():
             return _from_file(folder / name, cwd)
@@ -123,7 +123,7 @@ def _find_in_folder(folder: Path, cwd: Path, told: bool) -> _Found:
         return _from_file(folder / PYPROJECT, cwd)
     if (folder / PROGRAM).is_file():
         return _from_program(folder / PROGRAM, folder, cwd)
-    if told:  # `oarlock run -m package.train`: the flags are the whole job
+    if has_way:  # `oarlock run -m package.train`: the flags are the whole job
         return _Found(folder, None, JobSource("the command line"), {})
     looked_for = f"{', '.join(JOB_FILES)}, [tool.oarlock] in {PYPROJECT} and {PROGRAM}"
     raise JobError(f"{folder}: no job here; looked for {looked_for}")

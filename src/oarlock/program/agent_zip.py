@@ -93,8 +93,8 @@ def _travelling(rooms: Sequence[str]) -> Iterator[tuple[str, Path]]:
 def _version(files: Mapping[str, Path], module: str) -> str:
     """As Python does it with what it has compiled: a file of the same size and time is the same."""
     stats = {name: path.stat() for name, path in files.items()}
-    told = sorted((name, found.st_size, found.st_mtime_ns) for name, found in stats.items())
-    return hashlib.sha256(repr((told, boot(module))).encode()).hexdigest()[:16]
+    stamps = sorted((name, found.st_size, found.st_mtime_ns) for name, found in stats.items())
+    return hashlib.sha256(repr((stamps, boot(module))).encode()).hexdigest()[:16]
 
 
 def _content(path: Path) -> bytes:

@@ -86,13 +86,13 @@ def metrics(task: TaskState, most: int = _METRICS) -> list[str]:
 
 def gpu(task: TaskState) -> str:
     """Return what the GPUs of a task said last: `97%  38.1/140 GB  612 W`; nothing for one that uses none."""
-    told = task.gpu
-    if not told:
+    sample = task.gpu
+    if not sample:
         return ""
-    used, total = (told.get(name) or 0 for name in ("memory", "memory_total"))
-    parts = [f"{told['utilization']:.0%}"] if told.get("utilization") is not None else []
+    used, total = (sample.get(name) or 0 for name in ("memory", "memory_total"))
+    parts = [f"{sample['utilization']:.0%}"] if sample.get("utilization") is not None else []
     parts.append(f"{used / 1e9:.3g}/{total / 1e9:.3g} GB")
-    parts += [f"{told['power']:.0f} W"] if told.get("power") is not None else []
+    parts += [f"{sample['power']:.0f} W"] if sample.get("power") is not None else []
     return "  ".join(parts)
 
 

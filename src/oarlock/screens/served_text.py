@@ -16,15 +16,15 @@ def lines(run: RunFolder, state: RunState) -> list[str]:
     if not run.serving_file.exists() or not tasks:
         return []
     known = tasks[0].metrics
-    told = announcement.read(announcement.path_for(run.serving_file))
-    name = f"{told.name}, " if told is not None else ""
+    announced = announcement.read(announcement.path_for(run.serving_file))
+    name = f"{announced.name}, " if announced is not None else ""
     what = f"{name}version {known['version']} ({known.get('form', '')})"
     requests = sum(task.step or 0 for task in tasks)
     facts = [plural(requests, "request"), f"{number(_sum(tasks, 'requests_per_s'))}/s"]
     slowest = [task.metrics["p99_ms"] for task in tasks if "p99_ms" in task.metrics]
     facts += [f"p99 {number(max(slowest))} ms"] if slowest else []
     facts += [f"{number(_sum(tasks, 'queue'))} waiting"]
-    where = [told.url] if told is not None and state.state == "running" else []
+    where = [announced.url] if announced is not None and state.state == "running" else []
     return [*where, f"{what}, {plural(int(_sum(tasks, 'replicas')), 'replica')}", ", ".join(facts)]
 
 

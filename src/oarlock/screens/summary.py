@@ -50,28 +50,30 @@ def next_command(run: RunFolder, state: RunState) -> str:
     return f"oarlock logs {run.name}"
 
 
-def failure(run: RunFolder, told: Failure) -> list[str]:
+def failure(run: RunFolder, failed: Failure) -> list[str]:
     """Return which task failed, why and where; its last output if it raised no exception; files it missed."""
-    cause, more = _cause(run, told), []
+    cause, more = _cause(run, failed), []
     if run.sent_from is not None:
         from oarlock.screens import missing_files  # imports what packs programs
 
-        more = missing_files.explain(run, f"{told.type}: {told.message}" if told.type else "\n".join(cause))
-    return [*cause, *more, *([f"not restarted: {told.refusal}"] if told.refusal else [])]
+        more = missing_files.explain(
+            run, f"{failed.type}: {failed.message}" if failed.type else "\n".join(cause)
+        )
+    return [*cause, *more, *([f"not restarted: {failed.refusal}"] if failed.refusal else [])]
 
 
-def _cause(run: RunFolder, told: Failure) -> list[str]:
-    if told.type is None:
-        words = _last_words(run, told.task)
-        return [f"{told.task}: {first_line(told.reason)}", *(f"  | {word}" for word in words)]
-    message = (told.message or "").strip().split("\n")
-    advice = [] if told.reason in ("", error_text(told.type, told.message)) else [f"  {told.reason}"]
+def _cause(run: RunFolder, failed: Failure) -> list[str]:
+    if failed.type is None:
+        words = _last_words(run, failed.task)
+        return [f"{failed.task}: {first_line(failed.reason)}", *(f"  | {word}" for word in words)]
+    message = (failed.message or "").strip().split("\n")
+    advice = [] if failed.reason in ("", error_text(failed.type, failed.message)) else [f"  {failed.reason}"]
     shown = [first_line(line) for line in message[:_MESSAGE_LINES]]
     return [
-        f"{told.task}: {error_text(told.type, shown[0])}",
+        f"{failed.task}: {error_text(failed.type, shown[0])}",
         *(f"  {line}" for line in shown[1:]),
         *(["  …"] if len(message) > _MESSAGE_LINES else []),
-        *([f"  at {_near(told.where)}"] if told.where else []),
+        *([f"  at {_near(failed.where)}"] if failed.where else []),
         *advice,
     ]
 
@@ -100,13 +102,13 @@ def _success(run: RunFolder, state: RunState) -> list[str]:
     leader = state.leader
     facts = [plural(leader.step, "step")] if leader and leader.step is not None else []
     facts += [plural(state.restarts, "restart")] if state.restarts else []
-    told = [f"{run.name} succeeded{_after(state, 'in')}{': ' if facts else ''}{', '.join(facts)}"]
-    told += [first_line(state.reason, 400)] if state.reason else []
-    told += [f"scored: {text}" for text in scores(state)]
+    texts = [f"{run.name} succeeded{_after(state, 'in')}{': ' if facts else ''}{', '.join(facts)}"]
+    texts += [first_line(state.reason, 400)] if state.reason else []
+    texts += [f"scored: {text}" for text in scores(state)]
     model = json_shape.folders(run).get("model", "")
     if "://" in model or (Path(model).is_dir() and any(Path(model).iterdir())):
-        told.append(f"model: {model}")
-    return told
+        texts.append(f"model: {model}")
+    return texts
 
 
 def scores(state: RunState) -> list[str]:
@@ -119,11 +121,11 @@ def scores(state: RunState) -> list[str]:
 
 
 def _failure(run: RunFolder, state: RunState) -> list[str]:
-    told = [f"{run.name} failed{_after(state)}, exit code {exit_code(state)}"]
+    heading = [f"{run.name} failed{_after(state)}, exit code {exit_code(state)}"]
     more = f"more: oarlock logs --failed {run.name}"
     if state.failure is None:
-        return [*told, *([first_line(state.reason, 400)] if state.reason else [])]
-    return [*told, *failure(run, state.failure), more]
+        return [*heading, *([first_line(state.reason, 400)] if state.reason else [])]
+    return [*heading, *failure(run, state.failure), more]
 
 
 def _after(state: RunState, word: str = "after") -> str:

@@ -57,10 +57,10 @@ def probe(name: str, patience: float = _PATIENCE) -> Finding:
         return _finding(name, "broken", f"importing it takes longer than {patience:g} s")
     if done.returncode != 0:
         return _finding(name, "broken", _why(done.returncode, done.stderr))
-    told = json.loads(done.stdout.strip().splitlines()[-1])
-    gpus = "" if told["gpus"] is None else f", {plural(told['gpus'], 'GPU')}"
-    detail = f"{told['version']}, imported in {told['seconds']:.1f}s{gpus}"
-    return {**_finding(name, "ok", detail), **told}
+    reply = json.loads(done.stdout.strip().splitlines()[-1])
+    gpus = "" if reply["gpus"] is None else f", {plural(reply['gpus'], 'GPU')}"
+    detail = f"{reply['version']}, imported in {reply['seconds']:.1f}s{gpus}"
+    return {**_finding(name, "ok", detail), **reply}
 
 
 def _finding(name: str, state: str, detail: str, fix: str | None = None) -> Finding:

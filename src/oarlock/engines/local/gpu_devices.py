@@ -55,12 +55,12 @@ def _nvidia_smi() -> list[Gpu]:
     if shutil.which("nvidia-smi") is None:
         return []
     try:
-        told = subprocess.run(
+        done = subprocess.run(
             ["nvidia-smi", "-L"], capture_output=True, text=True, timeout=_PATIENCE, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return listed_by_smi(told.stdout) if told.returncode == 0 else []
+    return listed_by_smi(done.stdout) if done.returncode == 0 else []
 
 
 def listed_by_smi(text: str) -> list[Gpu]:

@@ -97,7 +97,7 @@ class Snapshots:
             raise OarlockError(f"{self.url}/{name}: {damage}") from None
         if not _is_model(name):
             (folder / MANIFEST).write_bytes(self._read(name))
-        return len(manifest["files"]), sum(told["size"] for told in manifest["files"].values())
+        return len(manifest["files"]), sum(item["size"] for item in manifest["files"].values())
 
     def size(self, name: str) -> int:
         """Return the bytes of a snapshot."""
@@ -127,11 +127,11 @@ class Snapshots:
         manifest, files = self._manifests[name], self._files[name]
         if isinstance(manifest, str):
             return manifest
-        for file, told in manifest["files"].items():
+        for file, item in manifest["files"].items():
             if file not in files:
                 return f"{file} is missing"
-            if files[file] != told["size"]:
-                return f"{file} has {files[file]} bytes instead of {told['size']}"
+            if files[file] != item["size"]:
+                return f"{file} has {files[file]} bytes instead of {item['size']}"
         return None
 
     def _compare(self, name: str) -> str | None:
@@ -211,10 +211,10 @@ def _harmless(run: str, url: str, settings: dict[str, str]) -> dict[str, str]:
     lacking = {key: text for key, text in settings.items() if key not in os.environ}
     asked = sorted(key for key in lacking if key not in _HARMLESS or not _REGION.fullmatch(lacking[key]))
     if asked:
-        told = [f"{key}={lacking[key]}" if _is_shown(key) else key for key in asked]
+        variables = [f"{key}={lacking[key]}" if _is_shown(key) else key for key in asked]
         raise OarlockError(
             f"{run} was not sent from here, and what its job says does not decide where your credentials go: "
-            f"if you trust it, set {printable(', '.join(told))} in your environment"
+            f"if you trust it, set {printable(', '.join(variables))} in your environment"
         )
     return lacking
 

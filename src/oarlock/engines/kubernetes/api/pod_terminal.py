@@ -111,8 +111,8 @@ class _Talk:
             size = os.get_terminal_size(self.ends.stdin or 0)
         except OSError:
             return
-        told = json.dumps({"Width": size.columns, "Height": size.lines})
-        self.line.send(bytes([_RESIZE]) + told.encode())
+        message = json.dumps({"Width": size.columns, "Height": size.lines})
+        self.line.send(bytes([_RESIZE]) + message.encode())
 
 
 @contextmanager

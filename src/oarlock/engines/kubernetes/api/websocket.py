@@ -149,8 +149,8 @@ class Line:
 
 def cut(problem: Exception, doing: str) -> ApiError:
     """The error for a connection that ended too early; `doing` is what the user wanted."""
-    told = str(problem) or type(problem).__name__
-    return ApiError(0, "Unreachable", f"the connection to the pod was cut ({told})", doing)
+    why = str(problem) or type(problem).__name__
+    return ApiError(0, "Unreachable", f"the connection to the pod was cut ({why})", doing)
 
 
 def _upgrade(protocols: Sequence[str]) -> dict[str, str]:
@@ -165,8 +165,8 @@ def _upgrade(protocols: Sequence[str]) -> dict[str, str]:
 
 def _refusal(answer: httpx.Response, doing: str) -> ApiError:
     try:
-        told = answer.json()
-        message, reason = str(told["message"]), str(told.get("reason", ""))
+        status = answer.json()
+        message, reason = str(status["message"]), str(status.get("reason", ""))
     except (ValueError, KeyError, TypeError):
         message, reason = answer.text[:200] or f"HTTP {answer.status_code}", ""
     return ApiError(answer.status_code, reason, message, doing)

@@ -95,4 +95,6 @@ def _with_agent(volume: Object, agent: str) -> Object:
 
 
 def _without_gpu(resources: Object) -> Object:
-    return {kind: {key: one for key, one in told.items() if key != _GPU} for kind, told in resources.items()}
+    return {
+        kind: {key: one for key, one in amounts.items() if key != _GPU} for kind, amounts in resources.items()
+    }

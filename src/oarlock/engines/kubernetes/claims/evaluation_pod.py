@@ -86,16 +86,16 @@ def _specs(api: Api, run: RunFolder, job: Job, lead: Object | None) -> tuple[Obj
 
 def _collect(api: Api, pod: str, words: list[str], output: IO[bytes]) -> list[Event]:
     command = pod_exec.Command(api, pod, words, output)
-    lines, told = Lines(), []
+    lines, events = Lines(), []
     for piece in command.output():
-        told += [run_events.decode(line.decode(errors="replace")) for line in lines.feed(piece)]
-    for event in told:
+        events += [run_events.decode(line.decode(errors="replace")) for line in lines.feed(piece)]
+    for event in events:
         if event is not None and event["kind"] == "end":
             raise _failure(str(event.get("reason")), int(event.get("code") or 1))
     if command.code:
         claim_session.require(api, pod)  # it may have used too much memory
         raise _failure(f"the evaluator's pod ended with exit code {command.code}", command.code)
-    return [event for event in told if event is not None and event["kind"] == "report"]
+    return [event for event in events if event is not None and event["kind"] == "report"]
 
 
 def _failure(text: str, code: int) -> OarlockError:

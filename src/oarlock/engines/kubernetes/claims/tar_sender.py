@@ -148,14 +148,14 @@ class _Exactly:
         return piece + bytes(size - len(piece))
 
 
-def _announce(told: dict[str, Any]) -> None:
+def _announce(header: dict[str, Any]) -> None:
     """Write the line before the archive, which tells the receiver how much may follow."""
-    sys.stdout.buffer.write(json.dumps(told).encode() + b"\n")
+    sys.stdout.buffer.write(json.dumps(header).encode() + b"\n")
     sys.stdout.buffer.flush()
 
 
-def _say(told: dict[str, Any]) -> None:
-    sys.stderr.write(json.dumps(told) + "\n")
+def _say(report: dict[str, Any]) -> None:
+    sys.stderr.write(json.dumps(report) + "\n")
     sys.stderr.flush()
 
 

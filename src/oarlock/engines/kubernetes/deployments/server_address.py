@@ -30,15 +30,15 @@ def of(api: Api, deployment: Object) -> Announcement | None:
     ready = [pod for pod in api.all("Pod", who.members) if pod_status.is_well(pod)]
     if not ready:
         return None
-    told = _announced(api, ready[-1]["metadata"]["name"])
-    if told is None:
+    announced = _announced(api, ready[-1]["metadata"]["name"])
+    if announced is None:
         return None
-    scheme = told.url.partition("://")[0]
+    scheme = announced.url.partition("://")[0]
     context = f" --context {shlex.quote(api.context)}" if api.context else ""
     return replace(
-        told,
+        announced,
         url=f"{scheme}://{who.name}.{api.namespace}.svc:{PORT}",
-        curl=_from_here(told.curl),
+        curl=_from_here(announced.curl),
         forward=f"kubectl{context} -n {api.namespace} port-forward service/{who.name} {PORT}",
         outside=_outside(api, who.selector),
     )
@@ -46,11 +46,11 @@ def of(api: Api, deployment: Object) -> Announcement | None:
 
 def note(api: Api, run: RunFolder, deployment: Object) -> Announcement | None:
     """Return what a server says of itself, and keep it in the record."""
-    told = of(api, deployment)
-    if told is not None:
-        told = replace(told, curl=with_files(told.curl, run.serving_file.read_text()))
-        announcement.write(announcement.path_for(run.serving_file), told)
-    return told
+    announced = of(api, deployment)
+    if announced is not None:
+        announced = replace(announced, curl=with_files(announced.curl, run.serving_file.read_text()))
+        announcement.write(announcement.path_for(run.serving_file), announced)
+    return announced
 
 
 def _announced(api: Api, pod: str) -> Announcement | None:

@@ -151,9 +151,9 @@ class ServerMirror:
         if known.step is not None and known.reported is not None:
             passed = max(time.time() - known.reported, 1e-3)
             report["requests_per_s"] = round(max(0.0, counted["step"] - known.step) / passed, 1)
-        told = announcement.read(announcement.path_for(self.run.serving_file))
-        if told is not None:
-            report |= {"version": str(told.version), "form": told.form}
+        announced = announcement.read(announcement.path_for(self.run.serving_file))
+        if announced is not None:
+            report |= {"version": str(announced.version), "form": announced.form}
         self.ledger.emit("report", task=task, **report)
 
     # What the threads bring

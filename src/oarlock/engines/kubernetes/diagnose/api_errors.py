@@ -36,19 +36,19 @@ def explain(error: ApiError) -> Problem:
 
 
 def _away(message: str) -> Problem:
-    told = message.lower()
-    if "certificate" in told:
+    lower = message.lower()
+    if "certificate" in lower:
         return problem(
             "the API server's certificate is not the one that the kubeconfig expects",
             "get a new kubeconfig for this cluster, or check that no proxy is in between",
         )
-    if "name or service not known" in told or "name resolution" in told or "nodename nor servname" in told:
+    if "name or service not known" in lower or "name resolution" in lower or "nodename nor servname" in lower:
         why = "its name is unknown"
-    elif "refused" in told:
+    elif "refused" in lower:
         why = "connection refused"
-    elif "timed out" in told or "timeout" in told:
+    elif "timed out" in lower or "timeout" in lower:
         why = "no answer in time"
-    elif "disconnected" in told or "reset by peer" in told or "eof" in told:
+    elif "disconnected" in lower or "reset by peer" in lower or "eof" in lower:
         why = "it ended the connection"
     else:
         why = cut(re.sub(r"^the API server does not answer \((.*)\)$", r"\1", message), 100)
@@ -128,8 +128,8 @@ def _invalid(error: ApiError) -> Problem:
         return problem("the API server speaks https", "correct the server's address in the kubeconfig")
     if "ValidatingAdmissionPolicy" in error.message:  # which says so unless it is told to forbid
         return _refused(error)
-    told = re.sub(r'^\w[\w.]* "[^"]*" is invalid: ', "", error.message)
-    said = f"the cluster rejects it: {cut(told, _WORDS)}"
-    if re.search(r"\bspec\.|PodSpec", told):
+    message = re.sub(r'^\w[\w.]* "[^"]*" is invalid: ', "", error.message)
+    said = f"the cluster rejects it: {cut(message, _WORDS)}"
+    if re.search(r"\bspec\.|PodSpec", message):
         return problem(said, "correct it under kubernetes.pod, which is merged into every pod")
     return problem(said, "correct that field under kubernetes in the job file")

@@ -54,7 +54,7 @@ def unmounted(pod: Object, message: str) -> Finding | None:
 
 def _pending(pod: Object, claim: Object, evidence: Evidence) -> Finding | None:
     name = claim["metadata"]["name"]
-    told = evidence.about(claim, "ProvisioningFailed", "FailedBinding", "ExternalProvisioning")
+    texts = evidence.about(claim, "ProvisioningFailed", "FailedBinding", "ExternalProvisioning")
     failed = evidence.about(claim, "ProvisioningFailed")
     setting = "kubernetes.claim.storage_class"
     for text in failed:
@@ -66,12 +66,12 @@ def _pending(pod: Object, claim: Object, evidence: Evidence) -> Finding | None:
     if failed:
         said = f"no volume can be made for claim {name}: {cut(failed[0], 100)}"
         return _finding(pod, said, f"ask the administrator, or choose another class with --set {setting}=...")
-    if any("no storage class is set" in text for text in told):
+    if any("no storage class is set" in text for text in texts):
         said = f"claim {name} names no storage class and the cluster has no default"
         return _finding(pod, said, f"delete claim {name} and choose one with --set {setting}=...; {_LIST}")
     if evidence.age(claim["metadata"].get("creationTimestamp")) < _PATIENCE:
         return None
-    maker = next((found[1] for text in told if (found := re.search(r"provisioner '([^']+)'", text))), None)
+    maker = next((found[1] for text in texts if (found := re.search(r"provisioner '([^']+)'", text))), None)
     said = f"claim {name} waits for a volume" + (f" that {maker} does not make" if maker else "")
     return _finding(
         pod, said, f"ask the administrator, or choose another class with --set {setting}=...; {_LIST}"

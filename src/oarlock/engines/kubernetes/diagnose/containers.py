@@ -85,17 +85,17 @@ def _waiting(pod: Object, status: Object, evidence: Evidence) -> Finding | None:
 
 def _unmounted(pod: Object, evidence: Evidence) -> Finding | None:
     """A pod that cannot mount its volumes. A few pods' events are read: others of a Job lack the same."""
-    told = evidence.about(pod, *_MOUNTING)
-    if not told:
+    texts = evidence.about(pod, *_MOUNTING)
+    if not texts:
         mates = [mate for mate in evidence.pods if job_name(mate) == job_name(pod) and is_starting(mate)]
-        told = [text for mate in mates for text in evidence.about(mate, *_MOUNTING) if "not found" in text]
-    for text in told:
+        texts = [text for mate in mates for text in evidence.about(mate, *_MOUNTING) if "not found" in text]
+    for text in texts:
         found = claims.unmounted(pod, text) or (_lacking(pod, text) if _missing(text) else None)
         if found is not None:
             return found
-    if not told or evidence.age(pod["metadata"].get("creationTimestamp")) < _YOUNG:
+    if not texts or evidence.age(pod["metadata"].get("creationTimestamp")) < _YOUNG:
         return None
-    said = f"cannot start on node {pod['spec'].get('nodeName', '?')}: {cut(told[0], 120)}"
+    said = f"cannot start on node {pod['spec'].get('nodeName', '?')}: {cut(texts[0], 120)}"
     return Finding(Weight.IMAGE, task_of(pod), said, "wait; if it stays so, ask the cluster's administrator")
 
 

@@ -15,8 +15,8 @@ def lost(pod: Object, evidence: Evidence) -> Finding | None:
     """Why a pod was evicted, disrupted or lost with its node; None if it was not."""
     if pod["status"].get("phase") == "Succeeded":
         return None
-    told = _evicted(pod, evidence) or _disrupted(pod) or _unanswered(pod)
-    return Finding(Weight.LOST, task_of(pod), *told) if told else None
+    found = _evicted(pod, evidence) or _disrupted(pod) or _unanswered(pod)
+    return Finding(Weight.LOST, task_of(pod), *found) if found else None
 
 
 def _evicted(pod: Object, evidence: Evidence) -> tuple[str, str] | None:
@@ -41,11 +41,11 @@ def _evicted(pod: Object, evidence: Evidence) -> tuple[str, str] | None:
 
 
 def _disrupted(pod: Object) -> tuple[str, str] | None:
-    told = condition(pod, "DisruptionTarget")
-    if told.get("status") != "True":
+    disruption = condition(pod, "DisruptionTarget")
+    if disruption.get("status") != "True":
         return None
     node = pod["spec"].get("nodeName", "?")
-    reason = told.get("reason")
+    reason = disruption.get("reason")
     if reason == "PreemptionByScheduler":
         said = f"had to leave node {node} for work of higher priority"
         return said, "wait until there is room again, or give it a kubernetes.priority_class of its own"
@@ -53,7 +53,7 @@ def _disrupted(pod: Object) -> tuple[str, str] | None:
         return f"was evicted from node {node}, which is being drained", _ELSEWHERE
     if reason in ("DeletionByTaintManager", "DeletionByPodGC"):
         return f"its node {node} is lost", _ELSEWHERE
-    return f"had to leave node {node}: {cut(str(told.get('message', reason)), 120)}", _ELSEWHERE
+    return f"had to leave node {node}: {cut(str(disruption.get('message', reason)), 120)}", _ELSEWHERE
 
 
 def _unanswered(pod: Object) -> tuple[str, str] | None:

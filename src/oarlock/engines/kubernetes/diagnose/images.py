@@ -91,9 +91,9 @@ def _explained(image: str, reason: str, text: str, secret: str | None) -> tuple[
     if any(words in lower for words in _GONE):
         return f"there is no image {image}", _NAME
     if any(words in lower for words in _AWAY):
-        told = "connection refused" if "connection refused" in lower else "it does not answer"
+        symptom = "connection refused" if "connection refused" in lower else "it does not answer"
         return (
-            f"the registry of image {image} cannot be reached from the node: {told}",
+            f"the registry of image {image} cannot be reached from the node: {symptom}",
             "correct the name with --set kubernetes.image=..., or ask for a registry that nodes can reach",
         )
     return f"image {image} cannot be pulled: {cut(text.rpartition(': ')[2], 100)}", _NAME

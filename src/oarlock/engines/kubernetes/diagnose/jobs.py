@@ -35,8 +35,8 @@ def is_lead(job: Object) -> bool:
 
 def troubled(job: Object, evidence: Evidence) -> Iterator[Finding]:
     """Yield the problems of a Job."""
-    if told := failed(job):
-        if told.get("reason") == "DeadlineExceeded":
+    if failure := failed(job):
+        if failure.get("reason") == "DeadlineExceeded":
             yield _overdue(job)
         return
     if job["spec"].get("suspend"):
@@ -48,17 +48,17 @@ def troubled(job: Object, evidence: Evidence) -> Iterator[Finding]:
 def failed(job: Object) -> Object:
     """The condition that says why a Job failed; empty if it did not."""
     for kind in ("FailureTarget", "Failed"):
-        if (told := condition(job, kind)).get("status") == "True":
-            return told
+        if (found := condition(job, kind)).get("status") == "True":
+            return found
     return {}
 
 
 def unexplained(job: Object) -> Finding | None:
     """The finding for a failed Job of which no pod says why."""
-    told = failed(job)
-    if not told:
+    failure = failed(job)
+    if not failure:
         return None
-    said = f"Kubernetes gave up on it: {cut(str(told.get('message') or told.get('reason')), 140)}"
+    said = f"Kubernetes gave up on it: {cut(str(failure.get('message') or failure.get('reason')), 140)}"
     return Finding(Weight.RUN, "", said, "oarlock logs may say why; run it again")
 
 

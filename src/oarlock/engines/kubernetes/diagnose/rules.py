@@ -90,7 +90,9 @@ def _memory(evidence: Evidence) -> Iterator[Finding]:
     (Where cgroup v2 kills the agent too, the container ends with 137.)
     """
     verdicts = [_verdict(status) for pod in evidence.pods for status in statuses(pod)]
-    if not any(told.get("result") == "failed" and told.get("code") == containers.KILLED for told in verdicts):
+    if not any(
+        verdict.get("result") == "failed" and verdict.get("code") == containers.KILLED for verdict in verdicts
+    ):
         return
     for pod in evidence.pods:
         if any(_ended(status).get("reason") == "OOMKilled" for status in statuses(pod)):
@@ -99,10 +101,10 @@ def _memory(evidence: Evidence) -> Iterator[Finding]:
 
 def _verdict(status: Object) -> dict[str, Any]:
     try:
-        told = json.loads(str(_ended(status).get("message", "")))
+        verdict = json.loads(str(_ended(status).get("message", "")))
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return verdict if isinstance(verdict, dict) else {}
 
 
 def _ended(status: Object) -> Object:

@@ -35,13 +35,13 @@ class _Reason(NamedTuple):
 
 def unplaced(pod: Object, evidence: Evidence) -> Finding | None:
     """Why a pod is not scheduled; None if it is."""
-    told = condition(pod, "PodScheduled")
-    if told.get("status") == "True" or pod["status"].get("phase") != "Pending":
+    scheduled = condition(pod, "PodScheduled")
+    if scheduled.get("status") == "True" or pod["status"].get("phase") != "Pending":
         return None
-    if not told:
+    if not scheduled:
         return _unheard(pod, evidence)
-    message = str(told.get("message", ""))
-    if told.get("reason") == "SchedulingGated":
+    message = str(scheduled.get("message", ""))
+    if scheduled.get("reason") == "SchedulingGated":
         gates = ", ".join(gate["name"] for gate in pod["spec"].get("schedulingGates") or [])
         return _finding(pod, f"is held back by the gate {gates}", "wait, or ask the cluster's administrator")
     if claims.concerns(message):

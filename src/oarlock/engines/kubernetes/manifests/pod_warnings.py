@@ -24,8 +24,8 @@ def of(
     """The warnings about a job, a line each. `images`: by group."""
     found = imports.scan(jobfile.folder, *frameworks.python_of(jobfile.job))
     defaults = list(dict.fromkeys(image.name for image in images.values() if image.is_default))
-    told = _unshared_checkpoints(jobfile.job, found, groups)
-    return (*(_missing_packages(jobfile.job, framework, found, defaults) if defaults else ()), *told)
+    unshared = _unshared_checkpoints(jobfile.job, found, groups)
+    return (*(_missing_packages(jobfile.job, framework, found, defaults) if defaults else ()), *unshared)
 
 
 def _missing_packages(
@@ -36,16 +36,16 @@ def _missing_packages(
         return ()
     verb = "is" if len(lacking) == 1 else "are"
     unknown = [package for package in lacking if packages.is_from_folder(package)]
-    told = (
+    warning = (
         f"{listed(lacking, 'and')} {verb} imported, and neither {listed(images, 'nor')} nor pip: "
         f"in the job brings {'it' if len(lacking) == 1 else 'them'}"
     )
     offered = [packages.pinned(package) for package in lacking if package not in unknown]
     if offered:
-        told += f"; add: pip: [{', '.join([*job.pip, *offered])}]"
+        warning += f"; add: pip: [{', '.join([*job.pip, *offered])}]"
     if unknown:
-        told += f"; {listed(unknown, 'and')} came from a folder here: copy it beside the program"
-    return (told,)
+        warning += f"; {listed(unknown, 'and')} came from a folder here: copy it beside the program"
+    return (warning,)
 
 
 def _unshared_checkpoints(job: Job, found: imports.Imports, groups: Sequence[Group]) -> tuple[str, ...]:

@@ -135,9 +135,9 @@ def pod_security(api: Api) -> str | None:
     """The Pod Security level: by the namespace's label, else by a dry run."""
     try:
         namespace = api.raw(f"api/v1/namespaces/{api.namespace}")
-        told = (namespace["metadata"].get("labels") or {}).get(_LEVEL)
-        if told is not None:
-            return str(told)
+        label = (namespace["metadata"].get("labels") or {}).get(_LEVEL)
+        if label is not None:
+            return str(label)
     except ApiError as error:
         if error.status not in (403, 404):
             raise

@@ -122,7 +122,7 @@ def _hard(quota: Object) -> Object:
 def _limits(ranges: list[Object] | None) -> Finding:
     if ranges is None:
         return finding("LimitRange", "unknown", "cannot tell: you may not list limitranges")
-    told = [
+    texts = [
         f"{one['metadata']['name']}: {word} {', '.join(f'{k} {v}' for k, v in bounds.items())}"
         f" per {item['type']}"
         for one in ranges
@@ -130,8 +130,8 @@ def _limits(ranges: list[Object] | None) -> Finding:
         for word in ("max", "min")
         if (bounds := item.get(word))
     ]
-    if told:
-        return finding("LimitRange", "ok", "; ".join(told))
+    if texts:
+        return finding("LimitRange", "ok", "; ".join(texts))
     return finding("LimitRange", "ok", plural(len(ranges), "set of defaults") if ranges else "none")
 
 

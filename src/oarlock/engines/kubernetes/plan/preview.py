@@ -35,15 +35,15 @@ _GPU = "nvidia.com/gpu"
 def plan(jobfile: JobFile, run: str) -> dict[str, Any]:
     """All of it; without an answer, `cluster` is None and `unreachable` says why."""
     parcel = packing.pack(jobfile, run)
-    told = describe(parcel, jobfile.folder)
+    known = describe(parcel, jobfile.folder)
     settings = parcel.job.kubernetes
     cluster, why = None, None
     try:
-        cluster = on_cluster(Api(settings.context, settings.namespace), parcel, told)
+        cluster = on_cluster(Api(settings.context, settings.namespace), parcel, known)
     except OarlockError as problem:
         why = str(problem)
     is_fine = cluster is None or not cluster["problems"]
-    return {**told, "cluster": cluster, "unreachable": why, "ok": is_fine}
+    return {**known, "cluster": cluster, "unreachable": why, "ok": is_fine}
 
 
 def describe(parcel: Parcel, folder: Path) -> dict[str, Any]:
@@ -71,13 +71,13 @@ def describe(parcel: Parcel, folder: Path) -> dict[str, Any]:
     }
 
 
-def on_cluster(api: Api, parcel: Parcel, told: dict[str, Any]) -> dict[str, Any]:
-    """The cluster's part, and `told` without objects that exist. Raises ApiError without an answer."""
-    parcel, claims = replace(parcel, owner=api.user), told["claims"]
+def on_cluster(api: Api, parcel: Parcel, known: dict[str, Any]) -> dict[str, Any]:
+    """The cluster's part, and `known` without objects that exist. Raises ApiError without an answer."""
+    parcel, claims = replace(parcel, owner=api.user), known["claims"]
     answered = [_try_pod(api, parcel, group) for group in parcel.groups]
     foreign = _look_up(api, parcel, claims)
     there = {f"PersistentVolumeClaim/{claim['name']}" for claim in claims if claim["state"] == "exists"}
-    told["objects"] = [name for name in told["objects"] if name not in there]
+    known["objects"] = [name for name in known["objects"] if name not in there]
     new = [claim for claim in objects.claims(parcel) if _is_new(claim, claims)]
     refused = [one["refusal"] for _, one in answered]
     others = [_try(api, manifest) for manifest in (objects.job(parcel, parcel.leader), *new)]
