@@ -1,12 +1,12 @@
-"""`oarlock.State`: the objects that a custom training loop saves, and the steps that it has left to do.
+"""`oarlock.State`: the objects that a custom training loop saves, and the steps it has left.
 
     state = oarlock.State(model=model, optimizer=optimizer)
     for step in state.steps(1000, save="30s"):
         state.report(loss=train(step))
 
 The program is the same whether the run starts or resumes: if there is a checkpoint, State restores every
-object from it and `steps` starts there. It saves in the background while training continues, exits at a step
-that all workers agree on when the run is asked to stop, and resumes bit for bit.
+object from it and `steps` starts there. It saves in the background while training continues. When the run is
+asked to stop, it exits at a step that all workers agree on. It resumes bit for bit.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class State:
     """Named objects that are saved and restored together.
 
     Each may be a torch module or optimizer, a Keras model or optimizer, a TensorFlow variable, a JAX pytree,
-    a NumPy array, a number, or a dict or list of these. Set what is replaced rather than changed in place as
-    an attribute: `state.params = new_params`.
+    a NumPy array, a number, or a dict or list of these. If an object is replaced rather than changed in
+    place, set it as an attribute: `state.params = new_params`.
     """
 
     def __init__(self, **objects: Any) -> None:
@@ -63,11 +63,11 @@ class State:
 
     @property
     def step(self) -> int:
-        """The next step: 0 in a new run."""
+        """The next step; 0 in a new run."""
         return self._next
 
     def report(self, **metrics: Any) -> None:
-        """Report metrics of the current step: its loss, its accuracy."""
+        """Report metrics of the current step, such as loss or accuracy."""
         self._metrics.update(self._remote.take(metrics))
 
     def steps(
@@ -83,17 +83,17 @@ class State:
         export: Callable[[], Any] | None = None,
         export_every: int | None = None,
     ) -> Iterator[int]:
-        """Yield the steps left of `total`, counted from 0, and save between them.
+        """Yield the remaining steps of `total`, counted from 0, and save between them.
 
         save: every 100 steps (100), every 30 seconds ("30s"), at the end of each epoch of `batches`
             ("epoch"), or only at the end and when the run is asked to stop (None).
         keep, keep_every, best: keep the newest `keep` checkpoints, those of every `keep_every`-th step, and
-            the best by a reported metric ("loss" is best when lowest, "max:accuracy" when highest).
-        batches: makes the checkpoint record which examples a step means.
-        reseed: make what random, NumPy and torch draw depend on the step, not on the steps before it.
-        export: a function that exports the model (`oarlock.export`), called on every rank after each save, or
-            with `export_every` at every so many steps, which are saved as well; and after the last step. If
-            it fails before that, a line says so and training continues.
+        the best by a reported metric ("loss" is best when lowest, "max:accuracy" when highest).
+        batches: record in the checkpoint which examples each step uses.
+        reseed: make what random, NumPy and torch draw depend on the step, not on earlier steps.
+        export: a function that exports the model (`oarlock.export`). Every rank calls it after each save, or,
+            with `export_every`, every `export_every` steps, which are saved as well; and after the last step.
+            If it fails before that, a line says so and training continues.
         """
         epoch = None if batches is None else batches.steps_per_epoch
         when = schedule.read(save, epoch)
@@ -102,10 +102,10 @@ class State:
         return self._steps(int(total), when, epoch, reseed, Exports(export, export_every))
 
     def follow(self) -> Iterator[int]:
-        """Yield the step of every checkpoint, once all objects are restored from it, until training has
-        ended and the last one is scored. What `report` gets inside the loop is the score of that step.
+        """Yield the step of every checkpoint after restoring all objects from it, until training has ended
+        and the last checkpoint is scored. What the loop passes to `report` is the score of that step.
 
-        For an evaluator, and for a program without a launcher, which gets the checkpoints that are there.
+        For an evaluator. Without a launcher, it yields the checkpoints that exist.
         """
         task = self._session.task
         if task.is_launched and not task.is_evaluator:
@@ -123,12 +123,12 @@ class State:
             try:
                 self._session.restore_from(checkpoint, self._objects)
             except FileNotFoundError:
-                continue  # retention has deleted it meanwhile; the next one restores everything
+                continue  # retention deleted it in the meantime; the next one restores everything
             self._next, self._metrics = checkpoint.step, {}
             try:
                 yield checkpoint.step
             except GeneratorExit:
-                if self._metrics:  # the program left the loop after it had scored this one
+                if self._metrics:  # the program left the loop after it scored this one
                     found.score(checkpoint, self._metrics)
                 raise
             found.score(checkpoint, self._metrics)
@@ -153,7 +153,7 @@ class State:
             boundary.abandon()
             raise
         coordinators.join()
-        self.report()  # what workers computed meanwhile
+        self.report()  # what workers computed in the meantime
         boundary.end(self._next, self._metrics, _epoch(self._next, epoch))
 
 

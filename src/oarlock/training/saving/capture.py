@@ -1,7 +1,7 @@
 """Turn the objects of a program (models, optimizers, pytrees, numbers) into a tree of tensors, and back.
 
-torch       all that has state_dict() and load_state_dict(): modules, optimizers, schedulers, scalers
-Keras, TF   all that has variables: models, optimizers, metrics; and single variables. A Keras 3 model's
+torch       anything with state_dict() and load_state_dict(): modules, optimizers, schedulers, scalers
+Keras, TF   anything with variables: models, optimizers, metrics; and single variables. A Keras 3 model's
             variables include the state of its seed generators, so Dropout resumes where it was
 JAX         any pytree; its arrays are restored to the same placement
 plain       dict, list, tuple, NumPy arrays, numbers, strings
@@ -29,11 +29,11 @@ _KINDS = {
     "pytree": "a pytree of JAX arrays",
     "plain": "plain values",
 }
-_SHOWN = 3  # differences between a checkpoint and a model, in an error
+_SHOWN = 3  # differences between checkpoint and model to list in an error
 
 
 class MismatchError(ValueError):
-    """The checkpoint does not fit the objects of the program."""
+    """The checkpoint does not fit the program's objects."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def capture(name: str, value: Any, found: dict[str, Leaf]) -> Tree:
 
 
 def restore(name: str, value: Any, tree: Tree, saved: Saved) -> Any:
-    """The object as it was saved: changed in place where possible, else a new one."""
+    """The object as it was saved: changed in place if possible, else a new one."""
     ((kind, inside),) = tree.items()
     if kind == "variables" and _has_variables(value):
         _assign(name, value, inside, saved)
@@ -121,23 +121,23 @@ def _with_paths(jax: Any, value: Any) -> list[tuple[str, Any]]:
 
 
 def _word(key: Any) -> str:
-    """A key of a path in words: JAX' keys of dicts, sequences and objects differ in the attribute for it."""
+    """A key of a path as text: JAX's keys of dicts, sequences and objects name it by different attributes."""
     return str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key))))
 
 
 def _is_variable(value: Any) -> bool:
-    return hasattr(value, "assign") and hasattr(value, "shape")  # Keras' optimizers have assign, too
+    return hasattr(value, "assign") and hasattr(value, "shape")  # Keras's optimizers have assign, too
 
 
 def _variables(value: Any) -> list[Any]:
-    """All variables of an object, or itself if it is one. In older optimizers `variables` is a method."""
+    """All variables of an object, or the object if it is one. In older optimizers `variables` is a method."""
     if _is_variable(value):
         return [value]
     return sharded_variables.joined(value.variables() if callable(value.variables) else value.variables)
 
 
 def _unwrapped(value: Any) -> Any:
-    """The user's own module: a checkpoint depends neither on the number of workers nor on compiling."""
+    """The user's own module: a checkpoint depends on neither the number of workers nor compilation."""
     while True:
         if hasattr(value, "_orig_mod"):
             value = value._orig_mod
@@ -186,7 +186,7 @@ def _decode(tree: Tree, tensors: _Arrays, path: tuple[Any, ...] = ()) -> Any:
 
 
 def _renew(old: Any, tree: Tree, saved: Saved) -> Any:
-    """Restore into the dicts, lists, arrays and variables that exist: the program may hold other references
+    """Restore into the existing dicts, lists, arrays and variables: the program may hold other references
     to them."""
     ((kind, inside),) = tree.items()
     if kind == "tensor":
@@ -207,7 +207,7 @@ def _renew(old: Any, tree: Tree, saved: Saved) -> Any:
 
 
 class _Arrays:
-    """Saved tensors as NumPy arrays of their own."""
+    """Saved tensors as independent NumPy arrays."""
 
     def __init__(self, saved: Saved) -> None:
         self._saved = saved
@@ -217,7 +217,7 @@ class _Arrays:
 
 
 class _Tensors(_Arrays):
-    """Saved tensors for a torch module or optimizer: spread over ranks where its own tensors are."""
+    """Saved tensors for a torch module or optimizer: spread over ranks if its own tensors are."""
 
     def __init__(self, saved: Saved, value: Any) -> None:
         super().__init__(saved)
@@ -232,7 +232,7 @@ class _Tensors(_Arrays):
             self._known = {("state", number): param for number, param in enumerate(params)}
 
     def get(self, name: str, path: tuple[Any, ...]) -> Any:
-        if "torch" not in sys.modules:  # an object of the program's own, with arrays
+        if "torch" not in sys.modules:  # the program's own class, with arrays
             return super().get(name, path)
         pieces = self._saved[name]
         like = self._known.get(path[:2] if self._is_optimizer else path)
@@ -243,7 +243,7 @@ class _Tensors(_Arrays):
         on_gpu = self.on_gpus.add(tensor, like, is_new=self._is_optimizer)
         if on_gpu is not None:
             return on_gpu
-        # Without a copy an optimizer would work on the pages of the file.
+        # Without a copy, an optimizer would work on the pages of the file.
         return tensor.clone() if self._is_optimizer else tensor
 
 
@@ -256,7 +256,7 @@ def _assign(name: str, value: Any, trees: list[Tree], saved: Saved) -> None:
         )
         raise MismatchError(f"{name} had {len(trees)} variables and has {len(variables)} now{hint}")
     for variable, tree in zip(variables, trees):
-        array = tensor_bytes.to_numpy(saved[tree["tensor"]]).copy()  # TensorFlow may use the memory itself
+        array = tensor_bytes.to_numpy(saved[tree["tensor"]]).copy()  # TensorFlow may use the memory directly
         size = array.shape[
             len(array.shape) - len(variable.shape) :
         ]  # a metric has one value for each replica

@@ -1,7 +1,7 @@
-"""Copies tensors from GPUs into the shared memory while the next step already computes.
+"""Copies tensors from GPUs into shared memory while the next step already computes.
 
-The step waits only for a copy on the GPU itself (10 GB: 5 ms), from which a stream of its own copies into the
-pinned memory (10 GB: 0.2 s). Where the GPU has no room for that, the training's stream waits for the other.
+The step waits only for a copy on the GPU itself (10 GB: 5 ms). A separate stream copies that into pinned
+memory (10 GB: 0.2 s). If the GPU has no room for the copy, the training stream waits for the separate one.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from oarlock.run.quick_dataclass import dataclass
 from oarlock.training.saving.shared_buffer import PIECE, Buffer
 from oarlock.training.saving.tensor_bytes import Leaf
 
-_SPARE = 0.05  # of a GPU's memory that copies leave free
+_SPARE = 0.05  # share of a GPU's memory that copies leave free
 
 Place = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class GpuCopies:
-    """Copies under way: the tensors that they read, and an event for each GPU."""
+    """Copies in flight: the tensors that they read, and an event for each GPU."""
 
     sources: tuple[Any, ...]
     ends: tuple[Any, ...]
@@ -34,7 +34,7 @@ class GpuCopies:
 
 def pin(buffer: Buffer, leaves: Iterable[Leaf]) -> None:
     """Pin the memory piece by piece, as its pages are touched: a GPU copies at full speed only to pages that
-    cannot move. All at once it would hold up the driver, which starts kernels, for 0.23 s for 5 GB."""
+    cannot move. Pinning 5 GB at once would hold up the driver, which starts kernels, for 0.23 s."""
     if not any(leaf.on_gpu is not None for leaf in leaves):
         return
     torch: Any = sys.modules["torch"]
@@ -94,7 +94,7 @@ def _begin_on(
 def _staged(
     torch: Any, tensors: Mapping[str, Any], places: Mapping[str, Place], size: int
 ) -> list[tuple[Place, Any]]:
-    """One copy of them all on the GPU, in the order of their places, so that few copies leave it."""
+    """One copy of all tensors on the GPU, in the order of their places, so that few copies leave it."""
     memory = torch.empty(size, dtype=torch.uint8, device=next(iter(tensors.values())).device)
     runs: list[tuple[Place, Any]] = []
     there, at, start = [], 0, 0
@@ -122,7 +122,7 @@ def _as_they_are(
 
 
 def _pieces(begin: int, end: int) -> Iterable[Place]:
-    """A copy must not cross the border of two pinned pieces."""
+    """A copy must not cross the border between two pinned pieces."""
     while begin < end:
         border = min(end, (begin // PIECE + 1) * PIECE)
         yield begin, border

@@ -1,7 +1,7 @@
 """Copies saved tensors to GPUs, several at a time through pinned memory, before torch takes them over.
 
-From pages of a file the driver copies 7 GB a second, in one thread or in eight; threads that copy pieces into
-pinned memory bring 20 (1.5 GB on an H200: 0.07 s instead of 0.2).
+The driver copies 7 GB a second from pages of a file, in one thread or in eight; threads that copy pieces into
+pinned memory reach 20 (1.5 GB on an H200: 0.07 s instead of 0.2).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 _THREADS = 4
-_PIECE = 4 << 20  # bytes; each thread fills as many while the GPU takes what it filled before
+_PIECE = 4 << 20  # bytes; each thread fills one piece while the GPU takes the one it filled before
 _ALIGNED = 512  # bytes
-_LARGE = 64 << 20  # bytes from which this is worth its threads and its pinned memory
+_LARGE = 64 << 20  # bytes above which this is worth its threads and its pinned memory
 
 
 class GpuRestore:
@@ -25,8 +25,8 @@ class GpuRestore:
         self._copies: list[tuple[Any, Any]] = []
 
     def add(self, saved: Any, like: Any, is_new: bool) -> Any:
-        """Return a tensor on the GPU of `like` that is what `saved` is once `finish` has returned: `like`
-        itself or a new one. None where torch has to copy it, or to leave it here as it does step counts."""
+        """Return a tensor on the GPU of `like` that equals `saved` after `finish`: `like` or a new one. None
+        if torch has to copy it, or leaves it on the CPU as it does step counts."""
         if not getattr(like, "is_cuda", False) or hasattr(like, "to_local") or like.shape != saved.shape:
             return None
         is_unfit = saved.dim() == 0 if is_new else like.dtype != saved.dtype or not like.is_contiguous()
@@ -37,9 +37,9 @@ class GpuRestore:
         return target
 
     def finish(self) -> None:
-        """Fill all of them."""
+        """Fill all of these tensors."""
         if not self._copies:
-            return  # torch may not be there at all
+            return  # torch may not be imported at all
         torch: Any = sys.modules["torch"]
         by_gpu: dict[Any, list[tuple[Any, Any]]] = {}
         for target, saved in self._copies:
@@ -56,7 +56,7 @@ class GpuRestore:
 
 
 def _pinned(torch: Any) -> Any:
-    """Two pieces for each thread; None where the system pins no memory for this process."""
+    """Two pieces for each thread; None if the system pins no memory for this process."""
     try:
         return torch.empty(_THREADS, 2, _PIECE, dtype=torch.uint8, pin_memory=True)
     except RuntimeError:
@@ -65,7 +65,7 @@ def _pinned(torch: Any) -> Any:
 
 def _fill(torch: Any, device: Any, copies: list[tuple[Any, Any]], memory: Any) -> None:
     pieces = [piece for target, saved in copies for piece in _pieces(torch, target, saved)]
-    training = torch.cuda.current_stream(device)  # what it has still to do with the targets comes first
+    training = torch.cuda.current_stream(device)  # its pending work on the targets comes first
 
     def fill(number: int) -> None:
         half, used = 0, 0
@@ -78,7 +78,7 @@ def _fill(torch: Any, device: Any, copies: list[tuple[Any, Any]], memory: Any) -
                     if taken[half] is not None:
                         taken[half].synchronize()
                 staged = memory[number, half, used : used + size]
-                # Not `copy_`: each thread of ours would start as many of torch's.
+                # Not `copy_`: each of our threads would start as many of torch's.
                 ctypes.memmove(staged.data_ptr(), address, size)
                 target.copy_(staged, non_blocking=True)
                 used += -(-size // _ALIGNED) * _ALIGNED
@@ -89,7 +89,7 @@ def _fill(torch: Any, device: Any, copies: list[tuple[Any, Any]], memory: Any) -
 
 
 def _pieces(torch: Any, target: Any, saved: Any) -> Iterator[tuple[Any, int, int]]:
-    """Bytes of the target, the address of what belongs there, and how many they are."""
+    """Bytes of the target, the address of what belongs there, and how many bytes."""
     there, address = target.detach().view(-1).view(torch.uint8), saved.data_ptr()
     for at in range(0, saved.nbytes, _PIECE):
         size = min(_PIECE, saved.nbytes - at)

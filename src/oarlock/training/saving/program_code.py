@@ -1,4 +1,4 @@
-"""Which program made a checkpoint: a later one that differs is told."""
+"""Which program made a checkpoint, so that a later run can say that its code differs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def checksums() -> dict[str, str]:
-    """The checksum of every file of the program that is loaded."""
+    """The checksum of every loaded file of the program."""
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     if main is None:
         return {}

@@ -1,6 +1,6 @@
 """What a program and its writer process say to each other. Pure.
 
-A file descriptor of the shared memory travels beside `UseMemory`.
+A file descriptor of the shared memory accompanies `UseMemory`.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ class UseMemory:
 
 @dataclass(frozen=True)
 class Save:
-    """Write the copy in shared memory to the disk. Rank 0 commits the checkpoint, the others add a part."""
+    """Write the copy in shared memory to the disk. Rank 0 commits the checkpoint; the others add a part."""
 
     folder: str  # of checkpoints
-    file: str  # of this rank, inside the checkpoint
+    file: str  # this rank's file inside the checkpoint
     rank: int
-    parts: int  # files of all ranks together
+    parts: int  # number of files of all ranks together
     manifest: Manifest  # without "files", which the writer adds
     retention: Retention
     header: bytes = b""  # of the file, before the tensors
     size: int = 0  # bytes of tensors in shared memory
-    is_retry: bool = False  # an earlier writer died over this save, perhaps after its commit
+    is_retry: bool = False  # an earlier writer died during this save, perhaps after its commit
 
     @property
     def step(self) -> int:
-        """The step before which it was captured."""
+        """The step before which the state was captured."""
         step: int = self.manifest["step"]
         return step
 
     def retried(self) -> Save:
-        """The same for the writer that replaces a dead one."""
+        """The same request for the writer that replaces a dead one."""
         return replace(self, is_retry=True)
 
     def to_data(self) -> dict[str, Any]:
-        """The header as text, one character for each byte."""
+        """Encode the header as text, one character for each byte."""
         return {**asdict(self), "header": self.header.decode("latin-1")}
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Save:
-        """Raises ValueError where a field is missing or has another type."""
+        """Decode a request. Raises ValueError if a field is missing or has the wrong type."""
         header = data.get("header")
         if not isinstance(header, str) or not isinstance(data.get("manifest"), dict):
             raise ValueError("a save without header or manifest")
@@ -80,7 +80,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class NotSaved:
-    """The earlier checkpoints are as they were. `is_fenced`: another generation writes to the folder now."""
+    """The earlier checkpoints are unchanged. `is_fenced`: another generation writes to the folder now."""
 
     reason: str
     is_fenced: bool = False

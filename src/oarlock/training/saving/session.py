@@ -1,6 +1,6 @@
 """A task's checkpoints: restore the newest one, and save the program's objects from time to time.
 
-Rank 0 writes what is the same on all ranks; where a state is spread over ranks (FSDP), each writes its part.
+Rank 0 writes what is the same on all ranks; if a state is spread over ranks (FSDP), each writes its part.
 All ranks restore the same checkpoint: the newest whole one. `State` and the Keras callbacks both use this.
 """
 
@@ -28,7 +28,7 @@ from oarlock.training.saving.tensor_bytes import Leaf, Piece
 from oarlock.training.task import channel
 from oarlock.training.task.context import Context, current
 
-_LAST_SAVE = 3600.0  # seconds for the last save of a run; an agent that asked it to end waits less
+_LAST_SAVE = 3600.0  # seconds for the last save of a run; an agent that asked it to stop waits less
 
 
 class CheckpointSession:
@@ -38,7 +38,7 @@ class CheckpointSession:
         self.task: Context = current()
         self.retention = retention or Retention()
         self.step = 0  # of the newest checkpoint that was restored or is being written
-        self.checkpoint: Checkpoint | None = None  # that was restored
+        self.checkpoint: Checkpoint | None = None  # the restored one
         self._saved: tuple[dict[str, Any], dict[str, list[Piece]]] = ({}, {})  # its content
         self.extra: dict[str, Any] = {}  # further entries of the manifest
         self._store = Store(_folder(self.task))
@@ -52,8 +52,8 @@ class CheckpointSession:
         return self._store.folder
 
     def take_over(self) -> None:
-        """Before the first step: from now on only this process saves, and what dead ones left is removed.
-        Where there is a launcher, the leading agent did so before this generation started."""
+        """Call before the first step: from now on only this process saves. What dead ones left is removed.
+        Under a launcher, the leading agent did this before the generation started."""
         if not self.task.is_launched:
             self._store.raise_fence(self.task.run, self.task.generation)
             self._store.clean()
@@ -77,8 +77,8 @@ class CheckpointSession:
         self.say(f"{verb} step {checkpoint.step} ({checkpoint.name})")
 
     def restore_from(self, checkpoint: Checkpoint, objects: dict[str, Any]) -> None:
-        """Restore all objects from this checkpoint; of another run's, the weights alone. Raises ValueError if
-        they do not fit, and OSError if it is deleted meanwhile."""
+        """Restore all objects from this checkpoint; if it is another run's, only the weights. Raises
+        ValueError if they do not fit, and OSError if it is deleted in the meantime."""
         files = [TensorFile(checkpoint.path / name) for name in checkpoint.manifest["files"]]
         saved: dict[str, list[Piece]] = {}
         for file in files:
@@ -106,7 +106,7 @@ class CheckpointSession:
     def _begin_with(
         self, origin: str, tree: dict[str, Any], saved: dict[str, list[Piece]], objects: dict[str, Any]
     ) -> None:
-        """Take the weights of another run: this one is new otherwise, and begins with step 0."""
+        """Take the weights of another run. Otherwise this run is new and starts at step 0."""
         try:
             taken = taken_weights.take(objects, tree, saved)
         except (ValueError, RuntimeError) as error:
@@ -123,7 +123,7 @@ class CheckpointSession:
             self.say(f"all {total} steps are done; to train again, empty {folder} or use another folder")
 
     def restore_later(self, name: str, value: Any) -> Any:
-        """Restore, once, what did not exist yet when the rest was restored. None if it was not saved."""
+        """Restore, once, what did not exist when the rest was restored. None if it was not saved."""
         tree, saved = self._saved
         if name not in tree:
             return None
@@ -136,7 +136,7 @@ class CheckpointSession:
             self.say(f"{', '.join(changed)} changed since step {checkpoint.step} was saved")
 
     def know_batches(self, batches: dict[str, Any] | None) -> None:
-        """Record which examples a step means, and say so if that has changed since the checkpoint."""
+        """Record which examples a step uses, and say so if that has changed since the checkpoint."""
         self.extra["batches"] = batches
         before = self.checkpoint.manifest.get("batches") if self.checkpoint else None
         if before and batches:
@@ -148,7 +148,7 @@ class CheckpointSession:
     # Saving
 
     def prepare(self, objects: Mapping[str, Any]) -> None:
-        """Start the writer before the first save, so that it is as quick as the others."""
+        """Start the writer ahead of the first save, so that it is as quick as the others."""
         leaves, _ = self._capture(objects)
         if self._writes(leaves):
             self._writer.prepare(leaves)
@@ -158,7 +158,7 @@ class CheckpointSession:
     ) -> bool:
         """Copy the state as it is before `step`. False if the previous copy is still being written.
 
-        Every rank calls this before the same step: some values are read by all ranks together."""
+        Every rank calls this before the same step: all ranks read some values together."""
         began = time.monotonic()
         self.poll()
         leaves, tree = self._capture(objects)
@@ -184,7 +184,7 @@ class CheckpointSession:
                 return
 
     def poll(self, wait: float = 0.0) -> None:
-        """Receive the writer's answer. A failing disk is reported once, and once when it works again."""
+        """Receive the writer's answer. Reports a failing disk once, and once when it works again."""
         answer = self._writer.answer(wait)
         if isinstance(answer, NotSaved):
             if answer.is_fenced:
@@ -203,12 +203,12 @@ class CheckpointSession:
         return self._writer.is_busy
 
     def close(self) -> None:
-        """End the writer."""
+        """Stop the writer."""
         self._writer.close()
 
     def say(self, text: str) -> None:
-        """Log once for the whole gang, from rank 0: into the record, or to stderr without a launcher. An
-        evaluator speaks for itself."""
+        """Log once for the whole gang, from rank 0: to the record, or to stderr without a launcher. An
+        evaluator logs for itself."""
         if not self.task.is_chief and not self.task.is_evaluator:
             return
         if self.task.is_launched:
@@ -268,7 +268,7 @@ def _folder(task: Context) -> Path:
 
 def _offered(task: Context) -> list[str] | None:
     """The checkpoints that the agent offers to every rank of this generation: all must choose the same. An
-    evaluator has no rank, and starts before the first of them: it may choose among all."""
+    evaluator has no rank and starts before the first checkpoint: it may choose any."""
     names = os.environ.get(ONLY if task.is_evaluator else "OARLOCK_CHECKPOINTS")
     return None if names is None else names.split()
 
@@ -278,7 +278,7 @@ def _is_spread(leaves: Mapping[str, Leaf]) -> bool:
 
 
 def _number(value: Any) -> Any:
-    """A metric as JSON has it, which knows no nan."""
+    """A metric as JSON can hold it: JSON has no NaN."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     try:

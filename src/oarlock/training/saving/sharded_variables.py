@@ -1,7 +1,7 @@
-"""A TensorFlow variable in shards on several parameter servers, saved and restored as one.
+"""A TensorFlow variable in shards on several parameter servers, saved and restored as one variable.
 
-Its shards are cut along the first axis, usually one for each server. A checkpoint holds the whole, so that it
-fits any number of servers.
+Shards are cut along the first axis, usually one per server. A checkpoint holds the whole variable, so that
+it fits any number of servers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _NAME = re.compile(r"(.*)/part_(\d+)(?::0)?")
 
 
 class ListedShards:
-    """Shards that a model of tf_keras lists one by one, seen as the variable that they are."""
+    """Shards that a tf_keras model lists one by one, presented as the variable that they form."""
 
     def __init__(self, name: str, first: Any) -> None:
         self.name = name
@@ -22,12 +22,12 @@ class ListedShards:
 
     @property
     def dtype(self) -> Any:
-        """That of every shard."""
+        """The dtype of every shard."""
         return self.variables[0].dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of the whole."""
+        """The shape of the whole variable."""
         return whole_shape(self.variables)
 
     def assign(self, array: Any) -> None:
@@ -40,7 +40,7 @@ class ListedShards:
 
 
 def whole_shape(shards: Sequence[Any]) -> tuple[int, ...]:
-    """The shape of the variable that was cut into these."""
+    """The shape of the variable that these shards form."""
     first = shards[0].shape
     return (sum(int(shard.shape[0]) for shard in shards), *(int(size) for size in first[1:]))
 
@@ -54,7 +54,7 @@ def shards_of(value: Any) -> Sequence[Any] | None:
 
 
 def joined(variables: Sequence[Any]) -> list[Any]:
-    """The variables, with each one's shards taken together where its first shard was."""
+    """The variables, with the shards of each combined at the position of its first shard."""
     found: list[Any] = []
     open_: dict[str, ListedShards] = {}
     for variable in variables:

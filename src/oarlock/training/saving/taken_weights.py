@@ -1,9 +1,9 @@
-"""Take the weights out of another run's checkpoint, and nothing else of it.
+"""Take the weights out of another run's checkpoint, and nothing else.
 
 torch       modules; not optimizers, schedulers, scalers
-Keras, TF   models, layers, tf.Module and variables of floats; not optimizers and metrics
-pytrees     arrays of floats, JAX's and NumPy's, also in dicts and lists; not what optax made, and nothing
-            that is named as the state of an optimizer is. Counters, keys and plain numbers stay as they are
+Keras, TF   models, layers, tf.Module and float variables; not optimizers and metrics
+pytrees     float arrays of JAX and NumPy, also in dicts and lists; not what optax made, and nothing
+            named like the state of an optimizer. Counters, keys and plain numbers stay as they are
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from oarlock.training.saving import capture, tensor_bytes
 from oarlock.training.saving.capture import MismatchError, Saved, Tree
 from oarlock.training.saving.tensor_bytes import Leaf
 
-_OPTIMIZERS = ("opt", "moment", "velocity", "adam")  # how names of their state begin: opt_state, momentum
+_OPTIMIZERS = ("opt", "moment", "velocity", "adam")  # prefixes of names of their state: opt_state, momentum
 _SHOWN = 3  # differences in an error
 
 
 def take(objects: dict[str, Any], trees: Mapping[str, Tree], saved: Saved) -> list[str]:
-    """Put the weights into the objects, and return the names of those that have some.
+    """Put the weights into the objects, and return the names of the objects that have any.
 
     Raises MismatchError.
     """
@@ -47,7 +47,7 @@ def _may_hold_weights(name: str, value: Any) -> bool:
     if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
         return hasattr(value, "named_parameters")
     is_of_training = hasattr(value, "apply_gradients") or hasattr(value, "update_state")
-    return not is_of_training  # optimizers and metrics of Keras
+    return not is_of_training  # Keras's optimizers and metrics
 
 
 def _is_plain(value: Any) -> bool:
@@ -65,7 +65,7 @@ def _is_float(dtype: Any) -> bool:
 
 
 class _Taking:
-    """The weights of one object. `_different` collects what does not fit, to be told together."""
+    """The weights of one object. `_different` collects everything that does not fit, for one message."""
 
     def __init__(self, name: str, saved: Saved) -> None:
         self._name = name
@@ -74,7 +74,7 @@ class _Taking:
         self._count = 0
 
     def into(self, value: Any, tree: Tree) -> tuple[Any, int]:
-        """The object with the weights, and how many tensors they are. Raises MismatchError."""
+        """The object with the weights, and the number of tensors taken. Raises MismatchError."""
         found: dict[str, Leaf] = {}
         ((kind, before),) = tree.items()
         ((now, inside),) = capture.capture(self._name, value, found).items()
@@ -82,7 +82,7 @@ class _Taking:
             value = self._into_pytree(value, inside, dict(before))
         elif kind == now == "plain":
             value = self._into_plain(self._name, value, before)
-        else:  # a whole module or model, or one that is of another kind now
+        else:  # a whole module or model, or one whose kind has changed
             if kind == now == "variables":
                 self._compare_variables(value, before, [found[one["tensor"]] for one in inside])
             self._refuse()
@@ -118,7 +118,7 @@ class _Taking:
         return jax.tree_util.tree_unflatten(shape, made)
 
     def _into_plain(self, path: str, old: Any, tree: Tree | None) -> Any:
-        """In the dicts, lists and arrays that exist: the program may hold other references to them."""
+        """Into the existing dicts, lists and arrays: the program may hold other references to them."""
         ((kind, inside),) = (tree or {"value": None}).items()
         if isinstance(old, Mapping):
             before = dict(inside) if kind in ("dict", "counter") else {}

@@ -1,7 +1,7 @@
-"""Convert tensors of NumPy, TensorFlow, Keras, torch and JAX to bytes, and back.
+"""Convert tensors of NumPy, TensorFlow, Keras, torch and JAX to bytes and back.
 
-Imports no framework: a value of one can only exist if the program has imported it. Writing goes into memory
-that the caller provides and makes no other copy of the state.
+Imports no framework: a value of one can only exist if the program has imported it. Writes go into memory
+that the caller provides and make no other copy of the state.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Leaf:
     shape: Shape
     write: Callable[[memoryview], None]
     is_collective: bool = False  # all ranks must read it together
-    on_gpu: Any = None  # the tensor, if it is on a GPU: `gpu_copy` copies it, not `write`
+    on_gpu: Any = None  # the tensor, if it is on a GPU: copied by `gpu_copy`, not `write`
 
 
 def leaf(value: Any) -> Leaf | None:
@@ -89,8 +89,8 @@ def _of_each_replica(tf: Any, value: Any, name: str) -> Leaf:
     count = strategy.num_replicas_in_sync
 
     def row(context: Any) -> Any:
-        """Zeros but for this replica's row: summed over all, every row stays as it was. `gather` would trace
-        every time, for half a second."""
+        """Zeros except for this replica's row: summed over all, every row keeps its value. `gather` would
+        trace every time, for half a second."""
         number = context.replica_id_in_sync_group
         shares = strategy.experimental_local_results(value)
         share = tf.expand_dims(shares[number % len(shares)].read_value(), 0)
@@ -104,7 +104,7 @@ def _of_each_replica(tf: Any, value: Any, name: str) -> Leaf:
 
 
 def assign(variable: Any, array: Any) -> None:
-    """Restore a variable of Keras or TensorFlow; of a metric, each replica's own value."""
+    """Restore a Keras or TensorFlow variable; for a metric, each replica's own value."""
     inner = getattr(variable, "value", variable)
     inner = variable if callable(inner) else inner
     if "SyncOnRead" not in type(inner).__name__:
@@ -148,7 +148,7 @@ def _torch(torch: Any, value: Any) -> Leaf | None:
         if not shape.count:
             return
         if local.device.type == "cpu" and local.is_contiguous() and not (local.is_conj() or local.is_neg()):
-            # Two threads that do only this are faster than torch's own: 0.031 s for 512 MiB, not 0.039 s.
+            # Two dedicated threads are faster than torch's own: 0.031 s for 512 MiB, not 0.039 s.
             target = ctypes.addressof(ctypes.c_char.from_buffer(memory))
             ctypes.memmove(target, local.data_ptr(), shape.bytes)
         else:
@@ -189,14 +189,14 @@ def _jax(jax: Any, value: Any) -> Leaf | None:
 
 
 def to_numpy(pieces: Sequence[Piece]) -> Any:
-    """The whole tensor as a NumPy array: a view of the file where it is in one piece."""
+    """The whole tensor as a NumPy array: a view of the file if it is in one piece."""
     np = sys.modules.get("numpy") or __import__("numpy")
     parts = [(shape, np.frombuffer(data, _numpy_type(np, shape.dtype))) for shape, data in pieces]
     return _whole([(shape, array.reshape(shape.size)) for shape, array in parts], np.empty)
 
 
 def renew(old: Any, pieces: Sequence[Piece]) -> Any:
-    """The saved value, in the existing tensor, variable or array if it fits; else in a new one."""
+    """The saved value, in the existing tensor, variable or array if it fits, else in a new one."""
     size, torch = pieces[0][0].whole or pieces[0][0].size, sys.modules.get("torch")
     if torch is not None and isinstance(old, torch.Tensor):
         tensor = to_torch(pieces, old)
@@ -216,7 +216,7 @@ def renew(old: Any, pieces: Sequence[Piece]) -> Any:
 
 
 def to_torch(pieces: Sequence[Piece], like: Any = None) -> Any:
-    """A torch tensor, or this rank's part of it where `like` is spread over ranks."""
+    """A torch tensor, or this rank's part of it if `like` is spread over ranks."""
     torch: Any = sys.modules["torch"]
     parts = []
     for shape, data in pieces:
@@ -241,13 +241,13 @@ def to_torch(pieces: Sequence[Piece], like: Any = None) -> Any:
 
 
 def to_jax(pieces: Sequence[Piece], like: Any) -> Any:
-    """A JAX array, placed as `like` is."""
+    """A JAX array with the same placement as `like`."""
     jax: Any = sys.modules["jax"]
     array = to_numpy(pieces).copy()  # JAX would work on the pages of the file
     if jax.dtypes.issubdtype(like.dtype, jax.dtypes.prng_key):
         return jax.random.wrap_key_data(array, impl=jax.random.key_impl(like))
     if not getattr(like, "committed", getattr(like, "_committed", True)):
-        return jax.device_put(array)  # uncommitted: JAX moves it to what it is used with
+        return jax.device_put(array)  # uncommitted: JAX moves it to where it is used
     if like.is_fully_addressable:
         return jax.device_put(array, like.sharding)
     return jax.make_array_from_callback(array.shape, like.sharding, lambda index: array[index])
@@ -270,7 +270,7 @@ def _whole(parts: Sequence[tuple[Shape, Any]], empty: Callable[..., Any]) -> Any
 
 
 def _fill(target: Any, place: Shape, parts: Iterable[tuple[Shape, Any]]) -> None:
-    """Copy the overlap of each part with `target`: another number of ranks has other parts."""
+    """Copy the overlap of each part with `target`: a different number of ranks has different parts."""
     begin = place.at or (0,) * len(place.size)
     for shape, array in parts:
         at = shape.at or (0,) * len(shape.size)

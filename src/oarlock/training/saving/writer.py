@@ -1,12 +1,12 @@
-"""The writer: a process of its own that brings a copied state to the disk while training continues.
+"""The writer: a separate process that writes a copied state to the disk while training continues.
 
 It is a fresh interpreter without a framework, started before the first save. The state is in memory that
-both processes share; a `Save` says how it is laid out. The writer writes beside, flushes to the disk, and
-commits by one rename into the checkpoints folder (`checkpoints/store.py`). If the job has snapshots, the
-uploader picks the checkpoint up from there: a process of the leading agent that polls the folder
-(`agent/snapshots/uploader.py`). Nothing in `training/` knows of it.
+both processes share; a `Save` describes its layout. The writer writes to a draft folder, flushes to the disk
+and commits by one rename into the checkpoints folder (`checkpoints/store.py`). If the job has snapshots, the
+uploader picks up the checkpoint there: a process of the leading agent that polls the folder
+(`agent/snapshots/uploader.py`). Nothing in `training/` knows about it.
 
-When the disk fails, the writer answers so and does nothing else: the last good checkpoint stays where it is.
+If the disk fails, the writer only answers so: the last good checkpoint stays in place.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from oarlock.system.atomic_file import write_whole
 from oarlock.system.polling import wait_for
 from oarlock.training.saving.save_messages import ANSWERS, REQUESTS, Answer, NotSaved, Save, Saved
 
-_CHUNK = 32 << 20  # bytes between two flushes, so that no heap of dirty pages builds up in memory
+_CHUNK = 32 << 20  # bytes between two flushes, so that dirty pages do not pile up in memory
 _PARTS_PATIENCE = 600.0  # seconds for the other ranks' parts of a sharded state
-_ROOM = 4  # times the size of a file must be free for it to stay in memory: training may yet need some
-_NICE = 10  # training goes first
-_LAST = 5.0  # seconds for a killed program to be gone
+_ROOM = 4  # times a file's size that must be free for it to stay in memory: training may still need some
+_NICE = 10  # training has priority
+_LAST = 5.0  # seconds for a killed program to exit
 
 
 def main() -> None:
-    """`writer FD`: the socket to the program. The writer ends when the program closes it."""
+    """`writer FD`: the socket to the program. The writer exits when the program closes it."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # meant for the program, which will close the socket
     os.nice(_NICE)
@@ -63,8 +63,8 @@ def main() -> None:
 
 
 def _outlive(program: int) -> None:
-    """If the program was killed, let it be gone first: whoever goes last frees the memory, 0.1 s for 1.5 GB,
-    and a restart waits for the end of the program but not for that of its writer."""
+    """If the program was killed, let it exit first: the last process to exit frees the memory, 0.1 s for
+    1.5 GB, and a restart waits for the end of the program but not for that of its writer."""
     with suppress(TimeoutError):
         wait_for(
             lambda: os.getppid() != program or not processes.is_dying(program),
@@ -139,7 +139,7 @@ def _expire(store: Store, newest: Checkpoint, request: Save) -> None:
 
 
 def _give_up(request: Save) -> None:
-    """Leave no half of a checkpoint on a disk that may be full, and no rank waiting for it."""
+    """Leave no partial checkpoint on a disk that may be full, and no rank waiting for it."""
     draft = _draft(Store(request.folder), request)
     if request.rank == 0:
         shutil.rmtree(draft, ignore_errors=True)
@@ -186,7 +186,7 @@ def _has_room(size: int) -> bool:
 
 
 def _forget(fd: int) -> None:
-    """Drop from memory what is on the disk: it must not displace anything that training uses."""
+    """Drop what is on the disk from memory: it must not displace anything that training uses."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 

@@ -1,8 +1,8 @@
 """The program's handle on its writer process: copy the state, request a save, receive the answer later.
 
-Between two steps only the copying happens, and of what is on a GPU only its beginning. One save is in flight
-at a time, and memory for one copy is all that is ever used. A writer that dies is restarted and gets the same
-copy once more.
+Only the copying happens between two steps; a copy from a GPU only starts there. One save is in flight
+at a time, and there is never memory for more than one copy. A writer that dies is restarted and gets the
+same copy once more.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from oarlock.training.saving.save_messages import (
 from oarlock.training.saving.shared_buffer import Buffer
 from oarlock.training.saving.tensor_bytes import Leaf
 
-_ATTEMPTS = 3  # writers that may die over one save
-_LARGE = 64 << 20  # bytes from which a second thread is worth starting
+_ATTEMPTS = 3  # writers that may die during one save
+_LARGE = 64 << 20  # bytes above which a second thread is worth starting
 
 
 class WriterHandle:
@@ -45,7 +45,7 @@ class WriterHandle:
         self._process: subprocess.Popen[bytes] | None = None
         self._sock: socket.socket | None = None
         self._in_flight: Save | None = None
-        self._copying: threading.Thread | None = None  # from a GPU; the writer hears of the save after that
+        self._copying: threading.Thread | None = None  # from a GPU; the writer gets the request after that
         self._not_copied: NotSaved | None = None
         self._attempts = 0
 
@@ -128,7 +128,7 @@ class WriterHandle:
         return None
 
     def close(self) -> None:
-        """End the writer, once it has written what is in flight, and free the memory."""
+        """Stop the writer once it has written what is in flight, and free the memory."""
         if self._copying is not None:
             self._copying.join()
         self._stop()
@@ -165,7 +165,7 @@ class WriterHandle:
 
 
 def _copy(leaves: Mapping[str, Leaf], places: Mapping[str, tuple[int, int]], buffer: Buffer) -> None:
-    # A collective must come in the same order on every rank, and before anything that only this rank does.
+    # A collective must run in the same order on every rank, and before anything that only this rank does.
     ordered = sorted(leaves, key=lambda name: (not leaves[name].is_collective, name))
 
     def write(name: str) -> None:

@@ -56,9 +56,9 @@ class Boundary:
         return self._exit_if("halt" in due, step)
 
     def end(self, step: int, metrics: Mapping[str, Any], epoch: int | None = None) -> None:
-        """Call after the last step: what follows (the last export, a test) may fail without losing it. The
-        gate is left only then: an agent that wants the run to stop waits until the last step is on the disk.
-        Raises what the export raises."""
+        """Call after the last step, so that what follows (the last export, a test) can fail without losing
+        it. It leaves the gate only after the save: an agent that wants the run to stop waits until the last
+        step is on the disk. Raises what the export raises."""
         if step > self._first:
             self._save(step, metrics, epoch, is_last=True)
         self._gate.leave()
@@ -66,7 +66,7 @@ class Boundary:
         self._exports.at_end(step)
 
     def abandon(self) -> None:
-        """The program left the loop early: let the save in flight finish, and save nothing more."""
+        """Call if the program leaves the loop early: let the save in flight finish, and save nothing more."""
         self._session.finish()
         self._gate.leave()
         self._session.close()
@@ -83,7 +83,7 @@ class Boundary:
             session.finish()
 
     def _is_time(self) -> bool:
-        """Whether a save by the clock is due. Not while one is in flight: there is memory for one copy."""
+        """Whether a timed save is due. Not while one is in flight: there is memory for one copy."""
         if self._schedule.seconds is None or not self._session.task.is_chief:
             return False
         return time.monotonic() - self._saved_at >= self._schedule.seconds and not self._session.is_busy

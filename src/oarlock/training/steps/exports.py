@@ -1,6 +1,6 @@
-"""Exports during the training: the program's own function, at chosen checkpoints and after the last step.
+"""Exports during training: the program's own function, at chosen checkpoints and after the last step.
 
-All ranks call it before the same step: where saving is something that all workers do together, each takes
+All ranks call it before the same step: if all workers must save together, each takes
 part.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Exports:
-    """`export` is called at every `every`-th step; without `every`, whenever a checkpoint is saved."""
+    """Calls `export` at every `every`-th step; without `every`, whenever a checkpoint is saved."""
 
     def __init__(self, export: Callable[[], Any] | None = None, every: int | None = None) -> None:
         if every is not None and export is None:
@@ -21,14 +21,14 @@ class Exports:
             raise ValueError(f"export_every={every}: a number of steps, at least 1")
         self._export = export
         self._every = every
-        self._exported = -1  # the step before which it was called last
+        self._exported = -1  # the step of the last call
 
     def is_due(self, step: int) -> bool:
-        """Whether this step is one of those that were chosen: then a checkpoint is saved, too."""
+        """Whether this step is one of the chosen ones: then a checkpoint is saved, too."""
         return self._every is not None and step % self._every == 0
 
     def after_save(self, step: int) -> str | None:
-        """Export, if this is a checkpoint at which to. A failure does not end the training: what to say."""
+        """Export if this checkpoint calls for it. A failure does not end training: returns what to say."""
         if self._export is None or not (self._every is None or self.is_due(step)):
             return None
         self._exported = step
@@ -41,8 +41,8 @@ class Exports:
         return None
 
     def at_end(self, step: int) -> None:
-        """Export what was trained, unless that has just been done. Raises what the function raises: a run
-        without its model has not succeeded."""
+        """Export the trained model, unless that was just done. Raises what the function raises: a run without
+        its model has not succeeded."""
         if self._export is not None and self._exported != step:
             self._export()
             self._exported = step

@@ -1,11 +1,11 @@
-"""The gate before every step: there all ranks of a gang do something before the same step, save or halt.
+"""The gate before every step: it lets all ranks of a gang do something, save or halt, before the same step.
 
 The leading agent asks `where`; a listening thread answers at once with the last step that was let in, because
 the training thread may be inside a collective, waiting for a rank that is at the gate. After its answer the
 gate holds back the step after the next, until the agent names a step that no rank can have passed.
 
     where 7             ->  {"kind": "at", "meeting": 7, "loop": 1, "step": 41}     step 43 is held back
-    meet 7 save 44      nothing is held back any more; enter(44) returns {"save"}
+    meet 7 save 44      nothing is held back anymore; enter(44) returns {"save"}
     carry-on 7          not every rank answered, or not every rank is in this loop: continue
 """
 
@@ -27,8 +27,8 @@ _ASK_AGAIN = 1.0  # seconds before a repeated request is passed on
 
 
 class Gate:
-    """The gate of one training loop; `first` is the step that it enters first. Without a launcher, a single
-    task has a gate of its own: SIGTERM asks it to halt, unless the program handles SIGTERM itself."""
+    """The gate of one training loop; `first` is the step that enters first. Without a launcher, a single
+    task has its own gate: SIGTERM asks it to halt, unless the program handles SIGTERM itself."""
 
     def __init__(self, first: int) -> None:
         global _newest
@@ -56,10 +56,10 @@ class Gate:
             self._catch_sigterm()
 
     def enter(self, step: int) -> frozenset[str]:
-        """Call before `step` begins. Returns what all ranks do before it, mostly nothing.
+        """Call before `step` begins. Returns what all ranks do before it; usually nothing.
 
         Waits while the leading agent collects answers. The agent has the deadline: it decides, calls off or
-        ends this task; when the agent itself is gone, the channel says so.
+        ends this task; if the agent itself is gone, the channel says so.
         """
         with self._lock:
             while step > self._limit:
@@ -83,20 +83,20 @@ class Gate:
             channel.send({"kind": "ask", "purpose": purpose}, patience=0)
 
     def leave(self) -> None:
-        """The loop is over: no rank has to wait for this task, until it has another gate."""
+        """End the loop: no rank has to wait for this task until it has another gate."""
         with self._lock:
             if self._is_over:
                 return
             self._is_over = True
             self._limit = _NO_LIMIT
             if self._is_led and (self._due or self._meeting > self._decided):
-                self._reply(None)  # what was due before a later step will not be done
+                self._reply(None)  # what was due before a later step will not happen
             self._due.clear()
         if self._catches and signal.getsignal(signal.SIGTERM) == self._on_sigterm:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def _take(self, step: int) -> frozenset[str]:
-        """Remove what is due, one by one: a signal handler may add to the list at any moment."""
+        """Remove what is due, one item at a time: a signal handler may add to the list at any moment."""
         due = [entry for entry in self._due if entry[0] <= step]
         for entry in due:
             self._due.remove(entry)
@@ -106,7 +106,7 @@ class Gate:
         """Called by the listening thread."""
         words = request.split()
         with self._lock:
-            if not words:  # the agent is gone and will not decide any more
+            if not words:  # the agent is gone and will not decide anymore
                 self._release()
             elif words[0] == "where":
                 self._on_where(int(words[1]))
@@ -125,7 +125,7 @@ class Gate:
         self._reply(None if self._is_over else self._answer)  # again, in case the first answer was lost
 
     def _reply(self, step: int | None) -> None:
-        """Send under the lock, so that the last answer is the true one."""
+        """Send while holding the lock, so that the last answer is the true one."""
         channel.send({"kind": "at", "meeting": self._meeting, "loop": self._loop, "step": step})
 
     def _release(self) -> None:

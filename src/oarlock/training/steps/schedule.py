@@ -11,14 +11,14 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 @dataclass(frozen=True)
 class Schedule:
-    """Save every `steps` steps or every `seconds` seconds; neither: only when asked to stop, and at the
+    """Save every `steps` steps or every `seconds` seconds; with neither, only when asked to stop and at the
     end."""
 
     steps: int | None = None
     seconds: float | None = None
 
     def is_due(self, step: int) -> bool:
-        """Whether to save before `step`, which every rank knows by itself. Rank 0 counts the seconds."""
+        """Whether to save before `step`, which every rank can tell on its own. Rank 0 counts the seconds."""
         return self.steps is not None and step % self.steps == 0
 
 

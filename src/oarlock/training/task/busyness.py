@@ -1,9 +1,9 @@
-"""The share of its time in which this task works instead of waiting for others: a task that holds a gang back
-is busy all the time, and the others are not.
+"""The share of time in which this task works instead of waiting for others. A task that holds a gang back
+is busy all the time; the others are not.
 
 A thread samples twenty times a second. Inside a framework, the task waits for as long as the process uses no
-processor (a collective, a queue of the device); in the program's own code it works, whatever it does there.
-On a GPU, where waiting for the device looks like work, all tasks look busy and none is blamed.
+CPU (a collective, a device queue); in the program's own code it works, whatever it does there. On a GPU,
+where waiting for the device looks like work, all tasks look busy and none is blamed.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _sampler: _Sampler | None = None
 
 
 def start() -> None:
-    """Start sampling. Called in the thread that trains, when its loop begins."""
+    """Start sampling. Call it in the training thread, when its loop begins."""
     global _sampler
     if _sampler is None or _sampler.pid != os.getpid():
         _sampler = _Sampler(threading.get_ident())
 
 
 def share() -> float | None:
-    """The busy share of the last seconds, 0 to 1; None before there are enough samples."""
+    """The busy share of the last few seconds, 0 to 1; None until there are enough samples."""
     if _sampler is None or _sampler.pid != os.getpid() or _sampler.samples < _WARM_UP:
         return None
     return round(_sampler.busy, 3)

@@ -1,8 +1,8 @@
 """A task's channel to its agent: events go up, requests ("stop at the next step") come down.
 
 The socket is inherited (`OARLOCK_FD`). Without a launcher there is none, and everything here does nothing.
-Reporting must never slow a step: at most ten reports a second are sent, the newest one is kept and sent at
-the end. Requests are read when the program asks for one or, once there is a listener, by a thread.
+Reporting must never slow a step: at most ten reports a second are sent; the newest is kept and sent at the
+end. Requests are read when the program asks for one or, once there is a listener, by a thread.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from oarlock.training.task import busyness, gpu_values
 from oarlock.training.task.throughput import Throughput
 
 _INTERVAL = 0.1  # seconds between two reports
-_TURN = 0.05  # seconds that a report waits for another thread that is sending
+_TURN = 0.05  # seconds that a report waits while another thread sends
 
 _socket: socket.socket | None = None
 _opened_by = 0  # a forked data loader must not write for its parent
 _sent = 0.0
 _kept: dict[str, Any] | None = None
 _on_the_way: gpu_values.OnTheWay | None = None  # a report that waits for its GPU
-_newest: dict[str, Any] = {}  # what this program reported last, by name; there without a launcher, too
-_reports_itself = False  # whether the program has reported: then nothing that hooks observe is sent
+_newest: dict[str, Any] = {}  # what this program reported last, by name; kept without a launcher, too
+_reports_itself = False  # whether the program has reported: then what hooks observe is not sent
 _throughput = Throughput()
 _requests: set[str] = set()
 _sending = threading.Lock()
 _reading = threading.Lock()
-_listened: socket.socket | None = None  # the line that the listening thread reads, and it alone
+_listened: socket.socket | None = None  # the line that only the listening thread reads
 _listener: Callable[[str], None] | None = None
 _after_first: Callable[[], None] | None = None
 
 
 def report(event: dict[str, Any]) -> None:
-    """Send progress, unless a report was just sent: then it is merged into the next one."""
+    """Send progress. If a report was just sent, merge this one into the next."""
     global _reports_itself
     _reports_itself = True
     event = _measured(event)
@@ -50,7 +50,7 @@ def report(event: dict[str, Any]) -> None:
 
 
 def expect(flops: float | None, peak: float | None, tokens_per_step: float | None) -> None:
-    """Note what one step takes: from now on reports say how fast that is, those of hooks included."""
+    """Note what one step costs: from now on reports include the rate, those of hooks, too."""
     _throughput.expect(flops, peak, tokens_per_step)
 
 
@@ -60,13 +60,13 @@ def newest() -> dict[str, Any]:
 
 
 def report_observed(event: dict[str, Any]) -> None:
-    """The same for what a hook saw (`observed` names it), as long as the program reports nothing itself."""
+    """The same for what a hook saw (`observed` names it), as long as the program itself reports nothing."""
     if not _reports_itself:
         _report(_measured(event))
 
 
 def hold_observed(event: dict[str, Any]) -> None:
-    """The same for the end of the program, in place of what was held so far, unless another follows."""
+    """Hold this for the end of the program, in place of what was held so far, unless another follows."""
     global _kept
     if not _reports_itself:
         _kept = {**_measured(event), "t": time.time()}
@@ -81,7 +81,7 @@ def _report(event: dict[str, Any]) -> None:
     global _sent, _kept, _on_the_way
     now = time.monotonic()
     if _kept is not None and _kept.get("observed") != event.get("observed"):
-        _kept = None  # of a weaker source: the two count different steps
+        _kept = None  # from a weaker source: the two count different steps
     event = {**(_kept or {}), **event, "t": time.time()}
     is_late = _on_the_way is not None and not _on_the_way.is_here
     if now - _sent < _INTERVAL or is_late:
@@ -174,8 +174,8 @@ def _read_requests(line: socket.socket) -> None:
 
 
 def listen(on_request: Callable[[str], None]) -> bool:
-    """Have a thread pass every request to `on_request`, and "" when the agent is gone. It replaces the
-    previous listener. False without a launcher."""
+    """Start a thread that passes every request to `on_request`, and "" when the agent is gone. It replaces
+    the previous listener. False without a launcher."""
     global _listened, _listener
     line = open_line()
     if line is None:
@@ -219,7 +219,7 @@ def open_line() -> socket.socket | None:
             return None
         _opened_by = os.getpid()
         atexit.register(flush)
-        # A copy of it in a data loader would hide from the agent that this process has died.
+        # A copy of it in a data loader would hide this process's death from the agent.
         os.register_at_fork(after_in_child=_socket.close)
     return _socket if _opened_by == os.getpid() else None
 
@@ -230,5 +230,5 @@ def _number(value: Any) -> Any:
         return float(value)
     except (TypeError, ValueError):
         return str(value)
-    except RuntimeError:  # the device has failed, or has given this memory to another value
+    except RuntimeError:  # the device failed, or gave this memory to another value
         return None

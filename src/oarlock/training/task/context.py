@@ -30,16 +30,16 @@ class Context:
     eval: Path
     model: Path
     logs: Path
-    sources: Path  # what an ingest's sources were fetched to
+    sources: Path  # where an ingest's sources were downloaded
 
     @property
     def is_chief(self) -> bool:
-        """Whether this is the chief, or worker 0 where there is no chief: the task with rank 0."""
+        """Whether this task has rank 0: the chief, or worker 0 if there is no chief."""
         return self.rank == 0
 
     @property
     def is_evaluator(self) -> bool:
-        """Whether this task scores checkpoints that others train."""
+        """Whether this task scores checkpoints that other tasks train."""
         return self.role == "evaluator"
 
     @property
@@ -59,16 +59,16 @@ class Context:
     ) -> None:
         """Report progress and metrics. Cheap enough for every step.
 
-        flops: the operations of one step of this task, on its part of the batch, forward and backward. Said
-            once, it holds for later steps: reports have `flops_per_second` from then on and, if the GPUs are
-            known ones, `mfu`. Without a step it is for a program whose steps Oarlock sees by itself.
-        peak: operations per second that all GPUs of this task can do together, if Oarlock does not know them.
-        tokens_per_step: those of this task's part of the batch; reports then have `tokens_per_second`.
+        flops: operations in one step of this task, on its part of the batch, forward and backward. Pass it
+            once; it holds for later steps. From then on reports include `flops_per_second` and, on known
+            GPUs, `mfu`. Pass it without a step in a program whose steps Oarlock sees by itself.
+        peak: operations per second of all GPUs of this task together, if Oarlock does not know them.
+        tokens_per_step: tokens in this task's part of the batch; reports then include `tokens_per_second`.
         """
-        told = (flops, peak, tokens_per_step)
-        channel.expect(*told)
+        costs = (flops, peak, tokens_per_step)
+        channel.expect(*costs)
         if step is None:
-            if metrics or total is not None or told == (None, None, None):
+            if metrics or total is not None or costs == (None, None, None):
                 raise TypeError(
                     "report() needs a step; only flops, peak and tokens_per_step can be told without one"
                 )
@@ -92,7 +92,7 @@ def current() -> Context:
     """The task that this process is."""
     env = os.environ
     alone = ("-1", "1") if "OARLOCK_RUN" in env else ("0", "1")
-    # Another launcher's, such as torchrun's: not every process there is the chief.
+    # Set by another launcher, such as torchrun: there, not every process is the chief.
     rank, world = (env["RANK"], env["WORLD_SIZE"]) if _is_of_another(env) else alone
     return Context(
         run=env.get("OARLOCK_RUN", "local"),

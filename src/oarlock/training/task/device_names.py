@@ -1,6 +1,6 @@
-"""The names of the GPUs that this process computes on, as the framework that it has imported knows them.
+"""The names of the GPUs that this process computes on, as reported by the framework it has imported.
 
-Asks only what is initialized already, and nothing that waits for a device.
+Queries only what is already initialized, and nothing that waits for a device.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import Any
 
 
 def in_use() -> list[str]:
-    """Return the name of each GPU in use; none for a process on processors."""
+    """Return the name of each GPU in use; none for a process on CPUs."""
     for module, names in (("torch", _torch), ("jax", _jax), ("tensorflow", _tensorflow)):
         framework = sys.modules.get(module)
         try:
             found = [] if framework is None else names(framework)
-        except Exception:  # of another version, or half imported: a figure is missing, and nothing else
+        except Exception:  # another version, or half imported: only a figure is missing
             found = []
         if found:
             return found
@@ -23,7 +23,7 @@ def in_use() -> list[str]:
 
 
 def _torch(torch: Any) -> list[str]:
-    """Those on which it has memory: a process sees GPUs that others use."""
+    """The GPUs on which torch has memory: a process also sees GPUs that others use."""
     cuda = torch.cuda
     if not cuda.is_initialized():
         return []

@@ -1,7 +1,7 @@
 """Reads reported values from a GPU without waiting for it.
 
-`float(loss)` waits until the GPU has computed the loss, and lets it run dry: the next step is not on its way
-yet. So the value is copied when it is there, and sent with a later report.
+`float(loss)` waits until the GPU has computed the loss, and lets it run dry: the next step is not queued yet.
+So the value is copied when it is ready, and sent with a later report.
 """
 
 from __future__ import annotations
@@ -36,5 +36,5 @@ class OnTheWay:
 
 
 def is_on_gpu(value: Any) -> bool:
-    """Whether reading this value would wait for a GPU: a tensor of torch."""
+    """Whether reading this value would wait for a GPU: a torch tensor."""
     return bool(getattr(value, "is_cuda", False)) and "torch" in sys.modules

@@ -1,8 +1,8 @@
-"""Operations and tokens per second, and the share of what the GPUs can do (MFU), from the steps reported.
+"""Operations and tokens per second, and the share of what the GPUs can do (MFU), from reported steps.
 
-A program says once how many operations and tokens one step of this task takes; the time between the reported
-steps says the rest. Nothing waits for the GPU: a program may report a step that its GPU has not finished, but
-it is never more than a few steps ahead, so that the figure of some seconds is right.
+A program says once how many operations and tokens one step of this task takes; the rest follows from the time
+between reported steps. Nothing waits for the GPU: a program may report a step that its GPU has not finished,
+but it is never more than a few steps ahead, so a figure over some seconds is right.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from oarlock.run.gpu_facts.gpu_peaks import peak_of
 from oarlock.training.task import device_names
 
-_WINDOW = 20.0  # seconds that a figure is about, or two reports where these take longer
-_SHORTEST = 2.0  # seconds before there is one
+_WINDOW = 20.0  # seconds that a figure covers, or two reports if these take longer
+_SHORTEST = 2.0  # seconds before the first figure
 _APART = 0.25  # seconds between two marks that are kept
 
 
@@ -29,9 +29,9 @@ class Throughput:
     ) -> None:
         self._clock = clock
         self._devices = devices
-        self._per_step: dict[str, float] = {}  # of this task: "flops" and "tokens", if they were told
+        self._per_step: dict[str, float] = {}  # of this task: "flops" and "tokens", if given
         self._given: float | None = None  # the user's own peak
-        self._found: float | None = None  # that of the GPUs in use
+        self._found: float | None = None  # the peak of the GPUs in use
         self._has_looked = False
         self._step: int | None = None
         self._done: dict[str, float] = {}  # so far
@@ -41,19 +41,19 @@ class Throughput:
         self, flops: float | None = None, peak: float | None = None, tokens_per_step: float | None = None
     ) -> None:
         """Note what one step takes from now on, and what this task's GPUs can do together."""
-        told: dict[str, float] = {}
+        given: dict[str, float] = {}
         if flops is not None:
-            told["flops"] = _positive(flops, "flops")
+            given["flops"] = _positive(flops, "flops")
         if tokens_per_step is not None:
-            told["tokens"] = _positive(tokens_per_step, "tokens_per_step")
-        if told.keys() - self._per_step.keys():
+            given["tokens"] = _positive(tokens_per_step, "tokens_per_step")
+        if given.keys() - self._per_step.keys():
             self._step = None  # all of it counts from here
-        self._per_step.update(told)
+        self._per_step.update(given)
         if peak is not None:
             self._given = _positive(peak, "peak")
 
     def figures(self, step: int) -> dict[str, float]:
-        """Take a step in. Return `mfu` and what is done per second, once there is enough to tell."""
+        """Take in a step. Return `mfu` and the rates per second once there is enough data."""
         if not self._per_step:
             return {}
         now, before = self._clock(), self._step
@@ -82,7 +82,7 @@ class Throughput:
         return self._marks[0]
 
     def _peak(self) -> float | None:
-        """Of all GPUs of this task. None where one of them is unknown: half a peak would double the share."""
+        """The peak of all GPUs of this task. None if one is unknown: half a peak would double the share."""
         if self._given is not None:
             return self._given
         if not self._has_looked:
