@@ -1,6 +1,6 @@
 """One TCP connection in the loop: it sends frames without blocking, and closes if the other side is silent.
 
-An error while a frame is handled closes this connection and never ends the loop.
+An error in the handling of a frame closes this connection but never ends the loop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _serial = 0
 
 class Connection:
     """Calls `on_message(message)` for each frame and `on_close(why)` once, whichever side closed it. Before
-    that, it calls `on_bad_message(error)` if a frame could not be read or handled."""
+    that, calls `on_bad_message(error)` if a frame could not be read or handled."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Connection:
         self._expect()
 
     def expect(self, key: bytes) -> None:
-        """Accept only frames that are sealed with this key, from the next one on."""
+        """From the next frame on, accept only frames sealed with this key."""
         self._unpacker.seal = Seal(key)
 
     def speak(self, key: bytes) -> None:
@@ -66,7 +66,7 @@ class Connection:
         self.send_packed(pack(message))
 
     def send_packed(self, frame: bytes) -> None:
-        """Send a frame of `pack`, which may go to many. Too much that waits unread closes the connection."""
+        """Send a frame from `pack`, which many connections can share. A backlog too large closes this one."""
         if not self.is_open:
             return
         if self._seal is not None:
@@ -78,7 +78,7 @@ class Connection:
         self._write()
 
     def close(self, why: str) -> None:
-        """Close for good and tell `on_close` why. A second call does nothing."""
+        """Close for good and call `on_close` with the reason. A second call does nothing."""
         if self.is_open:
             self.is_open = False
             self.loop.cancel(self.name)
@@ -87,7 +87,7 @@ class Connection:
             self.on_close(why)
 
     def detach(self) -> tuple[socket.socket, Seal, bytes]:
-        """Give the socket away: the caller sends these bytes first, then continues with this seal."""
+        """Give the socket away. The caller sends these bytes first, then continues with this seal."""
         assert self._seal is not None
         self.is_open = False
         self.loop.cancel(self.name)
@@ -102,7 +102,7 @@ class Connection:
         except BlockingIOError:
             pass
         except OSError:
-            # The other side has closed. `_read` gets what it sent before that, and then the end.
+            # The other side has closed. `_read` gets what it sent before, and then the end.
             self._out.clear()
         self._watch()
 

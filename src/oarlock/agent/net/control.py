@@ -1,4 +1,4 @@
-"""Asks a run's leading agent a question, from the same machine (in a pod: through exec)."""
+"""Asks a run's leading agent a question, from the same machine (in a pod, through exec)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DEADLINE = 10.0
 
 
 class UnreachableError(Exception):
-    """Nobody answers where the run's leading agent should be."""
+    """No process answers at the address of the run's leading agent."""
 
 
 def ask(folder: Path, question: Message, token_file: Path | None = None) -> Message:
@@ -27,7 +27,7 @@ def ask(folder: Path, question: Message, token_file: Path | None = None) -> Mess
 
 
 class Dialogue:
-    """Questions over one blocking socket, whose timeout is the deadline of every answer."""
+    """Questions over one blocking socket. Its timeout is the deadline for every answer."""
 
     def __init__(self, line: socket.socket, token: str) -> None:
         self._line = line
@@ -46,7 +46,7 @@ class Dialogue:
         return self._next()
 
     def rest(self) -> tuple[bytes, Seal]:
-        """The bytes that came after the last answer and are not messages, and the seal that continues."""
+        """The bytes after the last answer, which are not messages, and the seal that continues."""
         assert self._unpacker.seal is not None
         return self._unpacker.rest(), self._unpacker.seal
 
@@ -57,7 +57,7 @@ class Dialogue:
         data = b""
         while True:
             for message in self._unpacker.feed(data):
-                return message  # only the first: what follows may not be a message
+                return message  # only the first: what follows may not be messages
             data = self._line.recv(1 << 16)
             if not data:
                 raise WireError("the connection was closed")

@@ -1,4 +1,4 @@
-"""What the parts of an agent that do no I/O need of the event loop: named deadlines, and the time. Pure."""
+"""What the parts of an agent that do no I/O need from the event loop: named deadlines, and the time. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Deadlines(Protocol):
     """`loop.Loop` is the real one; in tests, time stands still."""
 
     def now(self) -> float:
-        """Seconds on a clock that never goes back."""
+        """Seconds on a clock that never goes backward."""
 
     def time(self) -> float:
         """Seconds since the epoch, as events carry them."""
@@ -21,7 +21,7 @@ class Deadlines(Protocol):
         """Call `action` once, later. Setting a deadline again moves it."""
 
     def cancel(self, name: str) -> None:
-        """Forget that deadline, whether or not it is set."""
+        """Remove that deadline, whether or not it is set."""
 
     def expects(self, name: str) -> bool:
         """Whether that deadline is set."""

@@ -1,4 +1,4 @@
-"""Messages that could not be understood: counted, and reported once for each sender and kind of mistake."""
+"""Counts messages that could not be understood, and reports them once per sender and kind of mistake."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Callable
 from oarlock.agent.net.deadlines import Deadlines
 from oarlock.agent.protocol.wire import WireError
 
-_DELAY = 1.0  # seconds until a report, so that it has a count
-_KINDS = 10  # of one sender, which may be hostile
+_DELAY = 1.0  # seconds before a report, so that it has a count
+_KINDS = 10  # per sender, which may be hostile
 _SENDERS = 1000
 _MORE = "other mistakes"
 
 
 class DroppedMessages:
-    """Calls `say` with one line for each sender and kind."""
+    """Calls `say` with one line per sender and kind."""
 
     def __init__(self, loop: Deadlines, say: Callable[[str], None]) -> None:
         self._loop = loop
@@ -25,7 +25,7 @@ class DroppedMessages:
         self._unreported: set[tuple[str, str]] = set()
 
     def add(self, sender: str, what: str | Exception) -> None:
-        """Count one. An exception other than WireError is a bug: its traceback goes to the agent's log."""
+        """Count one. An exception other than WireError is a bug, so its traceback goes to the agent's log."""
         kind = str(what) if isinstance(what, (str, WireError)) else f"it led to {type(what).__name__}"
         key = self._key(sender, kind)
         if key not in self._counts:
@@ -37,7 +37,7 @@ class DroppedMessages:
         self._counts[key] = self._counts.get(key, 0) + 1
 
     def flush(self) -> None:
-        """Report now what is not reported yet."""
+        """Report everything that is not reported yet."""
         self._loop.cancel(self._name)
         unreported, self._unreported = sorted(self._unreported), set()
         for sender, kind in unreported:

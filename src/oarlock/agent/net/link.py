@@ -1,4 +1,4 @@
-"""A following agent's connection to the coordinator, which it opens again whenever it breaks.
+"""A following agent's connection to the coordinator. It reconnects whenever the connection breaks.
 
 For a while there may be nothing at the coordinator's address (its pod is being replaced, or the network is
 cut), and most often nothing answers at all. Hence the short timeout, and quick retries with jitter.
@@ -31,7 +31,7 @@ CONNECT, BEAT, LEADER = "connect", "beat", "leader"
 
 
 class Link:
-    """Calls `on_fence` when nothing has come from the leading agent for FENCE seconds."""
+    """Calls `on_fence` if nothing arrives from the leading agent for FENCE seconds."""
 
     def __init__(
         self,
@@ -60,21 +60,21 @@ class Link:
         self._complaints: set[str] = set()
 
     def start(self) -> None:
-        """Begin to connect, and to send a heartbeat every second; the loop does the rest."""
+        """Start to connect, and to send a heartbeat every second. The loop does the rest."""
         self._connect()
         self._beat()
 
     def wait_for_leader(self, seconds: float, on_silence: Action) -> None:
-        """Call `on_silence` then, unless the leading agent sends something: that sets the fence again."""
+        """Call `on_silence` then, unless the leading agent sends something, which sets the fence again."""
         self.loop.after(LEADER, seconds, on_silence)
 
     def send(self, message: Message) -> None:
-        """Send a message. It is dropped while there is no connection: the next begins with a whole status."""
+        """Send a message. Without a connection it is dropped: the next one starts with a whole status."""
         if self.is_joined and self.connection is not None:
             self.connection.send(message)
 
     def close(self) -> None:
-        """Close the connection for good, at the end of this agent."""
+        """Close the connection for good when this agent ends."""
         self.loop.cancel(CONNECT)
         self.loop.cancel(BEAT)
         self.loop.cancel(LEADER)
@@ -115,13 +115,13 @@ class Link:
         self.loop.after(CONNECT, random.uniform(*_RETRY), self._connect)
 
     def _greet(self, message: Message) -> None:
-        """An impostor learns nothing that it could use, and cannot seal its welcome."""
+        """Answer the challenge. An impostor learns nothing useful from it, and cannot seal its welcome."""
         assert self.connection is not None
         nonce = wire.nonce()
         try:
             challenge = messages.challenge(message)
         except OtherVersionError:
-            # So that the coordinator can report it, too.
+            # This lets the coordinator report it, too.
             self.connection.send(wire.greeting(self.hello.to_data(), nonce))
             raise
         self.connection.speak(wire.greeting_key(self.token, challenge))
@@ -143,13 +143,13 @@ class Link:
         self._heard()
         if "wish" in message:
             wish = wishes.from_data(message["wish"])
-            # Later: an error of ours, raised here, would pass for a bad message and close the connection.
+            # Deferred: an error of ours, raised here, would count as a bad message and close the connection.
             self.loop.soon(lambda: self.on_wish(wish))
         elif "refused" in message:
             self.on_refused(str(message["refused"]))
 
     def _on_bad_message(self, error: Exception) -> None:
-        """Complain once for each kind of error. The link connects again all the same, until LEADER passes."""
+        """Complain once per kind of error. The link still reconnects, until LEADER passes."""
         text = f"the coordinator at {':'.join(map(str, self.address))}: {error or type(error).__name__}"
         if text not in self._complaints and len(self._complaints) < _COMPLAINTS:
             self._complaints.add(text)

@@ -1,6 +1,6 @@
 """One thread and one selector: calls back when a file is ready or a named deadline has passed.
 
-The `select` here is the only call in an agent that blocks, and every wait has a deadline.
+`select` here is the only call in an agent that blocks, and every wait has a deadline.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ File = Union[int, socket.socket]
 
 
 class Loop:
-    """The event loop of one agent; it is the `Deadlines` of the parts that do no I/O."""
+    """The event loop of one agent. It is the `Deadlines` of the parts that do no I/O."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -43,7 +43,7 @@ class Loop:
             for action in now:
                 action()
         for key, mask in self._selector.select(self._until_next_deadline()):
-            # An earlier action may have closed this file, and another may have its number by now.
+            # An earlier action may have closed this file, and another file may have its number by now.
             if self._selector.get_map().get(key.fd) is not None and self._selector.get_key(key.fd) == key:
                 readable, writable = key.data
                 if mask & selectors.EVENT_WRITE and writable is not None:
@@ -53,7 +53,7 @@ class Loop:
         self._pass_deadlines(time.monotonic())
 
     def watch(self, file: File, readable: Action | None = None, writable: Action | None = None) -> None:
-        """Call these when the file is readable or writable; a second call replaces the first."""
+        """Call these when the file is readable or writable. A second call replaces the first."""
         mask = (selectors.EVENT_READ if readable else 0) | (selectors.EVENT_WRITE if writable else 0)
         if self.watches(file):
             self._selector.modify(file, mask, (readable, writable))
@@ -61,16 +61,16 @@ class Loop:
             self._selector.register(file, mask, (readable, writable))
 
     def watches(self, file: File) -> bool:
-        """Whether the file was given to `watch`, and not to `forget` since."""
+        """Whether the file is being watched."""
         return file in self._selector.get_map()
 
     def forget(self, file: File) -> None:
-        """Stop watching the file, which may be unknown. Call this before closing it."""
+        """Stop watching the file, which may be unknown. Call this before you close it."""
         if self.watches(file):
             self._selector.unregister(file)
 
     def soon(self, action: Action) -> None:
-        """Call `action` in the next turn, after whatever is being done now has returned."""
+        """Call `action` in the next turn, after the current action has returned."""
         self._soon.append(action)
 
     def after(self, name: str, seconds: float, action: Action) -> None:
@@ -78,13 +78,13 @@ class Loop:
         when = time.monotonic() + seconds
         before = self._deadlines.get(name)
         self._deadlines[name] = (when, action)
-        # A deadline that moves to later keeps its entry in the heap, which is corrected when it comes up:
-        # one that moves ten times a second must not fill the heap.
+        # A deadline that moves to later keeps its entry in the heap, which is corrected when it comes up: a
+        # deadline that moves ten times a second must not fill the heap.
         if before is None or when < before[0]:
             heapq.heappush(self._heap, (when, name))
 
     def cancel(self, name: str) -> None:
-        """Forget that deadline, whether or not it is set."""
+        """Remove that deadline, whether or not it is set."""
         self._deadlines.pop(name, None)
 
     def expects(self, name: str) -> bool:
@@ -100,7 +100,7 @@ class Loop:
         for number in numbers:
             signal.signal(number, _ignore)
         signal.set_wakeup_fd(wake_write.fileno(), warn_on_full_buffer=False)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)  # those that are pending arrive now
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)  # pending ones arrive now
         self.watch(wake, lambda: _each(wake.recv(64), action))
 
     def _until_next_deadline(self) -> float | None:
@@ -122,7 +122,7 @@ class Loop:
 
 
 class LoopPart(Loop):
-    """A loop for one part of an agent: it turns with the whole, and its deadlines have names of their own."""
+    """A loop for one part of an agent. It turns with the whole; its deadlines have names of their own."""
 
     def __init__(self, whole: Loop, prefix: str) -> None:
         self._whole = whole
@@ -130,7 +130,7 @@ class LoopPart(Loop):
         self._selector = whole._selector
 
     def soon(self, action: Action) -> None:
-        """Call `action` in the next turn of the whole."""
+        """Call `action` in the next turn of the whole loop."""
         self._whole.soon(action)
 
     def after(self, name: str, seconds: float, action: Action) -> None:
@@ -138,7 +138,7 @@ class LoopPart(Loop):
         self._whole.after(self._prefix + name, seconds, action)
 
     def cancel(self, name: str) -> None:
-        """Forget a deadline of this part."""
+        """Remove a deadline of this part."""
         self._whole.cancel(self._prefix + name)
 
     def expects(self, name: str) -> bool:

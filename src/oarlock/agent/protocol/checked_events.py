@@ -1,4 +1,4 @@
-"""Checks events that come from another process, and cuts what is too long for a record. Pure."""
+"""Checks events from another process, and shortens what is too long for the record. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from oarlock.run import run_events
 from oarlock.run.run_events import Event
 
 _METRIC, _METRIC_VALUE = 100, 1000  # characters
-_FIELDS = frozenset({"text", "fix", "message", "where", "type", "modules"})  # that may be longer
+_FIELDS = frozenset({"text", "fix", "message", "where", "type", "modules"})  # these may be longer
 
 
 def event(data: Any, kinds: tuple[str, ...]) -> Event:
-    """An event of one of these kinds. Raises WireError."""
+    """Read an event of one of these kinds. Raises WireError."""
     found = run_events.read(data)
     if found is None or found["kind"] not in kinds:
         raise WireError("not a valid event")
@@ -21,7 +21,7 @@ def event(data: Any, kinds: tuple[str, ...]) -> Event:
 
 
 def _is_small(name: str, value: Any) -> bool:
-    """A metric, or a field of a later version: `run_events` has checked all others, text by text."""
+    """Whether a metric, or a field of a later version, is short. `run_events` has checked all others."""
     return len(name) <= _METRIC and (
         not isinstance(value, (str, list, dict)) or len(str(value)) <= _METRIC_VALUE
     )

@@ -1,4 +1,4 @@
-"""Single fields of a message that came from outside, checked: what each function returns has its type. Pure.
+"""Checks the fields of a message from outside: what each function returns has its type. Pure.
 
 Every function raises WireError for a value of another type or out of bounds. The error names a kind of
 mistake and never repeats the value.
@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from oarlock.agent.protocol.wire import Message, WireError
 
-MOST = 2**53  # of any whole number: what JSON, and a float, hold exactly
-MANY = 10_000  # entries of one list or object
+MOST = 2**53  # the largest whole number: what JSON and a float hold exactly
+MANY = 10_000  # entries in one list or object
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}", re.ASCII)
 FOLDER = re.compile(r"[0-9a-f]{16}", re.ASCII)  # a hash of its path
 _TEXT = 16 * 1024  # characters
@@ -36,7 +36,7 @@ def json_list(value: Any, what: str, most: int = MANY) -> list[Any]:
 
 
 def text(data: Message, name: str, form: re.Pattern[str] = NAME) -> str:
-    """The field as text, all of which matches `form`."""
+    """The field as text, which has to match `form` completely."""
     value = data.get(name)
     if not isinstance(value, str) or form.fullmatch(value) is None:
         raise WireError(f"a message without a proper {name}")
@@ -56,7 +56,7 @@ def names(value: Any, what: str) -> list[str]:
 
 
 def folders(value: Any) -> frozenset[str]:
-    """The hashes of some folders."""
+    """The hashes of folders."""
     found = json_list(value, "folders")
     if not all(isinstance(one, str) and FOLDER.fullmatch(one) for one in found):
         raise WireError("not valid folder hashes")
@@ -64,7 +64,7 @@ def folders(value: Any) -> frozenset[str]:
 
 
 def counts(value: Any, what: str) -> dict[str, int]:
-    """A number under each name."""
+    """A number for each name."""
     found = json_object(value, what)
     if not all(type(count) is int and 0 <= count <= MOST for count in found.values()):
         raise WireError(f"{what}: not a table of counts")
@@ -72,7 +72,7 @@ def counts(value: Any, what: str) -> dict[str, int]:
 
 
 def free_text(value: Any) -> str | None:
-    """Text of bounded length, or None. Half a surrogate pair has no UTF-8 and is replaced."""
+    """Text of bounded length, or None. Half a surrogate pair has no UTF-8, so it is replaced."""
     return value[:_TEXT].encode("utf-8", "replace").decode() if isinstance(value, str) else None
 
 
@@ -93,7 +93,7 @@ def whole(data: Message, name: str) -> int:
 
 
 def integer(data: Message, name: str) -> int:
-    """The field as an integer that may be negative, up to MOST."""
+    """The field as an integer from -MOST to MOST."""
     value = data.get(name)
     if type(value) is not int or not -MOST <= value <= MOST:
         raise WireError(f"a message without a proper {name}")
@@ -101,12 +101,12 @@ def integer(data: Message, name: str) -> int:
 
 
 def step(data: Message) -> int | None:
-    """The field `step`, which must be there. None: in no loop."""
+    """The field `step`, which must be present. None means outside any loop."""
     return None if data.get("step", "missing") is None else integer(data, "step")
 
 
 def exit_code(data: Message, name: str) -> int:
-    """An exit code as a shell has it, 0 to 255."""
+    """An exit code as a shell shows it, 0 to 255."""
     value = whole(data, name)
     if value > 255:
         raise WireError(f"a message without a proper {name}")
@@ -114,7 +114,7 @@ def exit_code(data: Message, name: str) -> int:
 
 
 def number(data: Message, name: str) -> float:
-    """The field as a finite number that may be negative, up to MOST."""
+    """The field as a finite number from -MOST to MOST."""
     value = data.get(name)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= MOST:  # nan
         raise WireError(f"a message without a proper {name}")
@@ -122,12 +122,12 @@ def number(data: Message, name: str) -> float:
 
 
 def optional(data: Message, name: str, read: Callable[[Message, str], T]) -> T | None:
-    """None where the field is missing or null; a wrong value still raises."""
+    """None if the field is missing or null. A wrong value still raises."""
     return None if data.get(name) is None else read(data, name)
 
 
 def or_none(data: Message, name: str, read: Callable[[Message, str], T]) -> T | None:
-    """None where the field is missing or wrong."""
+    """None if the field is missing or wrong."""
     try:
         return read(data, name)
     except WireError:

@@ -1,6 +1,6 @@
 """How a task failed, in words for a user and as the run's exit code. Pure.
 
-Whoever restarts a task says it in these words: the leading agent, and the ingest stage of each machine.
+Both processes that restart tasks use these words: the leading agent, and the ingest stage of each machine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def describe(outcome: Outcome) -> dict[str, Any]:
 
 
 def exit_code(outcome: Outcome | None) -> int:
-    """The run's. A task that raised, and was killed before it could end by itself, would have given 1."""
+    """The run's exit code. A task that raised, but was killed before it could exit, would have given 1."""
     if outcome is None or (outcome.error and outcome.signal):
         return 1
     return outcome.code or 1
@@ -43,7 +43,7 @@ def _reason(outcome: Outcome) -> str:
 
 
 def _name(number: int) -> str:
-    """Real-time signals have none."""
+    """The signal's name. Real-time signals have none."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -1,4 +1,4 @@
-"""What tasks and agents say about gates, at which all ranks save or stop before the same step. Pure."""
+"""What tasks and agents send about gates, where all ranks save or stop before the same step. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from oarlock.agent.protocol import checked_fields as checked
 from oarlock.agent.protocol.wire import Message, WireError
 from oarlock.run.quick_dataclass import dataclass
 
-GATE_EVENTS = ("gate", "ask", "at")  # what a task says about its gate; never in the record
+GATE_EVENTS = ("gate", "ask", "at")  # what a task sends about its gate; never in the record
 Purpose = Literal["save", "halt"]
 
 
@@ -18,13 +18,13 @@ Purpose = Literal["save", "halt"]
 class Whereabouts:
     """Where a task with a gate is, according to its last message."""
 
-    loop: int  # counts the loops of this process
+    loop: int  # counts the training loops of this process
     asks: int = 0  # how often it has asked for a save
-    meeting: int = 0  # the last that it answered
-    step: int | None = None  # the last that it had let in then; None: it was in no loop
+    meeting: int = 0  # the last one that it answered
+    step: int | None = None  # the last step it had let in by then; None: outside any loop
 
     def after(self, event: Mapping[str, Any]) -> Whereabouts:
-        """The same, updated with an event as `messages.task_event` returns it."""
+        """Return a copy updated with an event from `messages.task_event`."""
         if event["kind"] == "ask":
             return replace(self, asks=self.asks + (event["purpose"] == "save"))
         if event["kind"] == "gate":
@@ -37,7 +37,7 @@ class Whereabouts:
 
     @classmethod
     def from_data(cls, data: Any) -> Whereabouts:
-        """Read what a host says about one task's gate. Raises WireError."""
+        """Read what a host reports about one task's gate. Raises WireError."""
         message = checked.json_object(data, "gate")
         return cls(
             loop=checked.whole(message, "loop"),
@@ -83,7 +83,7 @@ class MeetAt:
 
 @dataclass(frozen=True)
 class CarryOn:
-    """Release every trainer: nothing was agreed on."""
+    """Release every trainer: there was no agreement."""
 
     meeting: int
 
@@ -102,7 +102,7 @@ GATE_MESSAGES = ("where", "meet", "carry-on")
 
 
 def gate_message(data: Message) -> GateMessage:
-    """Read one of GATE_MESSAGES, the leading agent's word to all gates."""
+    """Read one of GATE_MESSAGES, which the leading agent sends to all gates."""
     meeting = checked.whole(data, "meeting")
     if data["do"] == "where":
         return WhereAreYou(meeting)

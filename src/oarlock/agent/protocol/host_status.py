@@ -1,4 +1,4 @@
-"""What a host says about its machine: the answer to a wish, sent again whenever it changes. Pure."""
+"""What a host reports about its machine: the answer to a wish, sent again whenever it changes. Pure."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class Status:
     """One host: the newest generation it knows of, its slots, and its tasks."""
 
     generation: int
-    cleared: int  # no process of this generation or an earlier one is left
+    cleared: int  # no process of this generation, or of an earlier one, is left
     ready: bool
     ports: tuple[int, ...]
     slots: dict[str, int]
     tasks: tuple[Outcome, ...] = ()
     gates: dict[str, Whereabouts] = field(default_factory=dict)
-    preparing: bool = False  # its data: it is not ready, however long that takes
-    made: frozenset[str] = frozenset()  # the folders that the leader task has made for all
-    leaving: bool = False  # this machine was asked to leave: it takes no more tasks
+    preparing: bool = False  # it is still preparing its data, so it is not ready, however long that takes
+    made: frozenset[str] = frozenset()  # the folders that the leader task has made for all tasks
+    leaving: bool = False  # this machine was asked to leave: it accepts no more tasks
 
     def to_data(self) -> Message:
         """Return it as JSON data, for `from_data`."""
@@ -44,7 +44,7 @@ class Status:
 
     @classmethod
     def from_data(cls, data: Any) -> Status:
-        """Read a host's status. Raises WireError, also where it contradicts itself."""
+        """Read a host's status. Raises WireError, also if it contradicts itself."""
         message = checked.json_object(data, "status")
         ports = tuple(checked.json_list(message.get("ports"), "ports"))
         if not all(type(port) is int and 0 < port < 65536 for port in ports):

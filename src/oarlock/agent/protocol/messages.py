@@ -1,10 +1,10 @@
-"""Reads and checks what a stranger, a member, a client or a task says; nothing else does. Pure.
+"""The only module that reads and checks messages of strangers, members, clients and tasks. Pure.
 
-Each function takes what JSON gave and returns a typed message, or raises WireError: then the connection is
+Each function takes parsed JSON and returns a typed message, or raises WireError: then the connection is
 closed, or the line dropped. Members hold the token and tasks are the user's, but either may be broken,
-hostile or of another version. Unknown fields are ignored; numbers and texts have bounds. What a message
-consists of has a `from_data` of its own beside its type: `status`, `outcome`, `gates`, and `wishes` for what
-a leading agent says.
+hostile or of another version. Unknown fields are ignored; numbers and texts have bounds. Each part of a
+message has a `from_data` next to its type: `status`, `outcome`, `gates`, and `wishes` for messages of a
+leading agent.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,100}", re.ASCII)
 _HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,255}", re.ASCII)
 _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,200}", re.ASCII)  # no folder, and nothing hidden
 _NONCE = re.compile(r"[0-9a-f]{32}", re.ASCII)
-_MOST_FILES = 20_000  # of a program
-_MOST_GPUS = 64  # of a machine
+_MOST_FILES = 20_000  # per program
+_MOST_GPUS = 64  # per machine
 _OF_MEMBERS = (
     *("ready", "never_ready", "alive", "task", "report", "gpu", "error", "note", "warning", "checkpoint"),
 )
-IMPORTED = "imported"  # what a task has imported by now that the zygote has not: a restart needs it, too
-GPUS = "gpus"  # that a task has opened, and its next process will; none: it is done
+IMPORTED = "imported"  # modules that a task has imported and the zygote has not: a restart needs them, too
+GPUS = "gpus"  # GPUs that a task has opened, and its next process will; none: it is done
 FOLLOW = "follow"  # an evaluator waits for checkpoints from now on: part of the status
 _OF_TASKS = ("report", "error", "note", "warning", "checkpoint")
-FOLDER_EVENTS = ("made", "await")  # what a task says about a folder that is made once; never in the record
+FOLDER_EVENTS = ("made", "await")  # what a task sends about a folder that is made once; never in the record
 
 
 @dataclass(frozen=True)
 class Hello:
     """An agent introduces itself."""
 
-    name: str  # of its seat
-    uid: str  # of this process
-    machine: str  # the same when its container starts again
+    name: str  # its seat's name
+    uid: str  # unique to this process
+    machine: str  # stays the same when its container restarts
     host: str
 
     def to_data(self) -> Message:
@@ -67,12 +67,12 @@ class FirstFrame:
     """The first frame of an agent or a client."""
 
     nonce: str
-    hello: Hello | None  # None: a client, which asks
+    hello: Hello | None  # None: this is a client, which asks
 
 
 @dataclass(frozen=True)
 class Said:
-    """One frame of a member."""
+    """One frame from a member."""
 
     events: tuple[Event, ...]
     status: Status | None
@@ -81,12 +81,12 @@ class Said:
 
 @dataclass(frozen=True)
 class Question:
-    """A client's question. A field that is missing or of another type is None: the answer says so."""
+    """A client's question. A field that is missing or of another type is None, and the answer says so."""
 
     ask: str
     name: str | None = None  # checkpoint
     workers: int | None = None  # scale
-    do: str | None = None  # fault, and all below
+    do: str | None = None  # fault, as all fields below
     task: str | None = None
     pod: str | None = None
     seconds: float | None = None
@@ -104,7 +104,7 @@ class OfferedFile(NamedTuple):
 
 @dataclass(frozen=True)
 class OfferedData:
-    """What the leader says of its data."""
+    """What the leader reports about its data."""
 
     state: str  # preparing, ready, or each: every machine has to prepare its own
     why: str
@@ -115,13 +115,13 @@ class OfferedData:
 
 
 def challenge(data: Message) -> str:
-    """Read the nonce in the coordinator's first frame, once its version is checked."""
+    """Read the nonce in the coordinator's first frame, after a check of its version."""
     _check_version(data)
     return checked.text(data, "challenge", _NONCE)
 
 
 def greeting(data: Message) -> FirstFrame:
-    """Read the first frame of an agent or a client, once its version is checked."""
+    """Read the first frame of an agent or a client, after a check of its version."""
     _check_version(data)
     hello = checked.json_object(data.get("hello"), "hello")
     nonce = checked.text(data, "nonce", _NONCE)
@@ -129,7 +129,7 @@ def greeting(data: Message) -> FirstFrame:
 
 
 def _check_version(data: Message) -> None:
-    version = checked.whole(data, "version") if "version" in data else 1  # which did not say
+    version = checked.whole(data, "version") if "version" in data else 1  # version 1 did not send it
     if version != VERSION:
         raise OtherVersionError(version)
 
@@ -153,7 +153,7 @@ def said(data: Message) -> Said:
 
 
 def question(data: Message) -> Question:
-    """Read a client's question, of which only `ask` must be there."""
+    """Read a client's question. Only `ask` is required."""
     return Question(
         ask=checked.text(data, "ask"),
         name=checked.free_text(data.get("name")),
@@ -172,7 +172,7 @@ def names(data: Message) -> list[str]:
 
 
 def files(data: Message) -> list[tuple[str, int]]:
-    """Read which files of a checkpoint follow, and their sizes."""
+    """Read which files of a checkpoint follow, with their sizes."""
     found = []
     for one in checked.json_list(data.get("files"), "files"):
         file, size = one if isinstance(one, list) and len(one) == 2 else (None, None)
@@ -183,7 +183,7 @@ def files(data: Message) -> list[tuple[str, int]]:
 
 
 def program_files(data: Message) -> list[tuple[str, int, int]]:
-    """Read which files a program has written beside itself: name, size, time in nanoseconds."""
+    """Read which files a program has written next to itself: name, size, time in nanoseconds."""
     found = []
     for one in checked.json_list(data.get("files"), "files", _MOST_FILES):
         name, size, modified = one if isinstance(one, list) and len(one) == 3 else (None, None, None)
@@ -196,7 +196,7 @@ def program_files(data: Message) -> list[tuple[str, int, int]]:
 
 
 def offered_data(data: Message) -> OfferedData:
-    """Read which files the leader's data consists of."""
+    """Read which files make up the leader's data."""
     found = []
     for one in checked.json_list(data.get("files"), "files", _MOST_FILES):
         name, *numbers = checked.json_list(one, "a file") or [None]
@@ -213,7 +213,7 @@ def offered_data(data: Message) -> OfferedData:
 
 
 def task_event(line: bytes, task: str, now: float) -> Event:
-    """Read a task's line: an event for the record, a word of its gate (GATE_EVENTS) or of a folder that is
+    """Read a task's line: an event for the record, a message about its gate (GATE_EVENTS) or a folder that is
     made once (FOLDER_EVENTS), FOLLOW, IMPORTED, or GPUS."""
     data = checked.json_object(wire.parse(line), "event")
     if data.get("kind") in FOLDER_EVENTS:

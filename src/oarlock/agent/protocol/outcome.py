@@ -1,4 +1,4 @@
-"""How one task of a generation runs or ended, as its host reports it to the conductor. Pure."""
+"""How one task of a generation is running or has ended, as its host reports it to the conductor. Pure."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from oarlock.agent.protocol.wire import Message, WireError
 from oarlock.run.quick_dataclass import dataclass
 from oarlock.run.run_events import Event
 
-MOST_SCORES = 64  # that a status repeats: a connection that is cut for longer ends the tasks
+MOST_SCORES = 64  # that a status repeats: a longer cut ends the tasks
 _SIGNALS = 64
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One launch of a task, and how it ended once it has."""
+    """One launch of a task and, once it has ended, how."""
 
     name: str
     launch: int = 1  # counts starts within one generation
     began: float = 0.0
-    code: int | None = None  # None: it runs
+    code: int | None = None  # None: it is running
     signal: int | None = None
-    ours: bool = False  # the host ended it: not a failure
+    ours: bool = False  # the host ended it: this is no failure
     error: dict[str, Any] | None = None  # the exception it reported
     failed_at: float | None = None
-    starved: bool = False  # the kernel killed it for memory
-    trouble: str | None = None  # with its GPU: a kind of `gpu_failures`
+    starved: bool = False  # the kernel killed it for lack of memory
+    trouble: str | None = None  # what was wrong with its GPU: a kind from `gpu_failures`
     advice: str | None = None  # which GPU, what happened, what to do
     follows: bool = False  # an evaluator that waits for checkpoints
     scores: tuple[Event, ...] = ()  # its newest reports about checkpoints
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has not ended: it runs, or waits for its fork."""
+        """Whether it has not ended: it is running, or waits for its fork."""
         return self.code is None
 
     def to_data(self) -> Message:
@@ -44,7 +44,7 @@ class Outcome:
 
     @classmethod
     def from_data(cls, data: Any) -> Outcome:
-        """Read what a host says about one task. Raises WireError."""
+        """Read what a host reports about one task. Raises WireError."""
         message = checked.json_object(data, "task")
         signal = checked.optional(message, "signal", checked.whole)
         if signal is not None and not 0 < signal <= _SIGNALS:

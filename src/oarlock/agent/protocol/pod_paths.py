@@ -1,4 +1,4 @@
-"""Where things are inside a pod, for who is in it and for who sends it there. Pure."""
+"""Where things are inside a pod, for the processes in it and for the client that sends them. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = [
     "record_folder",
 ]
 
-AGENT = f"{WORK}/agent"  # what travels of Oarlock, unpacked
+AGENT = f"{WORK}/agent"  # the part of Oarlock that travels, unpacked
 PORT = 7077  # the coordinator's
-SEAT_OFFSET = "OARLOCK_SEAT_OFFSET"  # a variable: the index of a Job's first task in its role
+SEAT_OFFSET = "OARLOCK_SEAT_OFFSET"  # a variable: the index in its role of a Job's first task
 
 
 def record_folder(run: str) -> str:
@@ -28,5 +28,5 @@ def record_folder(run: str) -> str:
 
 
 def program_folder(run: str) -> str:
-    """Where a run's program is and its tasks start: on the claim, because programs save beside themselves."""
+    """Where a run's program is, and its tasks start: on the claim, as programs save next to themselves."""
     return f"{record_folder(run)}/program"

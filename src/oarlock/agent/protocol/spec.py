@@ -1,4 +1,4 @@
-"""What an agent is told: the job, resolved for one machine. Written by the client, read once."""
+"""What an agent runs: the job, resolved for one machine. Written by the client, read once."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from oarlock.run.gpu_facts.gpu_view import Gpus
 from oarlock.run.quick_dataclass import dataclass
 from oarlock.run.typed import VERSION, build, check_version
 
-_MOST_WORKERS = 64  # of a run whose job gives a fixed number: more is a slip of the finger
+_MOST_WORKERS = 64  # for a run whose job gives a fixed number: more is probably a typo
 
 
 @dataclass(frozen=True)
 class LimitsSpec:
-    """Seconds; None is no limit."""
+    """Limits in seconds. None means no limit."""
 
     restarts: int = 3
     stall: float | None = 600.0
     runtime: float | None = None
     rendezvous: float = 300.0
     grace: float = 30.0
-    evaluate: float = 600.0  # for the evaluator, once the leader task is done
-    logs: int | None = 1 << 30  # bytes of each task
+    evaluate: float = 600.0  # for the evaluator, after the leader task is done
+    logs: int | None = 1 << 30  # bytes per task
 
 
 @dataclass(frozen=True)
@@ -37,31 +37,31 @@ class Program:
 
 @dataclass(frozen=True)
 class StageSpec:
-    """A role that runs something else than the others."""
+    """A role that runs something different from the others."""
 
     program: Program
-    env: dict[str, str] = field(default_factory=dict)  # besides the run's
-    pip: list[str] = field(default_factory=list)  # for its pod to install, besides the run's
+    env: dict[str, str] = field(default_factory=dict)  # in addition to the run's
+    pip: list[str] = field(default_factory=list)  # what its pod installs in addition to the run's packages
 
 
 @dataclass(frozen=True)
 class IngestSpec:
-    """What prepares the data before the training."""
+    """What prepares the data before training."""
 
-    key: str  # a digest of all that follows: `folders["data"]` ends in it
+    key: str  # a digest of all fields below; `folders["data"]` ends in it
     program: Program | None = None  # None: the sources are the data
     env: dict[str, str] = field(default_factory=dict)
     pip: list[str] = field(default_factory=list)
     sources: dict[str, str] = field(default_factory=dict)  # name -> path or URL
     checksums: dict[str, str] = field(default_factory=dict)  # name -> SHA-256
-    where: str = "leader"  # or each: on every machine, where they do not see one folder
+    where: str = "leader"  # or each: on every machine, if they do not share a folder
     when: str = "once"  # or always: even if an earlier run has done it; or never
     alone: bool = False  # the run is over once the data is there
 
 
 @dataclass(frozen=True)
 class Seat:
-    """One agent's place in the run: its name, and how many tasks of each role it has room for."""
+    """One agent's place in the run: its name, and how many tasks of each role it can host."""
 
     name: str
     slots: dict[str, int]
@@ -72,41 +72,41 @@ class Spec:
     """The content of `agent.json`, the same for all agents of the run."""
 
     run: str
-    folder: str  # the run's record
-    cwd: str  # where tasks start
+    folder: str  # of the run's record
+    cwd: str  # the folder in which tasks start
     program: Program
     sizes: dict[str, int]  # tasks per role
     folders: dict[str, str]  # data, checkpoints, model, logs, as the leader sees them
     limits: LimitsSpec = field(default_factory=LimitsSpec)
     env: dict[str, str] = field(default_factory=dict)
-    least: dict[str, int] = field(default_factory=dict)  # per role, where the gang may shrink
-    processes: dict[str, int] = field(default_factory=dict)  # tasks of one member, per role; 1 if not given
-    members: dict[str, list[int]] = field(default_factory=dict)  # those of each member, where they differ
+    least: dict[str, int] = field(default_factory=dict)  # per role, if the gang may shrink
+    processes: dict[str, int] = field(default_factory=dict)  # tasks per member of a role; 1 if missing
+    members: dict[str, list[int]] = field(default_factory=dict)  # the same for each member, if they differ
     gpus: Gpus = field(default_factory=Gpus)
-    machines: int = 1  # agents
+    machines: int = 1  # the number of agents
     brings_crew: bool = True  # the leading agent starts the others itself, on this machine
     bind: str = "127.0.0.1"
-    port: int = 0  # the coordinator's; 0 is any
+    port: int = 0  # the coordinator's; 0 means any
     modules: list[str] = field(default_factory=list)  # for the zygote to import
     warm: bool = True
-    keep: float = 0.0  # seconds for which what was imported stays for the next run
-    network: str = "shared"  # or private: the tasks have a loopback of their own and reach nothing else
-    observe: bool = True  # hooks report the progress of a program that does not
+    keep: float = 0.0  # seconds for which imports stay for the next run
+    network: str = "shared"  # or private: tasks have their own loopback and can reach nothing else
+    observe: bool = True  # hooks report the progress of a program that does not report itself
     chief_name: str = "chief"  # in TF_CONFIG
     seed: int | None = None  # None: random numbers come from the kernel
     job: str = ""
-    id: str = ""  # tells it from an earlier run of the same name, whose folder may still be there
+    id: str = ""  # distinguishes it from an earlier run of the same name, whose folder may still exist
     resumed: int = 0  # how often it was resumed after it had ended or was stopped
-    pip: list[str] = field(default_factory=list)  # for a pod to install before the start
+    pip: list[str] = field(default_factory=list)  # what a pod installs before the start
     secret: str = ""  # the file that holds the run's token, if it is not in the folder
-    snapshots: str = ""  # where complete checkpoints and the model are copied to: a URL, or a folder
-    weights: str = ""  # checkpoints whose weights it begins with: a folder or a URL, perhaps with @STEP
-    is_new: bool = False  # its name was made up when it started: nobody has snapshots of it
-    cache: str = ""  # a folder for compiled code that outlives the run; if empty, the run's own has it
-    claim: str = ""  # who mounts the volume that outlives pods: leader, shared (everybody), or nobody
+    snapshots: str = ""  # where complete checkpoints and the model are copied: a URL, or a folder
+    weights: str = ""  # the checkpoints whose weights it starts with: a folder or URL, perhaps with @STEP
+    is_new: bool = False  # its name was generated at its start: there can be no snapshots of it
+    cache: str = ""  # a folder for compiled code that outlives the run; if empty, it is in the run's own
+    claim: str = ""  # which pods mount the volume that outlives them: leader, shared (all), or none
     stages: dict[str, StageSpec] = field(default_factory=dict)  # role -> what it runs, if not `program`
     ingest: IngestSpec | None = None
-    is_replaced: bool = False  # an agent that has to leave is started again elsewhere: that ends no run
+    is_replaced: bool = False  # an agent that has to leave is restarted elsewhere, and the run continues
 
     @property
     def token(self) -> str:
@@ -114,11 +114,11 @@ class Spec:
         return self.secret or f"{self.folder}/token"
 
     def seat(self, machine: int) -> Seat:
-        """The seat of a machine that shares the run's workers with others; 0 is the leading agent's."""
+        """The seat of a machine in a run whose machines share its workers; 0 is the leading agent's."""
         return Seat(self.name_of(machine), self.slots_of(machine))
 
     def seat_of(self, role: str, index: int) -> Seat:
-        """Where every member has a machine of its own."""
+        """The seat of one member, if every member has its own machine."""
         processes = self.members[role][index] if role in self.members else self.processes.get(role, 1)
         return Seat(f"{role}-{index}", {role: processes})
 
@@ -127,8 +127,8 @@ class Spec:
         return f"machine-{machine}"
 
     def slots_of(self, machine: int) -> dict[str, int]:
-        """Workers are shared out evenly, whole members where these differ; everybody else is on the first
-        machine."""
+        """How many tasks of each role a machine hosts. Workers are distributed evenly, by whole members if
+        these differ; all other roles are on the first machine."""
         members = self.members.get("worker", [1] * self.sizes.get("worker", 0))
         each, more = divmod(len(members), self.machines)
         first = machine * each + min(machine, more)
@@ -138,7 +138,7 @@ class Spec:
 
     @property
     def is_alone(self) -> bool:
-        """The only agent there will ever be: it has room for everybody."""
+        """Whether this is the only agent the run will ever have: it hosts every task."""
         return self.machines == 1 and self.brings_crew
 
     def program_of(self, role: str) -> Program:
@@ -150,7 +150,7 @@ class Spec:
         return {**self.env, **self.stages[role].env} if role in self.stages else self.env
 
     def pip_of(self, role: str) -> list[str]:
-        """What the pods of this role install. ps need no data, so they need no ingest's packages."""
+        """What the pods of this role install. ps read no data, so they do not need the ingest's packages."""
         own = self.stages[role].pip if role in self.stages else []
         ingest = self.ingest.pip if self.ingest is not None and role != "ps" else []
         return list(dict.fromkeys([*self.pip, *own, *ingest]))
@@ -165,12 +165,12 @@ class Spec:
         return self.least.get(role, self.sizes[role]) < self.sizes[role]
 
     def tasks_of(self, role: str, members: int) -> int:
-        """How many tasks that many members of this role are; those of a member share a machine."""
+        """How many tasks that many members of this role have. The tasks of a member share a machine."""
         differing = self.members.get(role)
         return members * self.processes.get(role, 1) if differing is None else sum(differing[:members])
 
     def members_of(self, role: str, tasks: int) -> int:
-        """How many members the first `tasks` tasks of this role are, the last one perhaps in part."""
+        """How many members the first `tasks` tasks of this role belong to, the last perhaps in part."""
         differing = self.members.get(role)
         if differing is None:
             return -(-tasks // self.processes.get(role, 1))
@@ -200,7 +200,7 @@ class Spec:
 
     @classmethod
     def from_json(cls, text: str) -> Spec:
-        """Raises ValueError: LaterVersion for one that a later Oarlock wrote."""
+        """Read the content of `agent.json`. Raises ValueError: LaterVersion if a later Oarlock wrote it."""
         try:
             data = json.loads(text)
         except RecursionError:

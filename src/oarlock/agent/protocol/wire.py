@@ -25,15 +25,15 @@ from typing import Any, NamedTuple
 
 Message = dict[str, Any]
 
-VERSION = 2  # 1 had a proof in the greeting, and no seals after it
+VERSION = 2  # version 1 had a proof in the greeting, and no seals after it
 STRANGER_LIMIT = 4 * 1024
 MEMBER_LIMIT = 16 * 1024 * 1024
 SEAL = 16  # bytes
 LENGTH = struct.Struct("!I")
 _COUNT = struct.Struct("!Q")
-_PACKED = 1 << 31  # the length's top bit: the body is compressed
+_PACKED = 1 << 31  # the top bit of the length: the body is compressed
 _WORTH_PACKING = 16 * 1024
-_DIGITS = 300  # of a number: as many as the largest float has
+_DIGITS = 300  # in one number: as many as the largest float has
 
 
 class WireError(Exception):
@@ -59,14 +59,14 @@ class Session(NamedTuple):
 
 
 class Seal:
-    """One direction of a connection. The seal of a frame depends on its place in the sequence."""
+    """One direction of a connection. The seal of a frame depends on its position in the sequence."""
 
     def __init__(self, key: bytes) -> None:
         self._keyed = hmac.new(key, digestmod="sha256")  # a copy takes half the time of a new one
         self._count = 0
 
     def of(self, *parts: bytes | memoryview) -> bytes:
-        """Seal the next frame, given in parts. Every call counts one frame."""
+        """Seal the next frame, given in parts. Every call counts as one frame."""
         mac = self._keyed.copy()
         mac.update(_COUNT.pack(self._count))
         self._count += 1
@@ -75,16 +75,16 @@ class Seal:
         return mac.digest()[:SEAL]
 
     def fits(self, given: bytes, *parts: bytes | memoryview) -> bool:
-        """Whether this is the seal of the next frame. Counts that frame as well."""
+        """Whether this is the seal of the next frame. This counts as one frame, too."""
         return hmac.compare_digest(given, self.of(*parts))
 
 
 def pack(message: Message) -> bytes:
-    """A frame without its seal, so that many connections can share it."""
+    """Make a frame without its seal, so that many connections can share it."""
     body = json.dumps(message, separators=(",", ":")).encode()
     if len(body) < _WORTH_PACKING:
         return LENGTH.pack(len(body)) + body
-    body = zlib.compress(body, 1)  # a thousand addresses are mostly alike
+    body = zlib.compress(body, 1)  # a thousand addresses are much alike
     return LENGTH.pack(len(body) | _PACKED) + body
 
 
@@ -98,11 +98,11 @@ class Unpacker:
 
     def __init__(self) -> None:
         self.limit = STRANGER_LIMIT
-        self.seal: Seal | None = None  # of the next frame; None: it has none
+        self.seal: Seal | None = None  # for the next frame; None: that has no seal
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """Yield one message at a time: after a greeting, the caller sets the seal of the next frame."""
+        """Yield one message at a time: after a greeting, the caller sets the seal for the next frame."""
         self._buffer += data
         while len(self._buffer) >= LENGTH.size:
             (head,) = LENGTH.unpack_from(self._buffer)
@@ -123,12 +123,12 @@ class Unpacker:
             yield _message(self._unpacked(body) if head & _PACKED else body)
 
     def rest(self) -> bytes:
-        """The bytes that are not a whole message yet."""
+        """The bytes that do not form a whole message yet."""
         return bytes(self._buffer)
 
     def _suspect(self) -> None:
-        """Raise OtherVersionError if this looks like another version's greeting. It may have another seal, or
-        none: only its beginning is the same in all versions."""
+        """Raise OtherVersionError if this looks like another version's greeting. Its seal may differ or be
+        missing: only its beginning is the same in all versions."""
         greeting = _GREETING.match(self._buffer, LENGTH.size)
         version = int(greeting[1] or 1) if greeting is not None and self.limit == STRANGER_LIMIT else VERSION
         if version != VERSION:
@@ -165,7 +165,7 @@ def _message(body: bytes) -> Message:
 
 
 def _whole(digits: str) -> int:
-    """Python would parse ten thousand digits, slowly, and nothing here needs such a number."""
+    """Refuse numbers that nothing here needs: Python would parse ten thousand digits, slowly."""
     if len(digits) > _DIGITS:
         raise ValueError("a number with too many digits")
     return int(digits)
@@ -180,7 +180,7 @@ def nonce() -> str:
 
 
 def greeting(hello: Message, nonce: str) -> Message:
-    """The version comes first: `_GREETING` reads it there."""
+    """Make the first frame of an agent or a client. The version comes first: `_GREETING` reads it there."""
     return {"version": VERSION, "nonce": nonce, "hello": hello}
 
 

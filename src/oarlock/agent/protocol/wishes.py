@@ -34,21 +34,21 @@ from oarlock.run.quick_dataclass import dataclass
 
 FaultKind = Literal["kill", "pause", "continue"]
 FAULT_KINDS = ("kill", "pause", "continue")
-_MOST_TASKS = 1_000_000  # of a run; a frame has its own limit
+_MOST_TASKS = 1_000_000  # per run; a frame has its own limit
 
 
 @dataclass(frozen=True)
 class RunTasks:
-    """The gang runs: each host starts the tasks that are placed on it."""
+    """The gang runs: each host starts the tasks placed on it."""
 
     gang: Gang
     places: Mapping[str, list[str]]  # agent -> its tasks
-    launches: Mapping[str, int] = field(default_factory=dict)  # of tasks that were started again alone
-    is_done: bool = False  # the leader task is: the evaluator scores what is left, all others end
+    launches: Mapping[str, int] = field(default_factory=dict)  # of tasks that restarted alone
+    is_done: bool = False  # the leader task is done: the evaluator scores what is left, all others end
 
     @property
     def generation(self) -> int:
-        """The gang's generation, under the name that every wish has."""
+        """The gang's generation, under the name that all wishes share."""
         return self.gang.generation
 
     def to_data(self) -> Message:
@@ -76,7 +76,7 @@ class Halt:
     """The trainers save and leave before the step that their gates agree on."""
 
     generation: int
-    want: Mapping[str, int] | None = None  # tasks of each role, where the only machine is to make room
+    want: Mapping[str, int] | None = None  # tasks per role, for which the run's only machine makes room
 
     def to_data(self) -> Message:
         """Return it as JSON data, for `from_data`."""
@@ -88,7 +88,7 @@ class Clear:
     """No task of this generation is left: each host kills its tasks and what they started."""
 
     generation: int
-    stacks: bool = False  # have the tasks show their stacks first
+    stacks: bool = False  # the tasks dump their stacks first
     want: Mapping[str, int] | None = None
 
     def to_data(self) -> Message:
@@ -117,7 +117,7 @@ class Stop:
     """Every task ends: SIGTERM, the grace, SIGKILL."""
 
     generation: int
-    grace: float | None = None  # None: the job's
+    grace: float | None = None  # None: the job's grace
     now: bool = False  # SIGKILL
 
     def to_data(self) -> Message:
@@ -136,7 +136,7 @@ class Over:
 
     generation: int
     code: int
-    replaced: bool = False  # the run continues; another machine has taken this one's place
+    replaced: bool = False  # the run continues, but another machine has replaced this one
 
     def to_data(self) -> Message:
         """Return it as JSON data, for `from_data`."""
@@ -161,7 +161,7 @@ class ShowStacks:
 
 @dataclass(frozen=True)
 class ToGates:
-    """Pass a message on to the gate of every trainer."""
+    """Pass a message on to every trainer's gate."""
 
     generation: int
     message: GateMessage
@@ -178,7 +178,7 @@ class Fault:
     generation: int
     fault: FaultKind
     task: str
-    seconds: float = 0.0  # of a pause
+    seconds: float = 0.0  # how long a pause lasts
 
     def to_data(self) -> Message:
         """Return it as JSON data, for `from_data`."""
@@ -193,7 +193,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Made:
-    """Tell the tasks that wait for one of these folders. All so far: an earlier order may be lost."""
+    """Notify the tasks that wait for these folders. Lists all so far, as an earlier order may be lost."""
 
     generation: int
     folders: frozenset[str]

@@ -21,18 +21,18 @@ from oarlock.agent.record import tfevents
 from oarlock.run.board_points import Point
 from oarlock.system.writer_thread import Outlet
 
-SUFFIX = ".oarlock"  # of our files, among those that programs write
+SUFFIX = ".oarlock"  # marks our files among those that programs write
 _MARK = "tfevents"  # in the name of every event file
 _ROOM = 1 << 20  # bytes that may wait for the disk
 _FLUSH = 3.0  # seconds
-_LOOK = 30.0  # seconds between two looks for files of the program's own
-_MOST_FILES = 10_000  # that one look may see
+_LOOK = 30.0  # seconds between two searches for the program's own files
+_MOST_FILES = 10_000  # that one search may visit
 
 News = tuple[str, dict[str, str]]  # an event for the record: its kind and its fields
 
 
 def board_folder(logs: str, record: str, run: str) -> str:
-    """Return where the files of a run are, whose LOG_DIR is `logs`. Pure."""
+    """Return the folder with the files of a run, whose LOG_DIR is `logs`. Pure."""
     return logs if Path(record) in Path(logs).parents else f"{logs.rstrip('/')}/{run}"
 
 
@@ -49,7 +49,7 @@ def event_files(folder: str, *, ours: bool) -> bool:
 
 
 class BoardFiles:
-    """The files of one run. Methods that begin with `_do` are called by the writing thread."""
+    """The files of one run. The writing thread calls the methods that begin with `_do`."""
 
     def __init__(self, logs: str, record: str, run: str) -> None:
         self._logs = logs
@@ -58,8 +58,8 @@ class BoardFiles:
         self._outlet = Outlet(patience=0.0, most=_ROOM)
         self._files: dict[str, EventFile] = {}
         self._news: deque[News] = deque()
-        self._looked = 0.0  # when; 0: never
-        self._told: set[str] = set()  # each is told once
+        self._looked = 0.0  # when the last search was; 0: never
+        self._told: set[str] = set()  # each is reported once
         if self._is_url:
             self._tell(
                 "note",
@@ -67,7 +67,7 @@ class BoardFiles:
             )
 
     def add(self, point: Point) -> None:
-        """Have a point written."""
+        """Queue a point for writing."""
         if not self._is_url:
             self._outlet.put(lambda: self._do_add(point), 256, must=False)
 
@@ -78,7 +78,7 @@ class BoardFiles:
             self._outlet.flush(_FLUSH)
 
     def news(self) -> list[News]:
-        """Return what the record should say about the files, each once."""
+        """Return what to record about the files, each piece once."""
         return [self._news.popleft() for _ in range(len(self._news))]
 
     def _do_add(self, point: Point) -> None:
@@ -93,7 +93,7 @@ class BoardFiles:
             self._do_look()
 
     def _do_look(self) -> None:
-        """Tell clients whether it is worth reading this folder: what is reported, they know anyway."""
+        """Find out for clients whether to read this folder: they know the reported values anyway."""
         self._looked = time.monotonic()
         if "logs" not in self._told and event_files(self._logs, ours=False):
             self._tell("logs", "the program writes event files of its own")
@@ -105,7 +105,7 @@ class BoardFiles:
 
 
 class EventFile:
-    """One file in a folder, which is created with the first point."""
+    """One file in a folder. The first point creates it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -124,7 +124,7 @@ class EventFile:
         self._newest = point.generation, max(point.step, 0 if point.generation != generation else step)
 
     def close(self) -> None:
-        """Close the file. More points would begin another one."""
+        """Close the file. A further point starts another one."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

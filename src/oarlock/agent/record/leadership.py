@@ -1,8 +1,8 @@
-"""Which pod leads, where several can reach the record: a file in its folder names the youngest leader.
+"""Which pod leads, if several can reach the record: a file in its folder names the newest leader.
 
-A pod that Kubernetes has given up may live on unseen, with the volume still mounted, and could form
+A pod that Kubernetes has given up may keep running unseen, with the volume still mounted, and could form
 generations of its own forever. It finds another leader's name in this file and stops; so does a container
-that is restarted inside such a pod. A leader that is asked to leave may write until when it is still saving:
+restarted inside such a pod. A leader that is asked to leave may write how long it will still be saving, and
 its successor waits for that.
 """
 
@@ -29,12 +29,11 @@ class _Leader:
     """The content of the file."""
 
     uid: str
-    until: float = 0.0  # the time until which this leader may still be saving
+    until: float = 0.0  # until then this leader may still be saving
 
 
 class Leadership:
-    """This pod's leadership. `folder` is shared by all pods; `own` is this pod's, and outlives its
-    container."""
+    """This pod's leadership. All pods share `folder`; `own` is this pod's, and outlives its container."""
 
     def __init__(self, folder: Path, own: Path) -> None:
         self._file = folder / "leader"
@@ -43,9 +42,9 @@ class Leadership:
         self.is_dismissed = False  # this pod was asked to end
 
     def take(self, patience: float) -> bool:
-        """Lead from now on, after waiting at most `patience` seconds for a leader that is still saving.
+        """Lead from now on, after at most `patience` seconds for another leader to finish saving.
 
-        False if another pod has replaced this one.
+        Returns False if another pod has replaced this one.
         """
         if self._own.exists():
             self.uid = self._own.read_text()
@@ -75,7 +74,7 @@ class Leadership:
         return leader is not None and leader.until > time.time()
 
     def _read(self) -> _Leader | None:
-        """None where the file cannot be read: then the pod that leads continues."""
+        """Read the file. None if that fails: then the pod that leads continues."""
         try:
             return build(_Leader, json.loads(self._file.read_text()))
         except (OSError, ValueError):
@@ -85,4 +84,4 @@ class Leadership:
         try:
             write_whole(self._file, json.dumps(asdict(leader)).encode(), writer=self.uid)
         except OSError:
-            pass  # a full disk, which must keep no run from training
+            pass  # a full disk, which must not keep a run from training

@@ -16,19 +16,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 _NAME = re.compile(r"(.+?)(?:\.(\d+))?\.log", re.DOTALL)
-UNFINISHED = ".unfinished"  # beside the log: the line that a task has begun
+UNFINISHED = ".unfinished"  # next to the log: the line that a task has begun
 _PARTS = 8  # segments that make up the limit
 
 
 class Segment(NamedTuple):
     """One file of a log."""
 
-    start: int  # bytes of the generation's output before it
+    start: int  # bytes of the generation's output before this segment
     path: Path
 
 
 def read_name(name: str) -> tuple[str, int] | None:
-    """The task and the start in a file name; None if it is not a log."""
+    """The task and the start from a file name; None if it is no log."""
     found = _NAME.fullmatch(name)
     return (found[1], int(found[2] or 0)) if found else None
 
@@ -46,7 +46,7 @@ def listed(folder: Path) -> dict[str, list[Segment]]:
         if read is not None:
             found.setdefault(read[0], []).append(Segment(read[1], folder / name))
         elif name.endswith(UNFINISHED) and not name.startswith("."):
-            found.setdefault(name.removesuffix(UNFINISHED), [])  # which may have no whole line yet
+            found.setdefault(name.removesuffix(UNFINISHED), [])  # a task that has no whole line yet
     return {task: sorted(segments) for task, segments in sorted(found.items())}
 
 
@@ -59,35 +59,35 @@ def end(segments: Sequence[Segment]) -> int:
 
 
 def generations(folder: Path) -> list[int]:
-    """The generations that have logs in the folder of a run, in order."""
+    """The generations that have logs in a run's folder, in order."""
     return sorted(int(name) for name in _names(folder) if name.isdecimal())
 
 
 class Logs:
-    """All logs of a run that this process writes. Knows how much each task has on disk."""
+    """All logs of a run that this process writes, and how much each task has on disk."""
 
     def __init__(self, folder: Path, limit: int | None) -> None:
         self.folder = folder
         self.limit = limit
         self.segment = (limit or 0) // _PARTS
-        self.dropped: dict[str, int] = {}  # bytes, by task
-        self._kept: dict[str, list[tuple[Path, int]]] | None = None  # complete segments and their sizes
+        self.dropped: dict[str, int] = {}  # task -> bytes
+        self._kept: dict[str, list[tuple[Path, int]]] | None = None  # complete segments with their sizes
 
     def open(self, generation: int, task: str) -> LogFile:
-        """The log of one task in one generation. Creates no file yet."""
+        """Return the log of one task in one generation. Creates no file yet."""
         return LogFile(self, generation, task)
 
     def complete(self, task: str, path: Path, size: int) -> None:
-        """A segment is complete: drop the oldest ones that are over the limit."""
+        """Note that a segment is complete, and drop the oldest ones above the limit."""
         self._of(task).append((path, size))
         self._shrink(task)
 
     def forget(self, task: str, path: Path) -> None:
-        """A segment is written to again, so it is not complete."""
+        """Note that a segment is being written again, so it is not complete."""
         self._of(task)[:] = [segment for segment in self._of(task) if segment[0] != path]
 
     def _shrink(self, task: str) -> None:
-        """Drop the oldest segments that are over the limit, with the next one counted as full."""
+        """Drop the oldest segments above the limit, counting the next one as full."""
         if self.limit is None:
             return
         kept = self._of(task)
@@ -109,7 +109,7 @@ class Logs:
 
 
 class LogFile:
-    """The log of one task in one generation. Raises OSError; `is_torn` while it ends in half a line."""
+    """The log of one task in one generation. Raises OSError. `is_torn` while it ends in half a line."""
 
     def __init__(self, logs: Logs, generation: int, task: str) -> None:
         self.logs = logs

@@ -22,7 +22,7 @@ _LINE = re.compile(r"((?:ingest-)?[a-z]+-\d+)/(\d+) ([|~]) ", re.ASCII)
 
 
 class EventLine(NamedTuple):
-    """An event of the run, and its place in the record."""
+    """An event of the run, and its position in the record."""
 
     number: int
     record: float
@@ -39,17 +39,17 @@ class TaskLine(NamedTuple):
 
 
 def event(number: int, record: float, fields: dict[str, Any]) -> bytes:
-    """The line of the record's `number`-th event."""
+    """The line for the record's `number`-th event."""
     return (MARK + run_events.encode({"n": number, "of": record, **fields}) + "\n").encode()
 
 
 def prefix(task: str, generation: int, *, is_whole: bool = True) -> bytes:
-    """The beginning of every line of a task's output; not `is_whole`: of one that it has only begun."""
+    """The start of every line of a task's output. Not `is_whole`: of a line that it has only begun."""
     return f"{task}/{generation} {'|' if is_whole else '~'} ".encode()
 
 
 def parse(line: str) -> EventLine | TaskLine | None:
-    """What is on a line; None for one of the agent's own."""
+    """Read a line. Returns None for one of the agent's own."""
     if line.startswith(MARK):
         return _event(line[len(MARK) :])
     matched = _LINE.match(line)

@@ -1,4 +1,4 @@
-"""The record on a pod's standard output, where clients read it. A thread prints: no reader stalls a loop."""
+"""Prints the record on a pod's standard output, for clients. A thread prints: no reader stalls a loop."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from oarlock.agent.record import pod_lines
 from oarlock.run import run_events
 from oarlock.system.writer_thread import Outlet
 
-PATIENCE = 1.5  # seconds for which the loop waits while the reader of standard output accepts nothing
+PATIENCE = 1.5  # seconds that the loop waits if the reader of standard output accepts nothing
 
 
 class Echo:
-    """The record on standard output, in the lines of `pod_lines`."""
+    """Prints the record on standard output, as lines of `pod_lines`."""
 
     def __init__(self, leads: bool, out: int = 1) -> None:
         self.leads = leads
@@ -24,7 +24,7 @@ class Echo:
         self._record = 0.0
 
     def replay(self, past: list[run_events.Event]) -> None:
-        """Print the past events of a record, for readers that missed them. Of reports only the latest."""
+        """Print the past events of a record, for readers that missed them, but only the latest reports."""
         latest = {event["task"]: number for number, event in enumerate(past) if event["kind"] == "report"}
         for number, event in enumerate(past):
             if event["kind"] != "report" or latest[event["task"]] == number:
@@ -39,16 +39,16 @@ class Echo:
         self.write(pod_lines.event(self._count, self._record, event), must=event["kind"] != "report")
 
     def write(self, data: bytes, must: bool = False) -> bool:
-        """Print whole lines. False if they were dropped; with `must` they never are."""
+        """Print whole lines. Returns False if they were dropped; with `must` they never are."""
         return self.outlet.put(partial(write_all, self._out, data), len(data), must=must)
 
 
 def write_all(out: int, data: bytes) -> None:
-    """Write all of it, however long that takes; give up if there is no reader any more."""
+    """Write all of it, however long that takes. Give up if there is no reader any more."""
     while data:
         try:
             data = data[os.write(out, data) :]
-        except BlockingIOError:  # another process that shares it has set it so
+        except BlockingIOError:  # another process that shares it made it nonblocking
             select.select([], [out], [])
         except OSError:
             return

@@ -1,9 +1,9 @@
 """The run's record as the agent writes it: events.jsonl, result.json and the tasks' logs.
 
-Recording must never stop training. On a full disk, lines are lost, which is noted once there is room again,
-and room for the verdict is reserved from the beginning. Threads do the writing (`writer_thread`): while a
-disk or a reader hangs, lines are dropped and counted, which is noted when it proceeds. In a pod the record
-is printed as well: clients read that, and a pod that does not lead has nothing else.
+Recording must never stop training. A full disk loses lines, which is noted once there is space again, and
+space for the verdict is reserved at the start. Threads do the writing (`writer_thread`): while a disk or a
+reader hangs, lines are dropped and counted, which is noted when it resumes. In a pod the record is printed as
+well: clients read that, and a pod that does not lead has nothing else.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from oarlock.system.atomic_file import write_durably
 from oarlock.system.writer_thread import Outlet
 
 _ROOM = 64 * 1024  # bytes reserved for the verdict
-# Seconds for which the loop waits while a disk accepts nothing: with `pod_output.PATIENCE` less than the
-# silence after which other agents give up a connection.
+# Seconds that the loop waits while a disk accepts nothing. With `pod_output.PATIENCE`, this is less than the
+# silence after which other agents close a connection.
 _DISK_PATIENCE = 3.0
 
 
 class Record:
-    """One run's record. Methods that begin with `_do` are called by the writing thread."""
+    """One run's record. The writing thread calls the methods that begin with `_do`."""
 
     def __init__(
         self, folder: Path, state: RunState, echo: Echo | None = None, limit: int | None = None
@@ -44,23 +44,23 @@ class Record:
         self.state = state
         self.echo = echo
         self.board: BoardFiles | None = None  # only the leading agent has one
-        self.missing: dict[str, int] = {}  # dropped lines, by destination
+        self.missing: dict[str, int] = {}  # destination -> dropped lines
         self._disk = Outlet(_DISK_PATIENCE)
         self._logs = Logs(folder / "logs", limit)
         self._shortened: set[str] = set()  # tasks whose dropped lines were noted
         self._trouble: str | None = None  # why a line could not be written
-        self._healed: str | None = None  # the same, once writing works again: to be noted
+        self._healed: str | None = None  # the same, once writing works again: to be recorded
         self._events: int | None = None
         self._is_torn = False  # events.jsonl ends in half a line
         self._is_leading = False  # other agents only write logs
         self._is_retired = False
 
     def retire(self) -> None:
-        """Another leader writes the record from now on: add nothing more but the logs of tasks."""
+        """Write only the logs of tasks from now on: another leader writes the record."""
         self._is_retired = True
 
     def emit(self, kind: str, /, **fields: Any) -> None:
-        """Add an event. It is written when this returns, unless the disk hangs."""
+        """Add an event. It is on disk when this returns, unless the disk hangs."""
         event: run_events.Event = {"t": time.time(), "kind": kind, **fields}
         self.state.apply(event)
         if self._is_retired:
@@ -92,7 +92,7 @@ class Record:
         self.flush()
 
     def flush(self) -> None:
-        """Wait for what was put so far, but not forever. The rest is written as the process ends."""
+        """Wait for what was queued so far, but not forever. The rest is written when the process ends."""
         for outlet in self._outlets:
             outlet.flush(outlet.patience)
 
@@ -102,7 +102,7 @@ class Record:
         return Log(self, self._logs.open(generation, task) if leads else None, task, generation)
 
     def scratch(self, task: str) -> Path:
-        """A folder for what a task writes and the run does not keep."""
+        """A folder for a task's files that the run does not keep."""
         folder = self.folder / "scratch" / task
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -118,11 +118,11 @@ class Record:
         outlet.settle()
 
     def append(self, file: LogFile, data: bytes) -> bool:
-        """Append lines of a task's output. False if they were dropped."""
+        """Append lines of a task's output. Returns False if they were dropped."""
         return self._disk.put(lambda: self._do_append(file, data), len(data), must=False)
 
     def show(self, file: LogFile, state: bytes) -> None:
-        """Show what a task has begun to write, after what was appended."""
+        """Show the line that a task has begun, after what was appended."""
         self._disk.put(lambda: _do_show(file, state), len(state), must=False)
 
     def close(self, file: LogFile) -> None:
@@ -130,7 +130,7 @@ class Record:
         self._disk.put(file.close)
 
     def note_losses(self, is_last: bool = False) -> None:
-        """Note what the writing threads could not write, once they proceed again."""
+        """Record what the writing threads could not write, once they write again."""
         healed, self._healed = self._healed, None
         if healed is not None:
             self._note(f"the record could not be written ({healed}): some lines are missing")
@@ -188,7 +188,7 @@ class Record:
             self._do_give_up(error)
 
     def _do_keep_room(self) -> None:
-        """Reserve room for the verdict, in case the disk is full by then. Freed at the end."""
+        """Reserve space for the verdict, in case the disk is full by then. It is freed at the end."""
         try:
             if not (self.folder / "room").exists():  # a local client has made it
                 (self.folder / "room").write_bytes(os.urandom(_ROOM))
@@ -215,7 +215,7 @@ def _do_show(file: LogFile, state: bytes) -> None:
     try:
         unfinished.write(file.first, log_segments.end(log_segments.of(file.first)), state)
     except OSError:
-        pass  # the log itself says what is wrong with the disk
+        pass  # the log itself tells what is wrong with the disk
 
 
 def _do_complain(text: str) -> None:

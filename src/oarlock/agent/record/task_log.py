@@ -1,4 +1,4 @@
-"""The output of one task as its agent records it: whole lines, each with the time at which it was read."""
+"""The output of one task as its agent records it: whole lines, each with the time when it was read."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from oarlock.agent.record.run_record import Record
 
 LINE_LIMIT = 64 * 1024  # bytes
-_PAUSE, _POD_PAUSE = 0.2, 1.0  # seconds between two states of an unfinished line
+_PAUSE, _POD_PAUSE = 0.2, 1.0  # seconds between two updates of an unfinished line
 
 
 class Log:
-    """A task's output, fed as it comes. Bytes stay as they are."""
+    """A task's output, added as it arrives. Bytes stay as they are."""
 
     def __init__(self, record: Record, file: LogFile | None, task: str, generation: int) -> None:
         self._record = record
@@ -25,21 +25,21 @@ class Log:
         self._task, self._generation = task, generation
         self._lines = Lines()
         self._shown = b""
-        self._missing = {"the disk": 0, "standard output": 0}  # lines dropped since the last that was written
+        self._missing = {"the disk": 0, "standard output": 0}  # lines dropped since the last one written
 
     def feed(self, data: bytes) -> None:
-        """Add output as it comes."""
+        """Add output as it arrives."""
         pieces = [piece for line in self._lines.feed(data) for piece in _pieces(line)]
         *begun, self._lines.rest = _pieces(self._lines.rest)  # an endless line must not fill the memory
         self._put([*pieces, *begun])
 
     @property
     def pause(self) -> float:
-        """The seconds between two calls of `show`; a pod keeps what it prints."""
+        """The seconds between two calls of `show`. More in a pod, which keeps what it prints."""
         return _PAUSE if self._record.echo is None else _POD_PAUSE
 
     def show(self) -> None:
-        """Show the unfinished line as it is now, which is no part of the log."""
+        """Show the unfinished line as it is now. It does not become part of the log."""
         state = unfinished.last_state(self._lines.rest)
         if not state or state == self._shown:
             return
@@ -56,8 +56,7 @@ class Log:
         return bool(self._lines.rest)
 
     def say(self, text: str) -> None:
-        """Add a line of the agent's own, after what the task has begun to write: a progress bar has no
-        end."""
+        """Add a line of the agent's own, after the line that the task has begun: progress bars never end."""
         begun = self._lines.take_rest()
         self._put([*([begun] if begun else []), text.encode()])
 
@@ -84,7 +83,7 @@ class Log:
             self._record.note_losses()
 
     def _joined(self, head: bytes, said: list[bytes], where: str) -> bytes:
-        """The lines as bytes, after one that stands for those that were dropped."""
+        """The lines as bytes, after a line that stands for the dropped ones."""
         missing = self._missing[where]
         if missing:
             said = [
@@ -102,7 +101,7 @@ class Log:
 
 
 def _pieces(line: bytes) -> list[bytes]:
-    """A line that is too long in pieces that say so; any other as it is."""
+    """Split a line that is too long into pieces that say so. Any other stays as it is."""
     pieces = []
     while len(line) > LINE_LIMIT:
         cut = _cut(line)
@@ -112,7 +111,7 @@ def _pieces(line: bytes) -> list[bytes]:
 
 
 def _cut(line: bytes) -> int:
-    """Where to cut: after a state of a progress bar, else not within a character."""
+    """Where to cut: after an update of a progress bar, otherwise not within a character."""
     cut = line.rfind(b"\r", LINE_LIMIT // 2, LINE_LIMIT) + 1
     if cut:
         return cut
@@ -121,6 +120,6 @@ def _cut(line: bytes) -> int:
 
 
 def timestamp(seconds: float) -> str:
-    """A time as logs have it: UTC, with microseconds."""
+    """A time as in logs: UTC, with microseconds."""
     whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     return f"{whole}.{int(seconds % 1 * 1e6):06d}Z"

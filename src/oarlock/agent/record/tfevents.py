@@ -10,7 +10,7 @@ import struct
 from collections.abc import Mapping
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # how a field is encoded
-_LARGEST = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]  # TensorBoard stores 32 bits
+_LARGEST = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]  # the largest: TensorBoard stores 32 bits
 
 
 def header(t: float) -> bytes:
@@ -19,7 +19,7 @@ def header(t: float) -> bytes:
 
 
 def restart(t: float, step: int) -> bytes:
-    """Return a record that says that the work is done again from `step` on: readers drop the later points."""
+    """Return a record after which readers drop the points from `step` on: that work is done again."""
     return _record(_event(t, step) + _field(7, _key(1, _VARINT) + _varint(1)))
 
 
@@ -42,7 +42,7 @@ def _key(number: int, kind: int) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    value &= (1 << 64) - 1  # a negative number has two's complement
+    value &= (1 << 64) - 1  # negative numbers are in two's complement
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)
@@ -62,7 +62,7 @@ def _record(data: bytes) -> bytes:
 
 
 def _masked(data: bytes) -> int:
-    """The CRC-32C of the data, rotated as TFRecord has it; zlib's CRC-32 has another polynomial."""
+    """The CRC-32C of the data, rotated as TFRecord requires. zlib's CRC-32 has another polynomial."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = crc >> 8 ^ _TABLE[(crc ^ byte) & 0xFF]

@@ -1,7 +1,7 @@
-"""The line that a task has begun and not ended yet: a progress bar, a prompt.
+"""The line that a task has begun but not ended: a progress bar, a prompt.
 
-A log holds whole lines. What a terminal would show of the unfinished one is in a small file beside it, which
-is replaced a few times a second and never kept for long:
+A log holds whole lines. A small file next to it holds what a terminal would show of the unfinished one. The
+file is replaced a few times a second and never kept for long:
 
     logs/<generation>/worker-0.unfinished        1763 45%|####      | 45/100
 
