@@ -25,8 +25,8 @@ Finding = dict[str, object]
 def finding(name: str, state: str, detail: str, fix: str | None = None) -> Finding:
     """Return the result of a check.
 
-    `state` is ok, warning, unknown or failed; failed means that nothing can run. Of a framework it is ok,
-    missing or broken, and the finding has its `version`, too.
+    `state` is ok, warning, unknown or failed; failed means that nothing can run. For a framework it is ok,
+    missing or broken, and the finding also has its `version`.
     """
     return {"name": name, "state": state, "detail": detail, "fix": fix}
 
@@ -36,7 +36,7 @@ class Rendered(Protocol):
 
     @property
     def objects(self) -> list[dict[str, Any]]:
-        """In the order in which they have to be created."""
+        """The objects, in the order in which they have to be created."""
 
     @property
     def text(self) -> str:
@@ -71,7 +71,7 @@ class BeforeStart(Protocol):
     def plan(self, jobfile: JobFile, name: str) -> dict[str, Any]:
         """Return what a run would create and need, as `oarlock plan --json` prints it.
 
-        `ok` is whether it would run; an engine leaves out the sections that it knows nothing of.
+        `ok` is whether it would run; an engine leaves out the sections that it knows nothing about.
         """
         raise OarlockError(f"the engine {self.name} cannot plan a run")
 

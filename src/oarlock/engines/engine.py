@@ -56,7 +56,7 @@ def follow(watch: Watch) -> Iterator[Found]:
 
 
 class Sending(NamedTuple):
-    """What of the program's folder is about to be sent."""
+    """The files of the program's folder that are about to be sent."""
 
     files: int
     size: int  # bytes
@@ -167,8 +167,8 @@ class Engine(BeforeStart, Protocol):
     ) -> RunFolder:
         """Create the record of a model server and start it; it outlives this process.
 
-        An engine that waits until the server answers calls `on_wait` meanwhile, with what keeps the server
-        from it; False gives up. Raises JobError if this model cannot be served here or the name is taken.
+        An engine that waits until the server answers calls `on_wait` meanwhile, with what delays the server;
+        False gives up. Raises JobError if this model cannot be served here or the name is taken.
         """
         raise OarlockError(f"the engine {self.name} cannot serve models")
 
@@ -182,7 +182,7 @@ class Engine(BeforeStart, Protocol):
         raise OarlockError(f"the engine {self.name} cannot predict")
 
     def announced(self, run: RunFolder) -> Announcement | None:
-        """Return what a model server says of itself; None before it answers requests."""
+        """Return what a model server says about itself; None before it answers requests."""
         return None
 
     def scale_server(self, run: RunFolder, replicas: int) -> None:
@@ -234,18 +234,18 @@ class Engine(BeforeStart, Protocol):
         raise self._unable(run, "show TensorBoard")
 
     def deploy_board(self, run: RunFolder, image: str | None, host: str | None) -> StandingBoard:
-        """Have a TensorBoard stand beside the run's LOG_DIR until it is deleted; return it once it answers.
+        """Deploy a TensorBoard on the run's LOG_DIR, until it is deleted; return it once it answers.
 
-        `host` is the name by which others reach it from outside. One that stands is returned as it is.
+        `host` is the name by which others reach it from outside. An existing one is returned as it is.
         """
         raise self._unable(run, "keep a TensorBoard")
 
     def find_board(self, run: RunFolder) -> StandingBoard | None:
-        """Return the TensorBoard that stands beside the run, if there is one."""
+        """Return the TensorBoard that is deployed for the run, if there is one."""
         return None
 
     def delete_board(self, run: RunFolder) -> bool:
-        """Delete the TensorBoard that stands beside the run. Returns whether there was one."""
+        """Delete the TensorBoard that is deployed for the run. Returns whether there was one."""
         return False
 
     def checkpoints(self, run: RunFolder, *, writes: bool) -> AbstractContextManager[CheckpointFolder]:

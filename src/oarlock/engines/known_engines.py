@@ -1,4 +1,4 @@
-"""The engines that there are, and what is known of each without importing it.
+"""All engines, and what is known about each without importing it.
 
 `--help`, `ps` and the `status` of a run that has ended must answer in 100 ms, and a Kubernetes client alone
 takes longer than that to import.
@@ -23,7 +23,7 @@ class Traits:
     sends_program: bool = True  # the program's folder is copied to other machines
     files_are_here: bool = False  # checkpoints, model and logs are on this machine
     resumable: frozenset[str] = frozenset({"failed", "stopped"})  # states from which `resume` can continue
-    options: frozenset[str] = frozenset()  # of `oarlock run`, those that only some engines take
+    options: frozenset[str] = frozenset()  # options of `oarlock run` that only some engines take
     pod_faults: tuple[str, ...] = ()  # what `oarlock chaos` can do to pods
     stop_seconds: float = 60.0  # how long a run may take to end, beyond the grace of its tasks
     recovery_seconds: float = 300.0  # how long a run may take to recover from a fault

@@ -43,7 +43,7 @@ class RecordedBoard:
             one.close()
 
     def _add_late_scores(self, run: RunFolder) -> None:
-        """Show what `oarlock evaluate` has found since: in any order, and of each step the latest."""
+        """Show the scores that `oarlock evaluate` has added: in any order, and the latest of each step."""
         scores = {step_of(score): score for score in late_scores.read(run.scores_file)}
         file = EventFile(self.folder / f"{run.name}.evaluate")
         state = RunState(run.name)

@@ -1,7 +1,7 @@
 """The Kubernetes engine: one Job per role on a cluster.
 
 The run supervises itself. A client sends it, acts on it, and keeps a record of it while it follows the run.
-What only few verbs need is imported when they do: `status` and `logs` would take half as long again.
+Modules for a few verbs are imported by those verbs: else `status` and `logs` would take half as long again.
 """
 
 from __future__ import annotations
@@ -64,30 +64,30 @@ class KubernetesEngine(Engine):
             return submit.start(jobfile, name, api_for(jobfile.job), on_packed)
 
     def checkpoints_for(self, job: Job, run: RunFolder) -> str | None:
-        """On the claim, if both runs mount the same one."""
+        """Return the place on the claim, if both runs mount the same one."""
         return run.folder("checkpoints") if is_mounted_by(job, run) else None
 
     def plan(self, jobfile: JobFile, name: str) -> dict[str, Any]:
-        """By a dry run on the cluster; without an answer, what is known here."""
+        """Plan by a dry run on the cluster; without an answer, return what is known here."""
         from oarlock.engines.kubernetes.plan import preview
 
         return preview.plan(jobfile, name)
 
     def render(self, jobfile: JobFile, name: str) -> Rendered:
-        """For `kubectl apply`. Asks no cluster."""
+        """Render for `kubectl apply`. Asks no cluster."""
         from oarlock.engines.kubernetes.manifests import yaml_file
 
         return yaml_file.render(jobfile, name)
 
     def render_server(self, order: ServeOrder, name: str | None, form: str) -> Rendered:
-        """A Deployment and all that it needs, or KServe's InferenceService."""
+        """Render a Deployment and all that it needs, or KServe's InferenceService."""
         from oarlock.engines.kubernetes.deployments import server_yaml
 
         render = server_yaml.deployment if form == "deployment" else server_yaml.inference_service
         return render(order, name)
 
     def check(self, *, context: str | None, namespace: str | None, image: str | None) -> Iterator[Finding]:
-        """What the cluster allows this user, by reviews and dry runs."""
+        """Check what the cluster allows this user, by reviews and dry runs."""
         from oarlock.engines.kubernetes.plan import cluster_access
 
         return cluster_access.findings(context, namespace, image)
@@ -111,7 +111,7 @@ class KubernetesEngine(Engine):
             stop_delete.stop(api, identity.of(run), now=now)
 
     def ask(self, run: RunFolder, question: Mapping[str, Any]) -> dict[str, Any]:
-        """Through exec in a leading pod that is not being deleted."""
+        """Ask through exec in a leading pod that is not being deleted."""
         api = api_of(run)
         with explained():
             leading = leading_agent.pods(api, identity.of(run))
@@ -149,7 +149,7 @@ class KubernetesEngine(Engine):
         background.refresh(run, with_logs=with_logs)
 
     def following(self, run: RunFolder) -> AbstractContextManager[Callable[[], bool]]:
-        """A thread watches the pods, reads their logs and writes the record."""
+        """Have a thread watch the pods, read their logs and write the record."""
         return background.following(run)
 
     def check_scale(self, run: RunFolder, workers: int) -> None:
@@ -167,17 +167,17 @@ class KubernetesEngine(Engine):
                 stop_delete.scale(api, job, count)
 
     def adopt(self, name: str) -> RunFolder | None:
-        """Only from the namespace of the kubeconfig's current context; None if it cannot be reached."""
+        """Adopt only from the namespace of the kubeconfig's current context; None if it cannot be reached."""
         return adopt.adopt(name)
 
     def unrecorded(self) -> list[str]:
-        """Only those in the namespace of the kubeconfig's current context."""
+        """List only those in the namespace of the kubeconfig's current context."""
         return adopt.unrecorded()
 
     def exec(
         self, run: RunFolder, task: str, words: Sequence[str], streams: Streams, notify: Callable[[str], None]
     ) -> int:
-        """Through exec in the task's own pod."""
+        """Run the command through exec in the task's own pod."""
         from oarlock.engines.kubernetes import pod_commands
 
         return pod_commands.beside_task(run, task, words, streams, notify)
@@ -192,7 +192,7 @@ class KubernetesEngine(Engine):
         writes: bool,
         notify: Callable[[str], None],
     ) -> int:
-        """In a temporary pod that mounts the run's claim."""
+        """Run the command in a temporary pod that mounts the run's claim."""
         from oarlock.engines.kubernetes import pod_commands
 
         return pod_commands.beside_files(run, words, streams, image=image, writes=writes, notify=notify)
@@ -200,25 +200,25 @@ class KubernetesEngine(Engine):
     def tensorboard(
         self, run: RunFolder, port: int | None, image: str | None
     ) -> AbstractContextManager[Board]:
-        """In a temporary pod that mounts the run's claim, behind a port of this machine."""
+        """Run TensorBoard in a temporary pod that mounts the run's claim, behind a port of this machine."""
         from oarlock.engines.kubernetes import pod_commands
 
         return pod_commands.board(run, port, image)
 
     def deploy_board(self, run: RunFolder, image: str | None, host: str | None) -> StandingBoard:
-        """A Deployment that mounts the run's claim, a Service and, with `host`, an Ingress."""
+        """Create a Deployment that mounts the run's claim, a Service and, with `host`, an Ingress."""
         api = api_of(run)
         with explained():
             return board_deployment.deploy(api, run, image, host)
 
     def find_board(self, run: RunFolder) -> StandingBoard | None:
-        """In the run's namespace."""
+        """Look in the run's namespace."""
         api = api_of(run)
         with explained():
             return board_deployment.find(api, identity.of(run))
 
     def delete_board(self, run: RunFolder) -> bool:
-        """Its pod has left the claim when this returns."""
+        """Delete the board; its pod has left the claim when this returns."""
         api = api_of(run)
         with explained():
             return board_deployment.delete(api, identity.of(run))
@@ -226,7 +226,7 @@ class KubernetesEngine(Engine):
     def serve(
         self, order: ServeOrder, name: str | None = None, on_wait: Callable[[str], bool] = lambda _: True
     ) -> RunFolder:
-        """As a Deployment, whose record names the engine that acts on it from then on."""
+        """Serve as a Deployment, whose record names the engine that acts on it from then on."""
         from oarlock.engines.kubernetes.deployments import serve_model
 
         return serve_model.serve(order, name, on_wait)
@@ -234,14 +234,14 @@ class KubernetesEngine(Engine):
     def predictors(
         self, order: ServeOrder, workers: int, notify: Callable[[str], None]
     ) -> AbstractContextManager[Sequence[Predictor]]:
-        """In the pods of one Job, behind ports of this machine."""
+        """Load the model in the pods of one Job, behind ports of this machine."""
         from oarlock.engines.kubernetes.predictions import predict_model
 
         return predict_model.predictors(order, workers, notify)
 
     @contextmanager
     def checkpoints(self, run: RunFolder, *, writes: bool) -> Iterator[CheckpointFolder]:
-        """On the run's claim, which a pod reads."""
+        """Open the folder on the run's claim, which a pod reads."""
         from oarlock.engines.kubernetes.claims import claim_checkpoints
 
         api, path = api_of(run), run.folder("checkpoints")
@@ -249,7 +249,7 @@ class KubernetesEngine(Engine):
             yield folder
 
     def pull(self, run: RunFolder, what: str | None, to: Path, show: Show, *, replaces: bool) -> Pulled:
-        """From the leading pod while the run lasts, then from a temporary pod."""
+        """Copy from the leading pod while the run lasts, then from a temporary pod."""
         from oarlock.engines.kubernetes.claims import pull_claims
 
         names = pull_claims.KINDS[what] if what else pull_claims.DEFAULT
@@ -265,7 +265,7 @@ class KubernetesEngine(Engine):
         output: IO[bytes],
         notify: Callable[[str], None],
     ) -> list[Event]:
-        """In a pod beside the run's claim, which has its data too; without a claim, from its snapshots."""
+        """Score in a pod beside the run's claim, which also has its data; without a claim, from snapshots."""
         from oarlock.engines.kubernetes.claims import evaluation_pod
 
         if run.engine != self.name:
@@ -276,7 +276,7 @@ class KubernetesEngine(Engine):
             return evaluation_pod.score(api_of(run), run, step, everything, output, notify)
 
     def pods(self, run: RunFolder) -> list[str]:
-        """Only those whose containers run."""
+        """Return only pods whose containers run."""
         with explained(), closing(api_of(run)) as api:
             return remove_pods.pods(api, identity.of(run))
 

@@ -35,7 +35,7 @@ class Devices:
     limited_by: str = ""  # the variable that hides some of them
 
     def called(self, word: str) -> Gpu | None:
-        """The GPU that a variable calls so: by its number, or by the beginning of its UUID."""
+        """The GPU that a word in a variable names: by its number, or by the beginning of its UUID."""
         is_long = len(word) > len("GPU-")
         return next(
             (gpu for gpu in self.all if gpu.id == word or (is_long and gpu.key.startswith(word))), None
@@ -64,7 +64,7 @@ def _nvidia_smi() -> list[Gpu]:
 
 
 def listed_by_smi(text: str) -> list[Gpu]:
-    """The GPUs in the output of `nvidia-smi -L`. One that is cut into slices is its slices."""
+    """The GPUs in the output of `nvidia-smi -L`. A GPU that is cut into slices is listed as its slices."""
     found: list[Gpu] = []
     whole: Gpu | None = None
     for line in text.splitlines():
@@ -79,7 +79,7 @@ def listed_by_smi(text: str) -> list[Gpu]:
 
 
 def _nvidia_files(root: Path) -> list[Gpu]:
-    """In the order of the bus, which is that of nvidia-smi."""
+    """The GPUs in the order of the bus, which is that of nvidia-smi."""
     found = []
     for number, file in enumerate(sorted(root.glob("proc/driver/nvidia/gpus/*/information"))):
         known, bus = _fields(file, ":"), file.parent.name
@@ -88,7 +88,7 @@ def _nvidia_files(root: Path) -> list[Gpu]:
 
 
 def _amd_files(root: Path) -> list[Gpu]:
-    """Nodes of the kernel's topology with compute units; the others are processors."""
+    """The GPUs: nodes of the kernel's topology with compute units; the others are processors."""
     folder = root / "sys/class/kfd/kfd/topology/nodes"
     nodes = sorted(folder.glob("*/properties"), key=lambda file: (len(file.parent.name), file.parent.name))
     gpus = [file.parent for file in nodes if _fields(file, " ").get("simd_count", "0") != "0"]
@@ -108,7 +108,7 @@ def _text(file: Path) -> str:
 
 
 def _limit_cuda(found: Devices, env: Mapping[str, str]) -> Devices:
-    """As CUDA reads it: up to the first word that names no GPU. The words stay as the user wrote them."""
+    """Limit as CUDA does: up to the first word that names no GPU. The words stay as the user wrote them."""
     if CUDA not in env:
         return found
     visible = []
@@ -121,7 +121,7 @@ def _limit_cuda(found: Devices, env: Mapping[str, str]) -> Devices:
 
 
 def _limit_hip(found: Devices, env: Mapping[str, str]) -> Devices:
-    """HIP counts within what ROCR leaves, and takes CUDA's variable for its own."""
+    """Limit as HIP does: it counts within what ROCR leaves, and takes CUDA's variable for its own."""
     for name in (ROCR, HIP if HIP in env else CUDA):
         if name in env:
             words = [word.strip() for word in env[name].split(",")]

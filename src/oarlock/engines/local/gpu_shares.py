@@ -1,6 +1,6 @@
 """Which GPUs of this machine each task of a run gets.
 
-Nothing but the records of living runs says which are taken, so that none stays taken by a run that is gone.
+Only the records of living runs say which are taken, so that a run that is gone keeps none.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _locked(fd: int) -> bool:
 
 
 def give(job: Job, folder: Path, run: str) -> Gpus:
-    """The GPUs of each task of a run. Raises OarlockError if there are not enough, with who has them."""
+    """The GPUs of each task. Raises OarlockError, with the runs that have them, if too few are free."""
     needs = _needs(specs.roles(job))
     hidden: dict[str, list[str]] = {task: [] for task, count in needs.items() if count == 0}
     if not asked(job):

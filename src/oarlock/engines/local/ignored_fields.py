@@ -1,5 +1,5 @@
-"""What a job asks of a cluster and this machine does not give: said when a run starts, so that nobody relies
-on it. Fields that change nothing for the program (labels, queues) are not worth a line."""
+"""Fields for a cluster that have no effect on this machine: listed when a run starts, so that no user relies
+on them. Fields that change nothing for the program (labels, queues) are not worth a line."""
 
 from __future__ import annotations
 

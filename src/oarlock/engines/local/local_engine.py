@@ -57,20 +57,20 @@ class LocalEngine(Engine):
         return start(jobfile, name, machines or 1, stdin)
 
     def ignores(self, jobfile: JobFile) -> list[str]:
-        """Whatever describes pods, and GPUs where there are none."""
+        """List whatever describes pods, and GPUs where there are none."""
         from oarlock.engines.local import ignored_fields
 
         return ignored_fields.of(jobfile.job)
 
     def spec_for(self, jobfile: JobFile, record: Path, machines: int) -> Spec:
-        """With the GPUs that are free now."""
+        """Return the spec with the GPUs that are free now."""
         from oarlock.engines.local import gpu_shares
 
         spec = super().spec_for(jobfile, record, machines)
         return replace(spec, gpus=gpu_shares.give(jobfile.job, jobfile.folder, record.name))
 
     def check(self, *, context: str | None, namespace: str | None, image: str | None) -> Iterator[Finding]:
-        """This machine, then each framework, whose import takes seconds."""
+        """Check this machine, then each framework, whose import takes seconds."""
         from oarlock.engines.local import framework_imports, machine_checks
 
         yield from (check() for check in machine_checks.CHECKS)
@@ -81,11 +81,11 @@ class LocalEngine(Engine):
         resume(run, stdin)
 
     def cancel(self, run: RunFolder, *, now: bool = False) -> None:
-        """Send SIGINT to the agent. Raises OarlockError if that is on another machine."""
+        """Send SIGINT to the agent. Raises OarlockError if the agent is on another machine."""
         stop(run, now=now)
 
     def ask(self, run: RunFolder, question: Mapping[str, Any]) -> dict[str, Any]:
-        """At the address, and with the token, that the record has."""
+        """Ask at the address, and with the token, that the record has."""
         from oarlock.agent.net import control
 
         return control.ask(run.path, dict(question))
@@ -112,13 +112,13 @@ class LocalEngine(Engine):
     def predictors(
         self, order: ServeOrder, workers: int, notify: Callable[[str], None]
     ) -> AbstractContextManager[Sequence[Predictor]]:
-        """In the replicas of one server, on a port of its own."""
+        """Load the model in the replicas of one server, on a port of its own."""
         from oarlock.engines.local import local_predictor
 
         return local_predictor.predictors(order, workers)
 
     def announced(self, run: RunFolder) -> Announcement | None:
-        """The supervisor writes it beside its settings."""
+        """Read what the supervisor writes beside its settings."""
         from oarlock.serving.fleet import announcement
 
         return announcement.read(announcement.path_for(run.serving_file))
@@ -130,7 +130,7 @@ class LocalEngine(Engine):
         local_server.scale(run, replicas)
 
     def delete(self, chosen: Collection[RunFolder], *, now: bool, volumes: bool) -> list[str]:
-        """Only stop those that run, if told to: the caller deletes the records of the others."""
+        """Only stop runs that are running, with `now`: the caller deletes the records."""
         for run in chosen if now else ():
             if run.is_running():
                 self.stop(run, now=True)
@@ -141,13 +141,13 @@ class LocalEngine(Engine):
 
     @contextmanager
     def following(self, run: RunFolder) -> Iterator[Callable[[], bool]]:
-        """The run may write for as long as its agent lives, which holds the record's lock."""
+        """Yield whether the agent lives, which holds the record's lock: until it ends, the run may write."""
         yield run.is_held
 
     def exec(
         self, run: RunFolder, task: str, words: Sequence[str], streams: Streams, notify: Callable[[str], None]
     ) -> int:
-        """Replaces this process, unless the output is captured."""
+        """Replace this process by the command, unless the output is captured."""
         spec = run.spec()
         if not Path(spec.cwd).is_dir():
             raise OarlockError(f"the program's folder {spec.cwd} is gone")
@@ -164,14 +164,14 @@ class LocalEngine(Engine):
         writes: bool,
         notify: Callable[[str], None],
     ) -> int:
-        """In the record's folder. Replaces this process, unless the output is captured."""
+        """Run in the record's folder. Replaces this process, unless the output is captured."""
         _refuse_image(run, image)
         words = words or (os.environ.get("SHELL") or "/bin/sh",)
         return task_command.run_here(task_command.plain(words, str(run.path)), streams)
 
     @contextmanager
     def tensorboard(self, run: RunFolder, port: int | None, image: str | None) -> Iterator[Board]:
-        """With the TensorBoard that is installed here."""
+        """Run the TensorBoard that is installed here."""
         from oarlock.engines import side_by_side
 
         _refuse_image(run, image)
@@ -179,12 +179,12 @@ class LocalEngine(Engine):
             yield board
 
     def deploy_board(self, run: RunFolder, image: str | None, host: str | None) -> StandingBoard:
-        """There is no cluster that could keep it."""
+        """Raise JobError: there is no cluster that could keep it."""
         raise JobError(f"{run.name} ran on this machine; --deploy is for a run on a cluster")
 
     @contextmanager
     def checkpoints(self, run: RunFolder, *, writes: bool) -> Iterator[CheckpointFolder]:
-        """At the path in the run's spec."""
+        """Open the folder at the path in the run's spec."""
         yield Folder(run.folder("checkpoints"))
 
     def evaluate(
@@ -196,7 +196,7 @@ class LocalEngine(Engine):
         output: IO[bytes],
         notify: Callable[[str], None],
     ) -> list[Event]:
-        """On this machine, also for runs of other engines: their checkpoints are copied here first."""
+        """Score on this machine, also for runs of other engines: their checkpoints are copied here first."""
         from oarlock.engines.local import score_here
 
         return score_here.score(run, step, everything, output.fileno(), notify)
@@ -280,7 +280,7 @@ def _agent_pid(run: RunFolder) -> int | None:
 
 
 def _until(done: Callable[[], bool], seconds: float) -> None:
-    """Wait, but not longer than that: the caller looks at what has become of it."""
+    """Wait, but not longer than that: the caller checks the outcome."""
     with suppress(TimeoutError):
         wait_for(done, "answer of the agent", seconds, every=0.02)
 

@@ -78,7 +78,7 @@ def settings_of(run: RunFolder) -> Settings:
 
 
 def _job(order: ServeOrder) -> Job:
-    """The run's own job: the model server as a program. It stands still for as long as nobody asks it."""
+    """The run's own job: the model server as a program. It has no stall limit: it idles without requests."""
     name = order.job.name[: LONGEST_NAME - len(SUFFIX)].rstrip("-") + SUFFIX
     source = order.settings.source
     return Job(

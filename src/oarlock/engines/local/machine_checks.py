@@ -86,7 +86,7 @@ def loopback() -> Finding:
 
 
 def network() -> Finding:
-    """Where local runs can be reached from."""
+    """Check from where local runs can be reached."""
     try:
         names = [name for _, name in socket.if_nameindex() if _is_outward(name)]
     except OSError:

@@ -1,7 +1,7 @@
 """List the checkpoints of a folder, and delete some.
 
-On this machine it is called; into a pod it is sent as text (`python3 -c`) together with `store`. So it
-imports nothing else of Oarlock, and any Python 3.9 runs it.
+On this machine it is imported; a pod gets it as text (`python3 -c`) together with `store`. So it imports
+nothing else of Oarlock, and any Python 3.9 runs it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the streams of a command end that runs beside a run: on this terminal, in pipes, or in memory."""
+"""Where the streams of a command beside a run end: on this terminal, in pipes, or in memory."""
 
 from __future__ import annotations
 

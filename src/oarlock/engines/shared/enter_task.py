@@ -1,7 +1,7 @@
 """Become a command that runs as a task does: in the program's folder, with the task's variables.
 
-On this machine it is called; into a pod it is sent as text (`python3 -c`). So it imports nothing of Oarlock,
-and any Python 3.7 runs it. The values of the job's `env` are not sent: other users see the arguments of a
+On this machine it is imported; a pod gets it as text (`python3 -c`). So it imports nothing of Oarlock, and
+any Python 3.7 runs it. The values of the job's `env` are not sent: other users see the arguments of a
 process, and an API server writes them into its audit log. They are read from the task's own spec.
 """
 

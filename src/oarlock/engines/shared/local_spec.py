@@ -55,7 +55,7 @@ def check_network(job: Job) -> None:
 
 
 def check_files(tasks: int, machines: int) -> None:
-    """Raise OarlockError if the limit of open files is too low for so many tasks."""
+    """Raise OarlockError if the limit of open files is too low for that many tasks."""
     why = processes.lacking_files(math.ceil(tasks / machines))
     if why is not None:
         raise OarlockError(f"{why}; raise that limit, or run fewer tasks")

@@ -228,6 +228,6 @@ def _is_model(name: str) -> bool:
 
 
 def _order(name: str) -> tuple[int, int, int]:
-    """Newer ones are greater. Of a model: the number of its version, and whether its name was taken."""
+    """A key by which newer ones are greater. For a model: its version, and whether its name was taken."""
     step, generation, again, version = (int(part or -1) for part in _NAME.fullmatch(name).groups())  # type: ignore[union-attr]
     return step, max(generation, version), again

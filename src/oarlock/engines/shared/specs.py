@@ -16,7 +16,7 @@ from oarlock.run import cluster
 
 
 def resolve(job: Job, folder: Path, run: str) -> Spec:
-    """Return the spec of a job; the engine adds the folders. Raises JobError if it cannot train so."""
+    """Return the spec of a job; the engine adds the folders. Raises JobError if it cannot train like that."""
     coordination.check(job, folder)
     mirrored_devices.check(job, folder)
     return Spec(

@@ -1,4 +1,4 @@
-"""A TensorBoard that stands on a cluster: what a client tells of it. Pure."""
+"""A TensorBoard that is deployed on a cluster, as a client describes it. Pure."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ class StandingBoard(NamedTuple):
 
     @property
     def forward(self) -> str:
-        """The command that leads a port of this machine to it."""
+        """The command that forwards a port of this machine to it."""
         return f"kubectl -n {self.namespace} port-forward service/{self.name} {PORT}"

@@ -220,14 +220,14 @@ class Api:
         return _object(self.send("GET", path))
 
     def text(self, path: str) -> str:
-        """Read a path that answers with text: what a pod says through the server."""
+        """Read a path that answers with text, such as a pod's own answer through the server."""
         return self.send("GET", path).text
 
     @contextmanager
     def stream(
         self, path: str, params: Mapping[str, str], patience: float | None = None
     ) -> Iterator[httpx.Response]:
-        """An answer without a time limit, read as it arrives."""
+        """Have an answer without a time limit inside a `with` block, to read as it arrives."""
         forever = httpx.Timeout(_TIMEOUT, read=patience)
         with (
             http_errors.translated(f"GET {path}"),

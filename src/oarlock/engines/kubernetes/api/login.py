@@ -1,7 +1,7 @@
 """Log in with a program that the kubeconfig names (`exec:`), by client.authentication.k8s.io.
 
 lightkube runs such programs too, but knows neither v1, which kubeconfigs have had for years, nor
-certificates, nor when a token ends.
+certificates, nor when a token expires.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class ExecLogin(httpx.Auth):
         return done.stdout
 
     def _info(self, is_interactive: bool) -> dict[str, Any]:
-        """What the program gets to know: the cluster, and whether it can prompt the user."""
+        """What the program gets as its input: the cluster, and whether it can prompt the user."""
         cluster = self._config.cluster
         about: dict[str, Any] = {"server": cluster.server, "insecure-skip-tls-verify": cluster.insecure}
         authority = cluster.certificate_auth_data

@@ -39,7 +39,7 @@ class Command:
     """A command in a pod: read its output to the end, then it has a `code`."""
 
     def __init__(self, api: Api, pod: str, words: Sequence[str], stderr: IO[bytes] | None = None) -> None:
-        """A file gets what it writes to stderr as it arrives; else that is kept."""
+        """`stderr`: a file that gets what the command writes to stderr, as it arrives; else that is kept."""
         self._api = api
         self._file = stderr
         self._path = f"api/v1/namespaces/{api.namespace}/pods/{pod}/exec"

@@ -23,7 +23,7 @@ _NUMBER = 2  # bytes of the port's number
 _ENOUGH = 1 << 20  # bytes waiting for a slow reader
 _TURN = 5.0  # seconds
 
-FindPod = Callable[[], Optional[str]]  # None: there is none now, and the connection ends
+FindPod = Callable[[], Optional[str]]  # None: there is no pod now, and the connection ends
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """A websocket to the API server that is read and written in one thread, whenever there is something.
 
-wsproto's, on the connection that httpx has upgraded. httpx2's own session (2.16) needs threads and leaves one
-behind, which goes on reading from whichever connection gets the same descriptor next: one of 30 requests then
-failed with WRONG_VERSION_NUMBER. And who writes while nobody reads can wait for ever, because the other side
+wsproto speaks it, on the connection that httpx has upgraded. httpx2's own session (2.16) needs threads and
+leaves one behind, which keeps reading from whichever connection gets the same descriptor next: one of 30
+requests then failed with WRONG_VERSION_NUMBER. And a side that only writes can wait forever: the other side
 may do the same.
 """
 
@@ -29,7 +29,7 @@ PIECE = 1 << 15  # bytes in a message that we send
 _READ = 1 << 16
 _MOMENT = 0.001  # seconds
 _TURN = 5.0  # seconds
-_SILENCE = 20.0  # seconds of silence before a ping; after twice as many the connection is lost
+_SILENCE = 20.0  # seconds of silence before a ping; after twice that the connection is lost
 _CUT = (httpx.HTTPError, httpcore2.NetworkError, httpcore2.TimeoutException, ProtocolError, OSError)
 
 
@@ -42,7 +42,7 @@ def connected(
         with api.http.stream("GET", path, params=dict(params), headers=_upgrade(protocols)) as answer:
             if answer.status_code != 101:
                 answer.read()
-                # The server closes it now, unannounced: of 200 next requests on it one was not answered.
+                # The server closes it now, unannounced: one of 200 next requests on it was not answered.
                 answer.extensions["network_stream"].close()
                 raise _refusal(answer, doing)
             protocol = answer.headers.get("Sec-WebSocket-Protocol", "")
@@ -69,7 +69,7 @@ class Line:
         self._has_ended = False
 
     def fileno(self) -> int:
-        """For `select`."""
+        """The descriptor, for `select`."""
         return int(self._socket.fileno())
 
     @property

@@ -1,4 +1,4 @@
-"""A TensorBoard that stands in the namespace until somebody deletes it: made, found and deleted."""
+"""Create, find and delete a TensorBoard that runs in the namespace until a user deletes it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HOPELESS = ("ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "Creat
 
 
 def deploy(api: Api, run: RunFolder, image: str | None, host: str | None) -> StandingBoard:
-    """Create a board, unless it stands, and wait until it answers. Raises OarlockError; then none stays."""
+    """Create a board, unless there is one, and wait until it answers. If it raises, no board is left."""
     who = identity.of(run)
     there = find(api, who)
     if there is not None:
@@ -56,7 +56,7 @@ def deploy(api: Api, run: RunFolder, image: str | None, host: str | None) -> Sta
 
 
 def find(api: Api, run: Identity) -> StandingBoard | None:
-    """Return the board of a run that stands; None if there is none, or this user may not look."""
+    """Return the board of a run; None if there is none, or this user may not look."""
     if not _all(api, "Deployment", run):
         return None
     hosts = [rule.get("host") for one in _all(api, "Ingress", run) for rule in one["spec"].get("rules") or []]
@@ -91,7 +91,7 @@ def _all(api: Api, kind: str, run: Identity) -> list[Object]:
 
 
 def _listed(api: Api, kind: str, labels: str) -> list[Object]:
-    """What there is; nothing for a user who may not look, and so has made none: runs need fewer rights."""
+    """The objects; none for a user who may not list them, and so has made none: runs need fewer rights."""
     try:
         return api.all(kind, labels)
     except ApiError as error:
@@ -122,7 +122,7 @@ def _is_ready(pod: Object) -> bool:
 
 
 def _is_hopeless(pod: Object) -> bool:
-    """Whether its image cannot be had, or its command has failed: it would fail again."""
+    """Whether its image is unavailable, or its command has failed: it would fail again."""
     for one in pod["status"].get("containerStatuses") or []:
         if one.get("state", {}).get("waiting", {}).get("reason") in _HOPELESS or one.get("restartCount", 0):
             return True

@@ -1,4 +1,4 @@
-"""The objects of a TensorBoard that stands in the namespace: Deployment, Service and perhaps Ingress. Pure.
+"""The objects of a TensorBoard that is deployed in a namespace: Deployment, Service, maybe Ingress. Pure.
 
 They do not carry the run's own label: its NetworkPolicy lets only its tasks connect, and everything with that
 label is deleted when a run that has ended is resumed. No Job owns them: they outlive Jobs.
@@ -42,7 +42,7 @@ os.execv(sys.executable, [sys.executable, *words])
 
 
 def name_of(run: str) -> str:
-    """Return what all its objects are called."""
+    """Return the name of all its objects."""
     return f"{run}-{PURPOSE}"
 
 
@@ -123,8 +123,8 @@ _ANSWERS = {"path": "/", "port": "http"}
 
 
 def _beside(run: Identity) -> Object:
-    """On the leader's node, if there is a leader: another one may not be able to mount the claim meanwhile.
-    If that were required, the board could not move once the run is over."""
+    """Prefer the leader's node, if there is a leader: others may not be able to mount the claim meanwhile.
+    If this were required, the board could not move once the run is over."""
     leader = {"matchLabels": {**run.labels, LEAD: "true"}}
     term = {"labelSelector": leader, "topologyKey": "kubernetes.io/hostname"}
     wished = [{"weight": 100, "podAffinityTerm": term}]

@@ -66,7 +66,7 @@ def opened(api: Api, run: RunFolder, path: str, *, writes: bool) -> Iterator[Pod
 
 
 class PodFolder:
-    """The same interface as `Folder` on this machine."""
+    """A folder in a pod, with the same interface as `Folder` on this machine."""
 
     def __init__(self, api: Api, run: RunFolder, path: str, writes: bool, pods: ExitStack) -> None:
         self._api = api
@@ -77,22 +77,22 @@ class PodFolder:
         self._beside: str | None = None  # the temporary pod, once there is one
 
     def entries(self, verifies: bool) -> list[Entry]:
-        """The pod's answer without names that no checkpoint can have."""
+        """List the checkpoints that the pod sees, without names that no checkpoint can have."""
         found = self._ask("entries", list[_Entry], verifies=verifies)
         return [msgspec.structs.asdict(one) for one in found if manifest.position(one.name)]
 
     def newest(self) -> str | None:
-        """By the manifests that the pod reads."""
+        """Return the newest whole checkpoint, by the manifests that the pod reads."""
         found: str | None = self._ask("newest", str | None)
         return found
 
     def fence(self) -> tuple[str, int] | None:
-        """By the folder's fence file, which the pod reads."""
+        """Return the run and generation in the folder's fence file, which the pod reads."""
         found: tuple[str, int] | None = self._ask("fence", tuple[str, int] | None)
         return found
 
     def delete(self, names: Sequence[str]) -> int:
-        """All of them, in one call of the pod. Raises OarlockError if the pod could not."""
+        """Delete all of them, in one call to the pod. Raises OarlockError if the pod could not."""
         freed: int = self._ask("delete", int, names=list(names))
         return freed
 

@@ -227,7 +227,7 @@ def _wait(api: Api, name: str) -> None:
 
 
 def delete(api: Api, kind: str, name: str) -> None:
-    """Delete it, and retry for a while if the API server does not answer or refuses while it starts.
+    """Delete an object, and retry for a while if the API server does not answer or refuses while it starts.
 
     After that its own deadline ends the pod.
     """

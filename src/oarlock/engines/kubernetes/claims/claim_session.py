@@ -103,7 +103,7 @@ def _job(pod: Object) -> Object:
 
 
 def _renew(api: Api, job: str, lease: float, over: threading.Event) -> None:
-    """Extend the deadline, which counts from the Job's start; that was not before now."""
+    """Extend the deadline, which counts from the Job's start; the Job starts no earlier than this call."""
     began = time.monotonic()
     while not over.wait(lease / 3):
         deadline = round(time.monotonic() - began + lease)

@@ -1,6 +1,6 @@
 """The objects of a pod that scores checkpoints of a run: made from the run's own pods. Pure.
 
-It is what the run's evaluator has, or else its leader: image, resources, user, secrets and volumes; with the
+It has what the run's evaluator has, or else its leader: image, resources, user, secrets and volumes; with the
 leader's claims, and without the run's token. It waits until a client runs the evaluator in it.
 """
 
@@ -13,7 +13,7 @@ from oarlock.agent.protocol.pod_paths import SEAT_OFFSET, SECRET
 from oarlock.engines.kubernetes.api.names import CONTAINER, HELPER, JOB, STORE_VOLUME, Identity, Object
 
 PURPOSE = "evaluate"
-# Until it is deleted. The first process of a pod has no default signal handlers.
+# Waits until it is deleted. The first process of a pod has no default signal handlers.
 _WAITS = "from signal import *; pthread_sigmask(SIG_BLOCK, {SIGTERM}); sigwait({SIGTERM})"
 _CODE, _GPU = "oarlock-code", "nvidia.com/gpu"
 _OF_AGENTS = ("OARLOCK_SEAT_ROLE", SEAT_OFFSET, "OARLOCK_COORDINATOR")

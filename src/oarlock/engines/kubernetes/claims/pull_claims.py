@@ -1,8 +1,8 @@
 """Bring a run's results from its cluster to this machine.
 
-While the leader runs it is asked itself; after that a pod of ours mounts the claim. Either way
-the folders come as one stream, are unpacked beside where they will be, and are put there only when all
-of them are complete.
+While the leader runs, its pod sends them; after that, a temporary pod mounts the claim. Either way the
+folders come as one stream, are unpacked beside their destination, and are moved there only when all of them
+are complete.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ KINDS = {
 DEFAULT = ("model", "leader", "files")
 
 _LONGEST_LINE = 1 << 16  # bytes of a line that the sender writes
-_GROWTH = 64 << 20  # bytes by which small folders may grow while they are read; large ones by as much again
+_GROWTH = 64 << 20  # bytes by which small folders may grow while they are read; large ones may double
 _MOST_REST = 1000  # pieces after the archive's end
 _ENDING = 2.0  # seconds in which a leader that hangs up may turn out to have ended
 
@@ -63,7 +63,7 @@ class _Sent(msgspec.Struct):
 
 
 def fetch(api: Api, run: RunFolder, names: Sequence[str], to: Path, show: Show, *, replaces: bool) -> Pulled:
-    """Bring these folders: all of them, or none and an OarlockError."""
+    """Copy these folders to this machine: all of them, or none and an OarlockError."""
     wanted, elsewhere = _sources(run, names)
     taken = [to / name for name in names if is_taken(to / name)]
     if taken and not replaces:
@@ -109,7 +109,7 @@ def _sources(run: RunFolder, names: Sequence[str]) -> tuple[list[Source], dict[s
     for name in names:
         if name == "leader":
             wanted += [(f"leader/{part}", f"{spec.folder}/{part}") for part in _RECORD]
-        elif name == "files":  # that the program has written beside itself
+        elif name == "files":  # those that the program has written beside itself
             wanted.append((name, spec.cwd, f"{spec.folder}/{SENT}"))
         elif "://" in places[name]:
             elsewhere[name] = places[name]

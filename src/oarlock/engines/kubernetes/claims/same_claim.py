@@ -1,4 +1,4 @@
-"""Whether a new run mounts the claim of another: then it reads there what the other has left."""
+"""Whether a new run mounts another run's claim: then it can read what the other has left there."""
 
 from __future__ import annotations
 

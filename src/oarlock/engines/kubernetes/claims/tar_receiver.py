@@ -1,8 +1,8 @@
 """Unpack what a pod sends. Its program may have written anything, so nothing in it is trusted.
 
-Everything goes into a new folder that nobody else sees. Every header is judged before anything is made of it,
-and links are made last, after all of them were judged: nothing is ever written through one. What is refused
-leaves nothing behind.
+Everything goes into a new folder that no other process sees. Every header is checked before anything is made
+of it, and links are made last, after all of them were checked: nothing is ever written through one. A refused
+archive leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Stream:
         self._rest = bytearray()
 
     def read(self, size: int) -> bytes:
-        """Wait for that many bytes; fewer come only at the end."""
+        """Wait for that many bytes; return fewer only at the end."""
         while len(self._rest) < size and self._receive():
             pass
         return self._take(size)

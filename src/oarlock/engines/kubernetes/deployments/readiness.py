@@ -11,12 +11,12 @@ from oarlock.engines.kubernetes.diagnose.admission import refusal
 from oarlock.engines.kubernetes.diagnose.evidence import condition
 from oarlock.errors import OarlockError
 
-# What no pod recovers from by waiting.
+# Reasons from which no pod recovers by waiting.
 _HOPELESS = ("ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError")
 
 
 class RolloutProgress:
-    """The rollout of a Deployment, looked at again and again."""
+    """The rollout of a Deployment, which callers check repeatedly."""
 
     def __init__(self, api: Api, run: Identity, on_wait: Callable[[str], bool]) -> None:
         self.api = api
@@ -64,7 +64,7 @@ class RolloutProgress:
 
 
 def problem_of(api: Api, run: Identity, deployment: Object, pods: list[Object]) -> str:
-    """What is wrong with the pods, and what to do about it; empty while all is well or merely young."""
+    """What is wrong with the pods, and what to do about it; empty while all is well or only just starting."""
     refused = condition(deployment, "ReplicaFailure")
     if refused.get("status") == "True":
         return "; ".join(refusal(str(refused.get("message", "")), SERVER))
@@ -85,7 +85,7 @@ def is_rolled_out(deployment: Object) -> bool:
 
 
 def is_hopeless(pod: Object) -> bool:
-    """Whether its image cannot be had, or its process has ended twice: it would end again."""
+    """Whether its image is unavailable, or its process has ended twice: it would end again."""
     for one in pod["status"].get("containerStatuses") or []:
         state = one.get("state", {})
         if state.get("waiting", {}).get("reason") in _HOPELESS:

@@ -6,7 +6,7 @@
     4  the Deployment gets its pods, and is marked as complete
 
 A client that dies before 4 leaves a Deployment without pods, which the next `serve` of that name deletes. An
-update changes the pods last. Until it is over, the pods before it answer; if it fails, they stay.
+update changes the pods last. Until it is over, the old pods answer; if it fails, they stay.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ def update(api: Api, parcel: ServerParcel, found: Object) -> Object:
 
 def settle(api: Api, parcel: ServerParcel, made: Object) -> None:
     """Once the pods of an update answer: change what stands beside them, and delete what only the old ones
-    used. Raises JobError if something of a stranger's is in the way."""
+    used. Raises JobError if another owner's object is in the way."""
     _renew_standing(api, parcel, made)
     clear(api, parcel.identity, made)
 
 
 def revert(api: Api, run: Identity, before: Object) -> None:
-    """Give a Deployment the pods again that it had before an update, and delete what the update brought."""
+    """Restore the pods that a Deployment had before an update, and delete what the update created."""
     now = api.get("Deployment", run.name)
     changes = [
         {"op": "test", "path": "/metadata/uid", "value": before["metadata"]["uid"]},
@@ -98,13 +98,13 @@ def clear(api: Api, run: Identity, deployment: Object) -> None:
 
 
 def stop(api: Api, found: Object) -> None:
-    """Have no pods until `resume`. An autoscaler leaves a Deployment without pods alone."""
+    """Remove all pods until `resume`. An autoscaler leaves a Deployment without pods alone."""
     notes = {STOPPED: "stopped by the user", REPLICAS: str(found["spec"].get("replicas", 1) or 1)}
     api.change("Deployment", found, {"metadata": {"annotations": notes}, "spec": {"replicas": 0}})
 
 
 def resume(api: Api, found: Object) -> None:
-    """Have pods again."""
+    """Give a stopped Deployment its pods again."""
     count = (found["metadata"].get("annotations") or {}).get(REPLICAS, "1")
     scale(api, found, int(count) if count.isdecimal() else 1)
 
@@ -127,13 +127,13 @@ def delete(api: Api, run: Identity, *, now: bool, patience: float) -> None:
 
 
 def remaining(api: Api, run: Identity) -> list[str]:
-    """Its objects on the cluster, as kind/name."""
+    """The server's objects on the cluster, as kind/name."""
     found = [(kind, one) for kind in KINDS for one in listed(api, kind, run.selector)]
     return [f"{kind}/{one['metadata']['name']}" for kind, one in found]
 
 
 def listed(api: Api, kind: str, labels: str) -> list[Object]:
-    """What there is; nothing of a kind that the cluster does not have or this user may not see."""
+    """All objects of a kind; none if the cluster does not have the kind or this user may not see it."""
     try:
         return api.all(kind, labels)
     except ApiError as error:
@@ -143,7 +143,7 @@ def listed(api: Api, kind: str, labels: str) -> list[Object]:
 
 
 def revision_of(deployment: Object) -> int:
-    """Which `serve` its pods are of."""
+    """The number of the `serve` that its pods belong to."""
     notes = deployment["spec"]["template"]["metadata"].get("annotations") or {}
     return int(notes.get(REVISION, "1"))
 
@@ -156,7 +156,7 @@ def is_complete(deployment: Object) -> bool:
 def wait(api: Api, run: Identity, patience: float, on_wait: Callable[[str], bool]) -> None:
     """Wait until all pods of the newest revision answer, and no others are left.
 
-    `on_wait` gets what keeps them from it; False gives up. Raises OarlockError with the reason if they cannot
+    `on_wait` gets what delays them; False gives up. Raises OarlockError with the reason if they cannot
     answer, or do not in time.
     """
     progress = readiness.RolloutProgress(api, run, on_wait)
@@ -172,7 +172,7 @@ def _start(api: Api, made: Object, count: int) -> Object:
 
 
 def _replace_pods(api: Api, parcel: ServerParcel, found: Object) -> Object:
-    """The whole template at once: a merge would keep what the new one no longer has."""
+    """Replace the whole template at once: a merge would keep what the new one no longer has."""
     notes = {**(found["metadata"].get("annotations") or {}), COMPLETE: "true"}
     count = found["spec"].get("replicas", 1)
     if not parcel.replicas.elastic or not parcel.replicas.min <= count <= parcel.replicas.max:

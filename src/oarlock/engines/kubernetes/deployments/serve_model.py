@@ -35,7 +35,7 @@ def serve(order: ServeOrder, name: str | None, on_wait: Callable[[str], bool]) -
             found = None
         if found is None:
             if run is not None:
-                run.delete()  # of what is gone from the cluster
+                run.delete()  # its server is gone from the cluster
             return _begin(api, order, name, on_wait)
         if run is None:
             run = server_record.adopt(api, found)
@@ -44,7 +44,7 @@ def serve(order: ServeOrder, name: str | None, on_wait: Callable[[str], bool]) -
 
 
 def name_of(order: ServeOrder, name: str | None) -> str:
-    """Return the name of the record and of the objects: the same each time, so that the next updates it."""
+    """Return the name of record and objects: the same each time, so that the next `serve` updates it."""
     return check_name(name or usual_name(order.job))
 
 
@@ -149,7 +149,7 @@ def _failed(parcel: ServerParcel, problem: OarlockError, left: str) -> OarlockEr
 
 
 def check_claims(api: Api, parcel: ServerParcel) -> None:
-    """Raise if a claim is gone: a pod would wait for it for ever."""
+    """Raise if a claim is gone: a pod would wait for it forever."""
     for volume in parcel.claims.volumes:
         name = volume["persistentVolumeClaim"]["claimName"]
         claim = api.find("PersistentVolumeClaim", name)

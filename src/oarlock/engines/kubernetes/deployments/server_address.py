@@ -25,7 +25,7 @@ _HERE = "127.0.0.1"
 
 
 def of(api: Api, deployment: Object) -> Announcement | None:
-    """Return what a pod that answers says, with the addresses that hold outside of it; None if none does."""
+    """Return what a ready pod says about itself, with the addresses from outside; None if no pod is ready."""
     who = server_record.identity_of(deployment)
     ready = [pod for pod in api.all("Pod", who.members) if pod_status.is_well(pod)]
     if not ready:
@@ -45,7 +45,7 @@ def of(api: Api, deployment: Object) -> Announcement | None:
 
 
 def note(api: Api, run: RunFolder, deployment: Object) -> Announcement | None:
-    """Return what a server says of itself, and keep it in the record."""
+    """Return what a server says about itself, and keep it in the record."""
     announced = of(api, deployment)
     if announced is not None:
         announced = replace(announced, curl=with_files(announced.curl, run.serving_file.read_text()))

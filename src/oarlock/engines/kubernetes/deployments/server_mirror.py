@@ -1,6 +1,6 @@
 """The record of a served model, kept up to date with what the cluster says.
 
-Its tasks are the Deployment's pods, called by what their names add to the Deployment's. A generation is one
+Its tasks are the Deployment's pods, named by what their names add to the Deployment's. A generation is one
 `oarlock serve`: the first one, and every update. The server does not need a mirror.
 """
 
@@ -24,8 +24,8 @@ from oarlock.engines.kubernetes.lifecycle import identity
 from oarlock.records.run_folder import RunFolder
 from oarlock.serving.fleet import announcement
 
-_CHECK = 1.0  # seconds between two looks at the Deployment
-_ASK = 5.0  # seconds between two questions to the pods, how many requests they have answered
+_CHECK = 1.0  # seconds between two checks of the Deployment
+_ASK = 5.0  # seconds between asking the pods how many requests they have answered
 _PATIENCE = 5.0  # seconds for the first log
 
 
@@ -53,7 +53,7 @@ class ServerMirror:
         self._finish()
 
     def follow(self, stop: threading.Event) -> None:
-        """Record until the server is stopped or `stop` is set. Raises OarlockError if it cannot go on."""
+        """Record until the server is stopped or `stop` is set. Raises OarlockError if it cannot continue."""
         self.intake.begin()
         try:
             while not stop.is_set() and not self.ledger.state.is_over:
@@ -80,12 +80,12 @@ class ServerMirror:
                 self._asked = time.monotonic()
                 self._note_traffic([*self.watcher.pods.values()])
         except ApiError:
-            pass  # the watcher meets it too, and says what it means
+            pass  # the watcher gets the same error, and explains it
 
     # What the cluster shows
 
     def _deployment(self) -> Object | None:
-        """The one that the record is about: another of its name may stand there by now."""
+        """The Deployment that the record is about: another one may have its name by now."""
         found = self.api.find("Deployment", self.run.name)
         labels = {} if found is None else found["metadata"].get("labels") or {}
         return found if labels.get(ID) == self.identity.id else None
@@ -143,7 +143,7 @@ class ServerMirror:
             self.ledger.emit("problem", **({"text": what, "fix": fix} if text else {}))
 
     def _note_report(self, task: str, counted: dict[str, float]) -> None:
-        """Record what a pod has counted, if that is more than before or the first of it."""
+        """Record what a pod has counted, if that has changed or is its first count."""
         known = self.ledger.state.tasks.get(task)
         if known is None or known.step == counted.get("step"):
             return
@@ -165,7 +165,7 @@ class ServerMirror:
         self.intake.read(filter(self._is_of_record, pods), lambda: False)
 
     def _is_of_record(self, uid: str) -> bool:
-        """Not of an update that was taken back, whose pods may take a while to go."""
+        """Whether a pod is not one of a reverted update, whose pods may take a while to go."""
         return self._names[uid][0] <= self.ledger.state.generation
 
     def _take(self, line: Line) -> None:

@@ -19,7 +19,7 @@ from oarlock.engines.kubernetes.api.names import COMPLETE, OWNER, Object
 from oarlock.engines.kubernetes.deployments import server_pod
 from oarlock.engines.kubernetes.deployments.server_parcel import MODEL_PARTS, PORT, ServerParcel, text
 
-# Those that change with an update, besides the Deployment; and those that a revision has of its own.
+# Kinds that change with an update, besides the Deployment; and kinds that are new with each revision.
 STANDING = (
     "Service",
     "NetworkPolicy",
@@ -30,7 +30,7 @@ STANDING = (
 )
 OWN = ("ConfigMap", "Secret")
 _BUSY = 70  # percent of the requested CPU, above which the autoscaler adds pods
-_PROGRESS = 3600  # seconds; whoever serves waits less, and says why
+_PROGRESS = 3600  # seconds; `oarlock serve` waits less, and says why
 
 
 def config_maps(parcel: ServerParcel) -> list[Object]:
@@ -46,7 +46,7 @@ def config_maps(parcel: ServerParcel) -> list[Object]:
 
 
 def access(parcel: ServerParcel) -> list[Object]:
-    """The Secret, if clients have to prove something."""
+    """The Secret with token and certificate, if the server has any."""
     if not parcel.access:
         return []
     data = {name: text(content) for name, content in parcel.access.items()}
@@ -81,7 +81,7 @@ def standing(parcel: ServerParcel) -> list[Object]:
 
 
 def service(parcel: ServerParcel) -> Object:
-    """Its address inside the cluster."""
+    """The Service: the server's address inside the cluster."""
     port = {"name": "http", "port": PORT, "targetPort": "http", "protocol": "TCP"}
     return {
         **_head(parcel, "v1", "Service"),
@@ -90,7 +90,7 @@ def service(parcel: ServerParcel) -> Object:
 
 
 def network_policy(parcel: ServerParcel) -> Object:
-    """Who may connect: the namespace, or everybody if a host leads to it from outside."""
+    """Which clients may connect: pods of the namespace, or any if a host leads to it from outside."""
     rule: Object = {"ports": [{"port": PORT, "protocol": "TCP"}]}
     if not parcel.reach.is_open:
         rule["from"] = [{"podSelector": {}}]
@@ -122,8 +122,8 @@ def autoscaler(parcel: ServerParcel) -> Object:
 
 
 def budget(parcel: ServerParcel) -> Object:
-    """A drained node waits until the pod before it answers elsewhere. The only pod may go, and others may be
-    added later. One that is not ready may always go: it could keep a node from being drained for ever."""
+    """A drained node removes the next pod once the one before it answers elsewhere. A single pod may go, and
+    others may be added later. A pod that is not ready may always go: it could block a drain forever."""
     return {
         **_head(parcel, "policy/v1", "PodDisruptionBudget"),
         "spec": {
@@ -135,7 +135,7 @@ def budget(parcel: ServerParcel) -> Object:
 
 
 def ingress(parcel: ServerParcel) -> Object:
-    """Its address outside, by the cluster's default class."""
+    """The Ingress, of the cluster's default class: the server's address outside."""
     backend = {"service": {"name": parcel.run, "port": {"name": "http"}}}
     path = {"path": "/", "pathType": "Prefix", "backend": backend}
     described: Object = {"rules": [{"host": parcel.reach.host, "http": {"paths": [path]}}]}
@@ -145,7 +145,7 @@ def ingress(parcel: ServerParcel) -> Object:
 
 
 def route(parcel: ServerParcel) -> Object:
-    """Its address outside, by a Gateway of the cluster."""
+    """The HTTPRoute, of a Gateway of the cluster: the server's address outside."""
     namespace, _, name = parcel.reach.gateway.rpartition("/")
     parent = {"name": name, **({"namespace": namespace} if namespace else {})}
     described: Object = {
@@ -158,7 +158,7 @@ def route(parcel: ServerParcel) -> Object:
 
 
 def owned(manifest: Object, owner: Object) -> Object:
-    """The manifest, owned by the Deployment: it goes with it. Not blocking: `edit` may not allow that."""
+    """The manifest, owned by the Deployment and deleted with it. Not blocking: `edit` may not allow that."""
     reference = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",

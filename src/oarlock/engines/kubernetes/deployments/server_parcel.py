@@ -31,7 +31,7 @@ class Claims:
 
 @dataclass(frozen=True)
 class Reach:
-    """Who gets to the server from outside of its namespace."""
+    """How clients outside of its namespace reach the server."""
 
     host: str = ""  # of an Ingress, or of a route
     gateway: str = ""  # the Gateway, as NAME or NAMESPACE/NAME: then it is a route, not an Ingress

@@ -20,8 +20,8 @@ from oarlock.job.model import SecretUse
 from oarlock.run.cluster import TRAINERS
 from oarlock.system.pods.places import CODE, ROOT, SECRET, WORK
 
-# A node's proxy and an Ingress controller learn that a pod ends only after it has begun to end. Until they
-# have, the pod answers as before.
+# A node's proxy and an Ingress controller learn that a pod ends only after it has begun to end. Until then,
+# the pod answers as before.
 LEAVING = 5  # seconds
 _SPARE = 5  # seconds from the last answer to the end of the process
 _LOADING = 1800  # seconds for packages, a download and a large model
@@ -68,9 +68,9 @@ def _needs_one_node(parcel: ServerParcel) -> bool:
 
 
 def _affinity(parcel: ServerParcel) -> Object:
-    """Beside the leader of the training, then beside its own pods, where a claim can be on one node only.
+    """Prefer the node of the training's leader, then of its own pods, if a claim can be on one node only.
 
-    If that were required, no pod could start once that node is lost.
+    If this were required, no pod could start once that node is lost.
     """
     if not _needs_one_node(parcel):
         return {}
@@ -86,7 +86,7 @@ def _beside(labels: dict[str, str], weight: int) -> Object:
 
 
 def _spread(parcel: ServerParcel) -> Object:
-    """Over the nodes, so that the loss of one does not take all pods along."""
+    """Spread the pods over the nodes, so that the loss of one node does not take all of them."""
     return {
         "maxSkew": 1,
         "topologyKey": "kubernetes.io/hostname",
@@ -120,8 +120,8 @@ def _container(parcel: ServerParcel) -> Object:
 def _probes(parcel: ServerParcel) -> Object:
     """Loading is not ready and not broken: until the first version answers, only the startup probe asks.
 
-    A server that is busy answers these addresses late. Only if it does not for a minute does it get no more
-    requests, and is restarted: where all pods are busy, the others could not take them.
+    A busy server answers these addresses late. It gets no more requests, and is restarted, only after a
+    minute without an answer: where all pods are busy, the others could not take its requests.
     """
     ready, alive = (
         {"httpGet": {"path": path, "port": "http", "scheme": parcel.settings.scheme.upper()}}
@@ -188,6 +188,6 @@ def _mounts(parcel: ServerParcel) -> list[Object]:
 
 
 def _secrets(parcel: ServerParcel) -> list[tuple[str, SecretUse]]:
-    """Those that the tasks that train see, which write the model."""
+    """The Secrets that the training tasks see: those tasks write the model."""
     found = parcel.job.kubernetes.secrets.items()
     return [(name, use) for name, use in found if not use.roles or {*use.roles} & {*TRAINERS}]

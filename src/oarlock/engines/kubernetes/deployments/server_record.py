@@ -86,7 +86,7 @@ def is_ours(found: Object) -> bool:
 
 
 def owner_of(found: Object) -> str:
-    """Who made it, by the cluster's name for them."""
+    """The user who made it, by the cluster's name for them."""
     return str((found["metadata"].get("annotations") or {}).get(OWNER, ""))
 
 
@@ -103,13 +103,13 @@ def renew(run: RunFolder, parcel: ServerParcel, settings: Settings, *, is_job_ou
 
 
 def reopen(run: RunFolder) -> None:
-    """Prepare the record of a server that was stopped for what comes now."""
+    """Prepare the record of a stopped server for new events."""
     if run.state().is_over:
         background.reopen(run, seconds=10)
 
 
 def spec_of(parcel: ServerParcel) -> Spec:
-    """What the record says of a server: where its model is, and how long it may take to stop."""
+    """What the record says about a server: where its model is, and how long it may take to stop."""
     return _spec(parcel.run, parcel.job.name, parcel.id, parcel.settings)
 
 

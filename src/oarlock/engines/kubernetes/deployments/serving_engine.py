@@ -1,6 +1,6 @@
 """The engine of a model that is served on a cluster: what the verbs do with its Deployment.
 
-What only few verbs need is imported when they do.
+Modules that only a few verbs need are imported by those verbs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ServingEngine(Engine):
         on_send: Callable[[Sending], None] = lambda _: None,
         stdin: int | None = None,
     ) -> RunFolder:
-        """It trains nothing."""
+        """Raise JobError: this engine trains nothing."""
         raise JobError(f"the engine {self.name} serves models; `--on kubernetes` trains")
 
     def serve(
@@ -52,7 +52,7 @@ class ServingEngine(Engine):
         return serve_model.serve(order, name, on_wait)
 
     def announced(self, run: RunFolder) -> Announcement | None:
-        """Inside the cluster, and through a port that is forwarded."""
+        """Return the addresses inside the cluster and through a forwarded port."""
         from oarlock.engines.kubernetes.deployments import server_address
 
         with explained(), closing(_reach(run)) as api:
@@ -69,7 +69,7 @@ class ServingEngine(Engine):
         server_record.reopen(run)
 
     def cancel(self, run: RunFolder, *, now: bool = False) -> None:
-        """Have no pods: they answer what they have, and end. `now` deletes them without that."""
+        """Remove all pods, which answer the requests they have and end. `now` deletes them without that."""
         with explained(), closing(_reach(run)) as api:
             found = identity.require_deployment(run, api)
             if found is None:
@@ -79,7 +79,7 @@ class ServingEngine(Engine):
                 api.delete("Pod", pod["metadata"]["name"], grace=0, only={"uid": pod["metadata"]["uid"]})
 
     def ask(self, run: RunFolder, question: Mapping[str, Any]) -> dict[str, Any]:
-        """It has no leading agent."""
+        """Raise UnreachableError: a served model has no leading agent."""
         raise UnreachableError("a served model has no agent that could be asked")
 
     def delete(self, chosen: Collection[RunFolder], *, now: bool, volumes: bool) -> list[str]:
@@ -103,23 +103,23 @@ class ServingEngine(Engine):
             server_record.refresh(run, api, with_logs=with_logs)
 
     def following(self, run: RunFolder) -> AbstractContextManager[Callable[[], bool]]:
-        """A thread watches the pods, reads their logs and writes the record."""
+        """Have a thread watch the pods, read their logs and write the record."""
         return server_record.following(run, identity.reach)
 
     def check_scale(self, run: RunFolder, workers: int) -> None:
-        """Refuse while it is stopped, and where an autoscaler would take it back at once."""
+        """Refuse while the server is stopped, and where an autoscaler would revert the change at once."""
         with explained(), closing(_reach(run)) as api:
             _check_scale(run, api, workers)
 
     def scale_server(self, run: RunFolder, replicas: int) -> None:
-        """Set the number of pods; those that go answer what they have."""
+        """Set the number of pods; those that are removed first answer the requests they have."""
         with explained(), closing(_reach(run)) as api:
             rollout.scale(api, _check_scale(run, api, replicas), replicas)
             rollout.wait(api, identity.of(run), _PATIENCE, lambda _: True)
             server_record.refresh(run, api, with_logs=False)
 
     def adopt(self, name: str) -> RunFolder | None:
-        """Only from the namespace of the kubeconfig's current context; None if it cannot be reached."""
+        """Adopt only from the namespace of the kubeconfig's current context; None if it cannot be reached."""
         if not adopt.has_kubeconfig():
             return None
         try:
@@ -131,11 +131,11 @@ class ServingEngine(Engine):
             return None
 
     def unrecorded(self) -> list[str]:
-        """Only those in the namespace of the kubeconfig's current context."""
+        """List only those in the namespace of the kubeconfig's current context."""
         return server_record.unrecorded() if adopt.has_kubeconfig() else []
 
     def pods(self, run: RunFolder) -> list[str]:
-        """Only those whose containers run."""
+        """Return only pods whose containers run."""
         with explained(), closing(_reach(run)) as api:
             return remove_pods.pods(api, identity.of(run))
 

@@ -126,7 +126,7 @@ def _invalid(error: ApiError) -> Problem:
         )
     if "HTTP request to an HTTPS server" in error.message:
         return problem("the API server speaks https", "correct the server's address in the kubeconfig")
-    if "ValidatingAdmissionPolicy" in error.message:  # which says so unless it is told to forbid
+    if "ValidatingAdmissionPolicy" in error.message:  # its default is Invalid, not Forbidden
         return _refused(error)
     message = re.sub(r'^\w[\w.]* "[^"]*" is invalid: ', "", error.message)
     said = f"the cluster rejects it: {cut(message, _WORDS)}"

@@ -12,7 +12,7 @@ from oarlock.engines.kubernetes.diagnose.evidence import claim_names, condition,
 from oarlock.engines.kubernetes.diagnose.problem import Problem
 from oarlock.engines.kubernetes.diagnose.rules import problems_in
 
-_PODS = 3  # whose events are read
+_PODS = 3  # pods whose events are read
 _CLAIMS = 3
 
 

@@ -84,7 +84,7 @@ def _waiting(pod: Object, status: Object, evidence: Evidence) -> Finding | None:
 
 
 def _unmounted(pod: Object, evidence: Evidence) -> Finding | None:
-    """A pod that cannot mount its volumes. A few pods' events are read: others of a Job lack the same."""
+    """A pod that cannot mount its volumes. A few pods' events are read: other pods of a Job lack the same."""
     texts = evidence.about(pod, *_MOUNTING)
     if not texts:
         mates = [mate for mate in evidence.pods if job_name(mate) == job_name(pod) and is_starting(mate)]

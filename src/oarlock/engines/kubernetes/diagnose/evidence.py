@@ -152,7 +152,7 @@ def requested(pod: Object, resource: str) -> str:
 
 
 def without_shm(spec: Object, amount: str) -> str:
-    """Of a pod's memory, what the job file asks for: the manifest adds /dev/shm to it."""
+    """The part of a pod's memory that the job file asks for: the manifest adds /dev/shm to it."""
     shared = [one for one in spec.get("volumes") or [] if one["name"] == SHM_VOLUME]
     limit = (shared[0].get("emptyDir") or {}).get("sizeLimit") if shared else None
     try:

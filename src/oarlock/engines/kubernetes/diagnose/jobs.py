@@ -54,7 +54,7 @@ def failed(job: Object) -> Object:
 
 
 def unexplained(job: Object) -> Finding | None:
-    """The finding for a failed Job of which no pod says why."""
+    """The finding for a failed Job whose pods do not say why."""
     failure = failed(job)
     if not failure:
         return None

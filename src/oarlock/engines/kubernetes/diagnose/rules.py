@@ -20,7 +20,7 @@ def problems_in(
     *,
     now: float | None = None,
 ) -> list[Problem]:
-    """The problems of a run, none while all is well or merely young.
+    """The problems of a run, none while all is well or only just starting.
 
     Without `now`, the newest timestamp in the objects is the current time.
     """

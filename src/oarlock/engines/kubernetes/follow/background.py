@@ -59,7 +59,7 @@ def following(run: RunFolder) -> AbstractContextManager[Callable[[], bool]]:
 def kept(run: RunFolder, follow: Callable[[threading.Event], None]) -> Iterator[Callable[[], bool]]:
     """Have a thread write the record, by `follow`, inside a `with` block.
 
-    The value is a function that returns whether more may come, and raises what keeps the thread from it.
+    The value is a function that returns whether more may come, and raises the error that ended the thread.
     """
     follower = _Follower(run, follow)
     follower.start()

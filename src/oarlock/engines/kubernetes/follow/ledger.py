@@ -1,9 +1,9 @@
-"""The record of a cluster run on this machine, written by whoever watches it: in the same files that an
+"""The record of a cluster run on this machine. The client that follows the run writes the same files that an
 agent writes for a local run, so that every verb reads both alike.
 
 What was read and how far are committed together: a client that is killed in between leaves files that are
-longer than the last commit says, and the next one cuts them back. No line is lost or written twice. Where
-the commit itself is damaged, the files stay, all is read again, and what they have already is passed over.
+longer than the last commit says, and the next client cuts them back. No line is lost or written twice. If
+the commit itself is damaged, the files stay, all is read again, and what they have already is skipped.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Ledger:
         self.records = {} if kept is None else kept.records  # events read of each of the leader's records
         self._sizes = _whole_lines(run) if kept is None else kept.sizes
         self._waiting: dict[str, list[str]] = {}  # lines by file, until the next commit
-        self._output: dict[_Log, list[str]] = {}  # and of tasks
-        self._begun: dict[_Log, str] = {}  # what tasks have begun to write since
+        self._output: dict[_Log, list[str]] = {}  # the same for tasks' output
+        self._begun: dict[_Log, str] = {}  # lines that tasks have begun since then
         self._committed: dict[str, Any] = {}
         self._roll_back()
-        # What was taken before the commit was lost.
+        # Events that were taken before the commit was lost.
         self._events = {} if kept is not None else Counter(run_events.encode(event) for event in run.events())
         self._stamps = {} if kept is not None else _last_stamps(run)
         self.state = fold(run.name, run.events())
@@ -140,7 +140,7 @@ class Ledger:
         self._waiting.setdefault(name, []).append(line)
 
     def _roll_back(self) -> None:
-        """Segments that are gone were dropped."""
+        """Cut the files back to the last commit. Missing segments were dropped."""
         files = _files(self.run)
         self._sizes = {name: size for name, size in self._sizes.items() if name in files}
         for name, path in files.items():

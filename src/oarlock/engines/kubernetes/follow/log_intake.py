@@ -21,7 +21,7 @@ from oarlock.errors import OarlockError
 MOST = 64  # logs followed at a time
 _TURN = 0.1  # seconds to wait for a line
 _BATCH = 5000  # lines between two commits
-_AWAY = 3.0  # seconds without an answer before the user hears of it
+_AWAY = 3.0  # seconds without an answer before the user is notified
 _REFUSED = 30.0  # seconds for which a starting API server may refuse what it later allows
 
 
@@ -76,7 +76,7 @@ class LogIntake:
         return self._lines.empty()
 
     def absence(self) -> diagnose.Problem | None:
-        """What keeps the watcher from the cluster, once it lasts. Raises OarlockError if it will not end."""
+        """Why the watcher cannot reach the cluster, once it lasts. Raises OarlockError if it is permanent."""
         error = self.watcher.problem
         if error is None:
             return None

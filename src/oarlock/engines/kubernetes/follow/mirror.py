@@ -29,7 +29,7 @@ _DIAGNOSIS = 1.0  # seconds between two diagnoses
 _FAREWELL = 8.0  # seconds after the verdict for the pods' last lines
 _PATIENCE = 5.0  # seconds for the first log: on a busy machine one second lost the last lines of a run
 _CHECK = 3.0  # seconds between two readings of the Jobs
-_MANY = 500  # pods; of a larger run only those that wait or failed are diagnosed
+_MANY = 500  # pods; in a larger run only those that wait or failed are diagnosed
 _FEW = 100
 
 

@@ -76,7 +76,7 @@ def _has_ended(api: Api, run: Identity, jobs: list[Object]) -> bool:
 
 
 def _count_resumption(api: Api, run: Identity) -> None:
-    """Tell the next leader to go on whatever its record says: a worker that hears of a stop before the leader
+    """Tell the next leader to continue whatever its record says: a worker that is stopped before the leader
     may have failed the run, and the leader's pod was ended before it could complete its index."""
     for found in api.all("ConfigMap", run.selector):
         if "spec.json" in (found.get("data") or {}):

@@ -23,7 +23,7 @@ _TORCH = {
     "2.8": "2.8.0-cuda12.9-cudnn9-runtime",
     "2.9": "2.9.0-cuda12.8-cudnn9-runtime",
 }
-# Packages of the default images, with all that they require; of those in doubt nothing is said.
+# Packages of the default images, with all that they require; doubtful ones are left out.
 _BRINGS = {
     "tensorflow": (
         *(*_TENSORFLOW, "absl-py", "grpcio", "h5py", "keras", "numpy", "packaging", "protobuf", "requests"),

@@ -25,7 +25,7 @@ class Group:
     count: int
     part: Role  # what each of its machines needs
     leads: bool = False
-    by_ingest: tuple[str, ...] = ()  # of `cpu` and `memory`, those of which the ingest needs as much or more
+    by_ingest: tuple[str, ...] = ()  # `cpu` or `memory`, if the ingest needs as much of it or more
 
 
 def of(job: Job) -> tuple[Group, ...]:

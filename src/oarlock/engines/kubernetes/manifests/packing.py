@@ -99,8 +99,8 @@ def spec_for(job: Job, folder: Path, run: str, pip: tuple[str, ...] = (), id: st
 
 
 def _handed_over(place: str | None) -> dict[str, Path]:
-    """The checkpoint that travels with the program: one in a folder of this machine. A relative folder, and
-    one that is not here, is the pods'. Raises JobError."""
+    """The checkpoint that travels with the program: one in a folder of this machine. A relative folder, or
+    one that is not here, is in the pods. Raises JobError."""
     folder, step = initial_weights.split(place or "")
     if not folder.startswith("/") or not Path(folder).is_dir():
         return {}
@@ -123,7 +123,7 @@ def _folders(job: Job, record: str) -> dict[str, str]:
 
 
 def _place(asked: str | None) -> str | None:
-    """A relative folder is on the claim: below the program it would go with the pod."""
+    """A relative folder is on the claim: below the program it would be lost with the pod."""
     if asked is None or "://" in asked or asked.startswith("/"):
         return asked
     return f"{STORE}/{Path(asked).as_posix()}"

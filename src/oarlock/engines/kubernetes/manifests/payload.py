@@ -1,4 +1,4 @@
-"""Everything that is sent of a run, before it becomes objects. Pure."""
+"""Everything of a run that is sent, before it becomes objects. Pure."""
 
 from __future__ import annotations
 

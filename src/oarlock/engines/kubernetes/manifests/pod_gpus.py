@@ -1,6 +1,6 @@
-"""Which of its pod's GPUs each process sees, where a pod has several processes. Pure.
+"""Which GPUs of a pod each process sees, if the pod has several processes. Pure.
 
-PyTorch's programs choose theirs by LOCAL_RANK, and see all. Any other framework would take every GPU in every
+PyTorch programs choose a GPU by LOCAL_RANK, and see all. Any other framework would take every GPU in every
 process.
 """
 

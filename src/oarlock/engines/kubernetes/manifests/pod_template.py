@@ -104,7 +104,7 @@ def _spec(parcel: Parcel, group: Group, coordinator: str | None) -> Object:
 
 
 def _beside_board(job: Job) -> Object:
-    """On the node where a TensorBoard of the job stands: only one node at a time can mount most claims."""
+    """Prefer the node with a TensorBoard of the job: only one node at a time can mount most claims."""
     boards = {"matchLabels": {JOB: job.name, HELPER: "tensorboard"}}
     term = {"labelSelector": boards, "topologyKey": "kubernetes.io/hostname"}
     wished = [{"weight": 100, "podAffinityTerm": term}]

@@ -1,6 +1,6 @@
-"""What will go wrong in pods and works here: packages that no pod has, checkpoints that no pod shares.
+"""What works here and will fail in pods: packages that no pod has, checkpoints that no pod shares.
 
-Reads the program and what is installed here; asks no cluster. Says nothing of what it does not know, such as
+Reads the program and what is installed here; asks no cluster. Says nothing about the unknown, such as
 the packages of an image that the job names.
 """
 

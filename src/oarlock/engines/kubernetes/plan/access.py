@@ -1,6 +1,6 @@
 """What a cluster allows this user to do, checked one by one. Creates nothing.
 
-What the server does not tell is None, which is an answer too: `edit` may not list storage classes, and no
+What the server does not say is None, which is an answer too: `edit` may not list storage classes, and no
 server says whether its nodes can pull an image.
 """
 
@@ -96,7 +96,7 @@ NEEDS = (
 
 
 class Greeting(NamedTuple):
-    """What the server says to anybody."""
+    """What the server tells any client."""
 
     version: str
     ahead: float | None  # seconds that the server's clock is ahead of ours
@@ -112,7 +112,7 @@ class Greeting(NamedTuple):
 
 
 def greet(api: Api) -> Greeting:
-    """The server's version and clock. Raises ApiError; `who` finds out whether it accepts this user."""
+    """The server's version and clock. Raises ApiError; `known_user` says whether it accepts this user."""
     before = time.time()
     answer = api.send("GET", "version")
     now = (before + time.time()) / 2

@@ -33,7 +33,7 @@ def findings(context: str | None, namespace: str | None, image: str | None) -> I
 
 def _findings(api: Api, image: str | None) -> Iterator[Finding]:
     greeting = access.greet(api)
-    user = api.known_user()  # asked before anything is called fine: the version is told to strangers too
+    user = api.known_user()  # before anything is called fine: the server tells strangers its version too
     yield finding("cluster", "ok", f"{api.server}, context {api.context or '-'}, namespace {api.namespace}")
     yield _version(greeting)
     yield _user(user)

@@ -1,6 +1,6 @@
 """What a run would create and need, and what would refuse it: without a cluster, then by the cluster.
 
-Creates nothing. What comes out is plain data, as `oarlock plan --json` prints it.
+Creates nothing. The result is plain data, as `oarlock plan --json` prints it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _GPU = "nvidia.com/gpu"
 
 
 def plan(jobfile: JobFile, run: str) -> dict[str, Any]:
-    """All of it; without an answer, `cluster` is None and `unreachable` says why."""
+    """The whole plan; without an answer, `cluster` is None and `unreachable` says why."""
     parcel = packing.pack(jobfile, run)
     known = describe(parcel, jobfile.folder)
     settings = parcel.job.kubernetes

@@ -1,8 +1,8 @@
 """`oarlock predict --on kubernetes`: pods that load a model for one client, behind ports of its machine.
 
 The examples go through the API server and the answers come back the same way: neither needs a claim or a
-bucket, and how large they are does not matter. Pods keep nothing. One that is lost is replaced, and the
-client asks again what it has not answered.
+bucket, and their size does not matter. Pods keep nothing. A lost pod is replaced, and the client repeats the
+requests that it has not answered.
 """
 
 from __future__ import annotations

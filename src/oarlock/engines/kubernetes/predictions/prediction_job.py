@@ -14,12 +14,12 @@ from oarlock.engines.kubernetes.deployments.server_parcel import ServerParcel
 
 PURPOSE = "predict"
 _FAILURES = 1_000_000  # per index: the client counts what is lost, not Kubernetes
-# A Job takes a pod that ends with 0 for done, and never replaces it.
+# To a Job, a pod that ends with 0 is done, and is never replaced.
 _STOPPED = 143  # as after SIGTERM
 
 
 def own(parcel: ServerParcel) -> ServerParcel:
-    """The parcel, for pods that nobody else reaches and whose version stays the same."""
+    """The parcel, for pods that no other client reaches and whose version stays the same."""
     settings = replace(parcel.settings, host="127.0.0.1", stopped=_STOPPED, follows=False)
     return replace(parcel, settings=settings)
 
@@ -31,7 +31,7 @@ def pod(parcel: ServerParcel) -> Object:
 
 
 def job(parcel: ServerParcel, workers: int) -> Object:
-    """The Job. It has not the label of a run: no verb acts on it. Its pods have."""
+    """The Job. It does not have the label of a run, so that no verb acts on it. Its pods do."""
     labels = {**parcel.job.kubernetes.labels, MANAGED: "oarlock", HELPER: PURPOSE}
     return {
         "apiVersion": "batch/v1",

@@ -21,7 +21,7 @@ _AWAY = 60.0  # seconds for which the API server may be away
 
 
 class PredictionPods:
-    """A watch of the pods of one Job, which has lost pods replaced at once."""
+    """Watches the pods of one Job, and has lost pods replaced at once."""
 
     def __init__(self, api: Api, run: Identity, job: Object, notify: Callable[[str], None]) -> None:
         self._api = api
@@ -72,7 +72,7 @@ class PredictionPods:
         return words or self._problem(pods) or f"a pod of {self._run.name} does not start"
 
     def _tell(self, pods: list[Object]) -> None:
-        """What keeps a pod from starting, once."""
+        """Report once what keeps a pod from starting."""
         with self._lock:
             if time.monotonic() < self._looks:
                 return
