@@ -1,8 +1,8 @@
-"""Orphans that ended: whoever has become our child that way (in a pod we are its first process, and what
-`oarlock exec` leaves behind is ours) is reaped, or it would stay as a zombie for as long as the run.
+"""Reaps orphans that have ended; otherwise they would stay zombies for as long as the run. In a pod the agent
+is the first process, so it adopts what `oarlock exec` leaves behind.
 
-Children that we started have somebody here who waits for them, at once. A child that is a zombie at two looks
-in a row is nobody's.
+Children that this process started have an owner here that waits for them at once. A child that is a zombie at
+two checks in a row has no owner.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _EVERY = 20.0  # seconds
 
 
 class Reaping:
-    """Looks every `every` seconds, for as long as the loop turns."""
+    """Checks every `every` seconds, as long as the loop turns."""
 
     def __init__(self, loop: Loop, every: float = _EVERY) -> None:
         self._loop = loop
@@ -30,6 +30,6 @@ class Reaping:
             try:
                 os.waitpid(pid, os.WNOHANG)
             except ChildProcessError:
-                pass  # its owner came in between
+                pass  # its owner reaped it in between
         self._seen = ended
         self._loop.after("reaping", self._every, self._look)

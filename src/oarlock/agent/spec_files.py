@@ -11,7 +11,7 @@ from oarlock.agent.protocol.spec import Spec
 
 
 def make_folders(spec: Spec) -> None:
-    """Create the run's folders; one that is a URL needs none."""
+    """Create the run's folders, except those that are URLs."""
     for folder in spec.folders.values():
         if "://" not in folder:
             Path(folder).mkdir(parents=True, exist_ok=True)
@@ -23,7 +23,7 @@ def read_token(spec: Spec) -> str:
 
 
 def publish_address(spec: Spec, port: int) -> None:
-    """Write down where clients on this machine find the leading agent."""
+    """Write the address at which clients on this machine find the leading agent."""
     address = Path(spec.folder) / "address"
     draft = address.with_suffix(".part")
     draft.write_text(f"{spec.bind}:{port}\n")

@@ -33,9 +33,9 @@ from oarlock.run.typed import build
 from oarlock.system.safe_names import stays_inside
 from oarlock.training.task import channel
 
-EACH = 75  # the exit code that says: prepare it yourself
+EACH = 75  # the exit code that means: prepare it yourself
 MOST = 10_000  # files and folders that are offered
-LARGEST = 16 << 30  # bytes of them
+LARGEST = 16 << 30  # bytes, all of them together
 _MODULE = "oarlock.agent.ingest.data_copy"  # this one; `__name__` is `__main__` in the task
 _PATIENCE = 30.0  # seconds without a byte
 _OUR_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBIG}
@@ -46,7 +46,7 @@ _OUR_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBIG}
 
 @dataclass(frozen=True)
 class Offer:
-    """The data of this run, on the machine that leads it."""
+    """The data of this run, on the leading agent's machine."""
 
     folder: DataFolder
     run: str
@@ -58,7 +58,7 @@ class Offer:
         return cls(DataFolder(Path(spec.folders.get("data", ""))), spec.run, spec.ingest)
 
     def to_data(self) -> wire.Message:
-        """List the files as JSON data, or say why there are none: not complete, or each prepares its own."""
+        """List the files as JSON data, or say why not: incomplete, or each machine prepares its own."""
         if self.ingest is None or not self.folder.is_done(self.run, self.ingest.when):
             return {"files": [], "state": "preparing"}
         files: list[OfferedFile] = []
@@ -74,14 +74,14 @@ class Offer:
         return {"files": [list(file) for file in files], "state": "ready"}
 
     def paths(self, name: str) -> list[Path]:
-        """The file of that name, if it is one and inside the folder."""
+        """The file of that name, if there is one and it is inside the folder."""
         path = self.folder.target / name
         inside = stays_inside(name) and self.folder.target.resolve() in path.resolve().parents
         return [path] if inside and path.is_file() else []
 
 
 def _files(folder: Path) -> Iterator[OfferedFile | None]:
-    """All files, and folders that have none; None for a link or something odder."""
+    """All files, and folders without files. None for a link or anything else."""
     for here, folders, names in os.walk(folder):
         for name in sorted((*folders, *names)):
             path = Path(here, name)
@@ -97,24 +97,24 @@ def _files(folder: Path) -> Iterator[OfferedFile | None]:
                 yield OfferedFile(relative + "/", 0, found.st_mtime_ns, 0o755)
 
 
-# A machine that does not see the leader's folder
+# A machine that cannot see the leader's folder
 
 
 @dataclass(frozen=True)
 class CopyOrder:
-    """What the task needs to know."""
+    """The arguments of the task."""
 
     target: str
     key: str
     run: str
-    host: str  # of the leading agent
+    host: str  # the leading agent's
     port: int
-    token: str  # a file
-    patience: float  # seconds without an answer
+    token: str  # the path of a file
+    patience: float  # how many seconds to wait for an answer
 
 
 def program(spec: Spec, ingest: IngestSpec, folder: DataFolder, leader: tuple[str, int]) -> Program:
-    """Return what a following agent runs first; whoever runs it holds the lock of the folder."""
+    """Return what a following agent runs first. The caller holds the lock of the folder."""
     host, port = leader
     order = CopyOrder(
         target=str(folder.target),
@@ -152,7 +152,7 @@ def main(words: list[str]) -> int:
 
 
 class Copy:
-    """Asks until all of it is here; what has arrived is not asked for again."""
+    """Asks until all of it is here. What has arrived is not asked for again."""
 
     def __init__(self, order: CopyOrder, folder: DataFolder) -> None:
         self._order = order
@@ -160,7 +160,7 @@ class Copy:
         self._token = Path(order.token).read_text().strip()
 
     def all(self) -> str | None:
-        """Fetch everything. Returns why not, if each machine has to prepare its own. Raises OSError."""
+        """Fetch everything. Returns why not if each machine has to prepare its own. Raises OSError."""
         deadline = time.monotonic() + self._order.patience
         while True:
             try:
@@ -170,7 +170,7 @@ class Copy:
                 if offered.state == "ready":
                     self._fetch(offered.files)
                     return None
-                deadline = time.monotonic() + self._order.patience  # it answers: its data takes its time
+                deadline = time.monotonic() + self._order.patience  # it answers: its data is not ready
             except (OSError, ValueError, wire.WireError) as problem:
                 if isinstance(problem, OSError) and problem.errno in _OUR_DISK:
                     raise
@@ -189,7 +189,7 @@ class Copy:
         wanted = {file.name.rstrip("/") for file in files}
         for path in sorted(self._folder.draft.rglob("*"), reverse=True):
             if path.is_file() and path.relative_to(self._folder.draft).as_posix() not in wanted:
-                path.unlink()  # of an offer before this one
+                path.unlink()  # from an earlier offer
         total, done = sum(file.size for file in files), 0
         for file in files:
             path = self._folder.draft / file.name
@@ -201,7 +201,7 @@ class Copy:
             channel.report({"step": done, "total": max(total, 1)})
 
     def _receive(self, file: OfferedFile, path: Path) -> None:
-        """Written beside and renamed, so that it is whole if it is there."""
+        """Write to a draft and rename it, so that a file is whole if it exists."""
         part = self._folder.work / "part"
         with self._line() as line:
             dialogue = control.Dialogue(line, self._token)

@@ -36,7 +36,7 @@ class DataFolder:
 
     @property
     def sources(self) -> Path:
-        """What was fetched. It is kept until the ingest is done, so that a broken download resumes."""
+        """The fetched sources. They stay until the ingest is done, so that a broken download resumes."""
         return self.work / "sources"
 
     @property
@@ -45,7 +45,7 @@ class DataFolder:
         return self.work / "data"
 
     def made_by(self) -> dict[str, Any] | None:
-        """When and by which run it was made; None if it is not complete."""
+        """When and by which run the data was made; None if it is not complete."""
         try:
             mark = json.loads((self.target / MARK).read_text())
         except (OSError, ValueError):
@@ -53,17 +53,17 @@ class DataFolder:
         return mark if isinstance(mark, dict) else None
 
     def is_done(self, run: str, when: str) -> bool:
-        """Whether the data is what this run asks for: by any run, or `always` by itself."""
+        """Whether the data is what this run asks for: made by any run, or with `always` by this one."""
         made = self.made_by()
         return made is not None and (when != "always" or made.get("run") == run)
 
     def try_lock(self, name: str) -> int | None:
-        """Take the lock, which the kernel frees when this process ends; None if another holds it."""
+        """Take the lock, which the kernel frees when this process ends. None if another process holds it."""
         self.work.mkdir(parents=True, exist_ok=True)
         fd = os.open(self.work / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not _is_at(fd, self.work / "lock"):  # whoever had it before has removed the folder
+            if not _is_at(fd, self.work / "lock"):  # the previous holder has removed the folder
                 os.close(fd)
                 return None
         except BlockingIOError:
@@ -84,35 +84,35 @@ class DataFolder:
             return "another run"
 
     def clear_leftovers(self) -> None:
-        """Delete what is left of an ingest that was killed after its data was in its place."""
+        """Delete what is left of an ingest that was killed after its data was in place."""
         if not self.work.exists():
             return
         try:
             lock = self.try_lock("")
         except OSError:
-            return  # a volume that is read-only, or full
+            return  # the volume is read-only, or full
         if lock is not None:
             self.drop_work()
             os.close(lock)
 
     def drop_work(self) -> None:
-        """Delete what the data was built in; whoever calls it holds the lock."""
+        """Delete the folder in which the data was built. The caller holds the lock."""
         shutil.rmtree(self.work, ignore_errors=True)
 
     def begin(self) -> None:
-        """Clear what an ingest that died has left; its sources stay."""
+        """Delete what an ingest that died has left. Its sources stay."""
         shutil.rmtree(self.draft, ignore_errors=True)
         for folder in (self.sources, self.draft):
             folder.mkdir(parents=True, exist_ok=True)
 
     def take_sources(self) -> None:
-        """Make the sources the data: there is no program that would read them."""
+        """Make the sources the data: there is no program to read them."""
         shutil.rmtree(self.draft)
         self.sources.rename(self.draft)
 
     def seal(self, run: str, key: str) -> tuple[int, int]:
-        """Flush the data to the disk, mark it as complete and move it to its place. Returns its size in files
-        and bytes."""
+        """Flush the data to disk, mark it as complete and move it into place. Returns its size in files and
+        bytes."""
         files = bytes = 0
         folders = [self.draft]
         for path in _below(self.draft):
@@ -129,7 +129,7 @@ class DataFolder:
         return files, bytes
 
     def _replace(self) -> None:
-        """A task that still reads the data that is replaced keeps its open files."""
+        """Move the draft into place. A task that still reads the replaced data keeps its open files."""
         old = self.work / "old"
         shutil.rmtree(old, ignore_errors=True)
         if self.target.exists():

@@ -1,7 +1,7 @@
-"""Fetch what an ingest declares: a file or folder of this machine, https://, s3://, gs://, az://.
+"""Fetch the sources of an ingest: a file or folder of this machine, https://, s3://, gs://, az://.
 
-The target has its name only when it is whole, on the disk and of the right checksum; until then it is beside
-it, as `<name>.part`, from which a later call resumes. What is at the target already is kept.
+The target exists only once it is whole, on disk and has the right checksum. Until then it is next to it, as
+`<name>.part`, from which a later call resumes. An existing target is kept.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
 _CHUNK = 1 << 20
 
 T = TypeVar("T")
-Progress = Callable[[int, Optional[int]], None]  # bytes that are there, and all of them if that is known
+Progress = Callable[[int, Optional[int]], None]  # bytes so far, and in total if known
 _Found = Union[Origin, dict[str, Origin]]
 
 
 class StoppedError(FetchError):
-    """The caller stopped it; a later call resumes."""
+    """The caller stopped the fetch; a later call resumes it."""
 
 
 @dataclass(frozen=True)
 class IngestSource:
-    """`url`, a path or a URL, becomes `name` below the data folder; `sha256` is of one file, in hex."""
+    """`url`, a path or a URL, becomes `name` below the data folder. `sha256` is of a single file, in hex."""
 
     name: str
     url: str
@@ -57,10 +57,10 @@ def fetch(
     stop: threading.Event | None = None,
     patience: float = PATIENCE,
 ) -> None:
-    """Have what the source names at `target`. Raises FetchError, whose message is for the user.
+    """Fetch the source to `target`. Raises FetchError, whose message is for the user.
 
-    A broken connection is retried until no byte has come for `patience` seconds. At most one call at a time
-    may have the same target.
+    A broken connection is retried until no byte has arrived for `patience` seconds. At most one call at a
+    time may have the same target.
     """
     if _is_there(target, source.sha256):
         return
@@ -75,7 +75,7 @@ def fetch(
         else:
             call.total = found.size
             _file(found, target, source.url, source.sha256, call)
-    except OSError as error:  # origins turn their own into FetchError
+    except OSError as error:  # origins turn their own errors into FetchError
         raise FetchError(f"{target} cannot be written: {error.strerror or error}") from None
 
 
@@ -84,7 +84,7 @@ class _Call:
 
     def __init__(self, progress: Progress | None, stop: threading.Event, patience: float) -> None:
         self.total: int | None = None
-        self.before = 0  # bytes of the files of a folder that are done
+        self.before = 0  # bytes of a folder's finished files
         self._progress = progress
         self._stop = stop
         self._patience = patience
@@ -93,7 +93,7 @@ class _Call:
         self._since = time.monotonic()
 
     def came_to(self, at: int, size: int | None) -> None:
-        """`at` bytes of a file are there. A download that starts over gains nothing until it gets farther."""
+        """Note that `at` bytes of a file are here. One that starts over counts once it gets farther."""
         if self._stop.is_set():
             raise StoppedError("the fetch was stopped")
         if self.before + at > self._farthest:
@@ -104,7 +104,7 @@ class _Call:
             self._progress(self.before + at, size if self.total is None else self.total)
 
     def retried(self, attempt: Callable[[], T]) -> T:
-        """What the attempt gives, once it does not break."""
+        """Return the attempt's result, once it does not break."""
         while True:
             try:
                 return attempt()
@@ -129,7 +129,7 @@ def _find(source: IngestSource) -> _Found:
 
 
 def _folder(files: dict[str, Origin], target: Path, call: _Call) -> None:
-    """All files into `<target>.part`, which gets its name at the end."""
+    """Fetch all files into `<target>.part`, which gets its final name at the end."""
     draft = target.with_name(f"{target.name}.part")
     if draft.exists() and not draft.is_dir():
         draft.unlink()
@@ -142,7 +142,7 @@ def _folder(files: dict[str, Origin], target: Path, call: _Call) -> None:
             _file(origin, path, origin.shown, None, call)
         call.before += origin.size or 0
         call.came_to(0, None)
-    for top, _, names in os.walk(draft):  # what an earlier attempt fetched and the source no longer has
+    for top, _, names in os.walk(draft):  # files from an earlier attempt that the source no longer has
         for name in names:
             if (Path(top) / name).relative_to(draft).as_posix() not in files:
                 (Path(top) / name).unlink()
@@ -155,7 +155,7 @@ def _file(origin: Origin, target: Path, key: str, sha256: str | None, call: _Cal
     with PartFile(target, key) as part:
         was_resumed = part.at > 0
         call.retried(lambda: _receive(origin, part, call))
-        if sha256 and part.sha256 != sha256.lower() and was_resumed:  # of two contents, perhaps
+        if sha256 and part.sha256 != sha256.lower() and was_resumed:  # perhaps a mix of two contents
             part.discard()
             call.retried(lambda: _receive(origin, part, call))
         if sha256 and part.sha256 != sha256.lower():
@@ -169,7 +169,7 @@ def _file(origin: Origin, target: Path, key: str, sha256: str | None, call: _Cal
 
 
 def _receive(origin: Origin, part: PartFile, call: _Call) -> None:
-    """One attempt at the rest of a file."""
+    """Make one attempt at the rest of a file."""
     call.came_to(part.at, part.size)
     if part.is_whole and _is_unchanged(origin, part):
         return
@@ -189,13 +189,13 @@ def _receive(origin: Origin, part: PartFile, call: _Call) -> None:
 
 
 def _is_unchanged(origin: Origin, part: PartFile) -> bool:
-    """Whether a part that an earlier call left whole is still the file: its last byte can be had."""
+    """Whether the file still matches a part that an earlier call left whole: its last byte can be read."""
     opened = origin.open(max(part.at - 1, 0), part.tag)
     return (opened.at, opened.size) == (part.at - 1, part.size)
 
 
 def _is_there(target: Path, sha256: str | None) -> bool:
-    """Whether the target is there, which it is only when whole; with a checksum, whether it has that."""
+    """Whether the target exists, which it does only when whole, and has the checksum if there is one."""
     if sha256 is None or not target.is_file():
         return target.exists()
     found = hashlib.sha256()

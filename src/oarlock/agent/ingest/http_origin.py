@@ -1,6 +1,6 @@
-"""A file behind http:// or https://, by urllib. Redirects are followed to those two only.
+"""A file behind http:// or https://, read with urllib, which follows redirects only to those two.
 
-A broken download is resumed with Range and If-Range. A server may ignore both; then it starts over.
+A broken download resumes with Range and If-Range. If a server ignores both, it starts over.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from oarlock.run.quick_dataclass import dataclass
 
 _TIMEOUT = 30.0  # seconds without a byte
 _CHUNK = 1 << 20  # bytes
-_MAY_PASS = {408, 425, 429, 500, 502, 503, 504}  # status codes
-_LONGEST_WISH = 60.0  # seconds that a server may have us wait
-_UNKNOWN_HOST = 40.0  # seconds of trying: cluster DNS remembers an unknown name for 30
-_CLOCK = 2.0  # seconds by which Last-Modified must be past, to identify what was sent
+_MAY_PASS = {408, 425, 429, 500, 502, 503, 504}  # status codes of failures that may pass
+_LONGEST_WISH = 60.0  # seconds: the longest wait that a server may ask for
+_UNKNOWN_HOST = 40.0  # seconds of retries: cluster DNS remembers an unknown name for 30
+_CLOCK = 2.0  # seconds: a Last-Modified at least this old identifies the content
 
 
 @dataclass(frozen=True)
 class HttpOrigin:
-    """One file behind a URL. `is_checked`: its checksum is known, so that it may come over plain HTTP."""
+    """One file behind a URL. `is_checked`: its checksum is known, so plain HTTP is allowed."""
 
     url: str
     is_checked: bool
@@ -41,15 +41,15 @@ class HttpOrigin:
 
     @property
     def shown(self) -> str:
-        """Without user, password and query, which has the signature of a presigned URL."""
+        """The URL without user, password and query, which may have a presigned URL's signature."""
         parts = urlsplit(self.url)
         return redacted(urlunsplit((parts.scheme, _host(parts), parts.path, "", "")))
 
     def open(self, at: int, tag: str | None) -> Opened:
-        """From byte `at` if the server says that the file is what it was then."""
+        """Read from byte `at` if the server confirms that the file is unchanged."""
         start = at if tag else 0
         response = self._answer(start, tag)
-        if response is None:  # the server has no such part of the file: it has changed
+        if response is None:  # the server has no such range: the file has changed
             return self.open(0, None)
         headers = response.headers
         length = _number(headers.get("Content-Length"))
@@ -100,7 +100,7 @@ class HttpOrigin:
         if parts.username is not None:
             login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             basic = base64.b64encode(login.encode()).decode()
-            request.add_unredirected_header("Authorization", f"Basic {basic}")  # for this host alone
+            request.add_unredirected_header("Authorization", f"Basic {basic}")  # only for this host
         if start and tag:
             request.add_header("Range", f"bytes={start}-")
             request.add_header("If-Range", tag)
@@ -128,7 +128,7 @@ class HttpOrigin:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """urllib would follow to ftp:// as well, and repeat a password to any host."""
+    """Redirects, restricted: urllib would follow to ftp://, and repeat a password to any host."""
 
     def __init__(self, is_checked: bool) -> None:
         self._is_checked = is_checked
@@ -160,7 +160,7 @@ def _opener(is_checked: bool) -> urllib.request.OpenerDirector:
 
 
 def _tag(headers: Message) -> str | None:
-    """What If-Range accepts: an ETag that is not weak, or a Last-Modified that is past."""
+    """What If-Range accepts: a strong ETag, or a Last-Modified in the past."""
     etag = headers.get("ETag")
     if etag and not etag.startswith("W/"):
         return etag

@@ -1,6 +1,6 @@
-"""An object, or all objects below a prefix, as a source: s3://, gs://, az:// and what else obstore reads.
+"""An object, or all objects below a prefix, as a source: s3://, gs://, az:// and others that obstore reads.
 
-Loads obstore, so only a process of its own may call it.
+This loads obstore, so only a process of its own may call it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from oarlock.system.safe_names import stays_inside
 
 SCHEMES = ("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
 _REQUEST = 60.0  # seconds for one part
-_AT_ONCE = 4  # parts under way: one stream of S3 is slower than most networks
-_REFUSED = 10.0  # seconds of trying where the store answers that it refuses
+_AT_ONCE = 4  # parts at the same time: one S3 stream is slower than most networks
+_REFUSED = 10.0  # seconds of retries if the store refuses
 
 
 @dataclass
 class ObjectOrigin:
-    """One object in a store that is open, as it was found; after a change it is looked for again."""
+    """One object in an open store, as it was found. After a change it is looked up again."""
 
     shown: str
     store: Any
@@ -35,7 +35,7 @@ class ObjectOrigin:
     has_changed: bool = False
 
     def open(self, at: int, tag: str | None) -> Opened:
-        """From byte `at` if the object is what it was then."""
+        """Read from byte `at` if the object is unchanged."""
         if self.has_changed:
             self._look_again()
         now = f"{self.etag} {self.modified_ns} {self.size}"
@@ -64,7 +64,7 @@ class ObjectOrigin:
             now = _origin(self.shown, self.store, obstore.head(self.store, self.key))
         except FileNotFoundError:
             raise FetchError(f"{self.shown} was removed while it was fetched") from None
-        except BaseException as error:  # Rust's panics are no Exceptions
+        except BaseException as error:  # a panic in Rust is no Exception
             raise _problem(self.shown, error) from None
         self.size, self.modified_ns, self.etag = now.size, now.modified_ns, now.etag
         self.has_changed = False
@@ -81,12 +81,12 @@ class ObjectOrigin:
         except (FileNotFoundError, PreconditionError):
             self.has_changed = True
             raise BrokenError(f"{self.shown} changes while it is fetched") from None
-        except BaseException as error:  # Rust's panics are no Exceptions
+        except BaseException as error:  # a panic in Rust is no Exception
             raise _problem(self.shown, error) from None
 
 
 def find(url: str) -> ObjectOrigin | dict[str, ObjectOrigin]:
-    """The object, or all objects below it by their names there."""
+    """The object, or all objects below it, by their names there."""
     try:
         import obstore
     except ImportError:
@@ -114,7 +114,7 @@ def _folder(shown: str, store: Any, key: str, below: list[Any]) -> dict[str, Obj
     found: dict[str, ObjectOrigin] = {}
     for meta in below:
         name = meta["path"][len(key) :].lstrip("/")
-        if not name:  # an empty object that stands for the folder
+        if not name:  # an empty object that represents the folder
             continue
         if not stays_inside(name):
             raise FetchError(f"{shown} has an object that cannot be a file: {name!r}")

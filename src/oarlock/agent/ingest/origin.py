@@ -1,4 +1,4 @@
-"""What one file elsewhere can do, whatever kind of place it is in, and how its failures are told apart."""
+"""What every kind of origin of a file can do, and how its failures are distinguished."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from oarlock.run.quick_dataclass import dataclass
 
 
 class FetchError(Exception):
-    """A source cannot be fetched. The message names it, says why, and holds no credentials."""
+    """A source cannot be fetched. The message names it, says why, and contains no credentials."""
 
 
 class BrokenError(Exception):
-    """Something that may work at the next attempt.
+    """A failure that another attempt may fix.
 
-    `wait`: seconds that the server asks for. `patience`: the most seconds of trying that this is worth.
+    `wait`: seconds that the server asks for. `patience`: the most seconds of retries that this is worth.
     """
 
     def __init__(self, message: str, wait: float = 0, patience: float = float("inf")) -> None:
@@ -26,9 +26,9 @@ class BrokenError(Exception):
 
 @dataclass(frozen=True)
 class Opened:
-    """A file from byte `at` on: the byte that was asked for, or 0 if only a new start is right.
+    """A file from byte `at` on: the requested byte, or 0 if it has to start over.
 
-    `tag` identifies this content of the file; without one, a broken download starts over. `size` is that of
+    `tag` identifies this content of the file. Without one, a broken download starts over. `size` is that of
     the whole file.
     """
 
@@ -39,22 +39,22 @@ class Opened:
 
 
 class Origin(Protocol):
-    """One file elsewhere."""
+    """One file in another place."""
 
     @property
     def shown(self) -> str:
-        """Its name for people, without credentials."""
+        """Its name for users, without credentials."""
 
     @property
     def size(self) -> int | None:
-        """Bytes, where they are known before it is opened."""
+        """Its bytes, if known before it is opened."""
 
     @property
     def modified_ns(self) -> int | None:
-        """When it was changed last, where that is known before it is opened."""
+        """When it was last changed, if known before it is opened."""
 
     def open(self, at: int, tag: str | None) -> Opened:
-        """Read from byte `at` if the file still has that tag, else from its start.
+        """Read from byte `at` if the file still has that tag, otherwise from its start.
 
-        Raises FetchError if it never will be there, BrokenError if another attempt may help; so may `chunks`.
+        Raises FetchError if it will never be there, BrokenError if another attempt may help. So may `chunks`.
         """

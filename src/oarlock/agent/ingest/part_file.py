@@ -1,7 +1,7 @@
-"""A file on its way: `<name>.part`, and beside it `<name>.part.json`, which says what it is a part of.
+"""A file being fetched: `<name>.part`, and next to it `<name>.part.json`, which says what it is a part of.
 
-The target exists only when all of it is on the disk. After a power cut a part may have its length and not
-its content, so a later process trusts only the bytes that the note counts: those that were flushed.
+The target exists only when all of it is on disk. After a power cut a part may have its length but not its
+content, so a later process trusts only the bytes that the note counts: those that were flushed.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from types import TracebackType
 
 from oarlock.system.atomic_file import sync_folder, write_durably
 
-_FLUSH = 64 << 20  # bytes between two notes: what a killed process costs at most
+_FLUSH = 64 << 20  # bytes between two notes: the most that a killed process costs
 _CHUNK = 1 << 20
 
 
 class PartFile:
-    """Bytes are appended; `key` names where they come from, and another key starts over."""
+    """Appends bytes. `key` identifies their source; another key starts over."""
 
     def __init__(self, target: Path, key: str) -> None:
         self._target = target
         self._path = target.with_name(f"{target.name}.part")
         self._note = target.with_name(f"{target.name}.part.json")
-        self._key = hashlib.sha256(key.encode()).hexdigest()  # a URL may hold a password
+        self._key = hashlib.sha256(key.encode()).hexdigest()  # a URL may contain a password
         self.at = 0
         self.size: int | None = None
         self.tag: str | None = None
@@ -47,28 +47,28 @@ class PartFile:
             return
         try:
             self._keep()
-        except OSError:  # a full disk: the note of before still holds
+        except OSError:  # a full disk: the previous note still holds
             pass
         self._file.close()
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of it is there, as far as its size is known."""
+        """Whether all of it is here, as far as its size is known."""
         return self.size is not None and self.at == self.size
 
     @property
     def sha256(self) -> str:
-        """Of all that is there."""
+        """The checksum of all bytes so far."""
         return self._hash.hexdigest()
 
     def begin(self, at: int, size: int | None, tag: str | None) -> None:
-        """Next come bytes from `at` on, which is where the part ends, or 0."""
+        """Prepare for bytes from `at` on, which is where the part ends, or 0."""
         if at == 0:
             self._restart()
         self.size, self.tag = size, tag
 
     def write(self, chunk: bytes) -> None:
-        """Append, and now and then flush to the disk."""
+        """Append, and now and then flush to disk."""
         self._file.write(chunk)
         self._hash.update(chunk)
         self.at += len(chunk)
@@ -76,12 +76,12 @@ class PartFile:
             self._keep()
 
     def discard(self) -> None:
-        """Forget what is there: it is wrong."""
+        """Drop all bytes so far: they are wrong."""
         self._restart()
         self.size = self.tag = None
 
     def complete(self, modified_ns: int | None) -> None:
-        """All is there: give it its name."""
+        """Rename the part, which is complete, to its final name."""
         self._file.flush()
         if modified_ns is not None:
             os.utime(self._file.fileno(), ns=(modified_ns, modified_ns))
@@ -112,7 +112,7 @@ class PartFile:
                 self._hash.update(chunk)
 
     def _restart(self) -> None:
-        self._note.unlink(missing_ok=True)  # first: it must not count bytes of another content
+        self._note.unlink(missing_ok=True)  # first, so that it never counts bytes of another content
         self._file.flush()
         self._file.truncate(0)
         self._hash = hashlib.sha256()

@@ -1,5 +1,5 @@
-"""A file or a folder of this machine as a source: it is copied, so that what happens to it later does not
-change the data of a run."""
+"""A file or folder of this machine as a source. It is copied, so that later changes to it do not change the
+data of a run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PathOrigin:
         return str(self.path)
 
     def open(self, at: int, tag: str | None) -> Opened:
-        """From byte `at` if the file has not been written since."""
+        """Read from byte `at` if the file has not been written since."""
         try:
             found = self.path.stat()
         except OSError as error:
@@ -39,7 +39,7 @@ class PathOrigin:
 
 
 def find(path: Path) -> PathOrigin | dict[str, PathOrigin]:
-    """The file, or all files below the folder by their names in it."""
+    """The file, or all files below the folder, by their names in it."""
     try:
         if not path.is_dir():
             return _origin(path)
@@ -56,7 +56,7 @@ def _origin(path: Path) -> PathOrigin:
 
 
 def _names(top: Path, below: str, above: frozenset[tuple[int, int]]) -> Iterator[str]:
-    """All files, those behind links too. `above`: the folders that lead here, in which a link may end."""
+    """All files, including those behind links. `above`: the folders above this one, where a link may lead."""
     here = (top / below).stat()
     if (here.st_dev, here.st_ino) in above:
         raise FetchError(f"{top / below} is a link to a folder that it is in")

@@ -1,9 +1,9 @@
-"""The ingest stage on one machine: it prepares the data before this machine takes any task.
+"""The ingest stage on one machine: it prepares the data before this machine accepts any task.
 
 An inner host runs it as a task of its own, so that it has logs, events and an exit code like any other. A
 machine is not ready (`Host.is_preparing`) until its data is. If another run prepares the same data, this one
-waits for it; if the task is killed, it runs again; if it fails, so does the run, in the task's own words.
-A machine that does not see the leader's folder copies the data from there.
+waits for it. If the task is killed, it restarts; if it fails, the run fails, with the task's own message. A
+machine that cannot see the leader's folder copies the data from there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PASSED_ON = ("task", "report", "error", "note", "warning")  # kinds of events
 
 
 class IngestStage:
-    """`on_done` is called once the data is there; a failure goes to `upstream` as `never_ready`."""
+    """Calls `on_done` once the data is ready. A failure goes to `upstream` as `never_ready`."""
 
     def __init__(
         self,
@@ -59,19 +59,19 @@ class IngestStage:
         role, _, index = ingest_name(seat.name, leads, ingest.where if ingest else "").rpartition("-")
         self._task = Task(role, int(index), rank=0)
         self._folder = DataFolder(Path(spec.folders.get("data", "")))
-        self._generation = record.state.generation + 1  # of its log: that of the gang which waits for it
+        self._generation = record.state.generation + 1  # for its log: the generation that waits for it
         self._left = spec.limits.restarts
         self._is_started = False
-        self._said: list[Event] = []  # the end of the task, and why this machine will never be ready
+        self._said: list[Event] = []  # how the task ended, and why this machine will never be ready
         self._waits = False
         self._lock: int | None = None
         self._host: Host | None = None
         self._steps: list[Program] = []
-        self._leader = leader  # its data is copied, if it can be
+        self._leader = leader  # where to copy the data from, if that is possible
         self.is_due = self._ingest is not None and not self._is_done(self._ingest)
 
     def start(self) -> None:
-        """Prepare the data, or say that it is there."""
+        """Prepare the data, or report that it is ready."""
         if self._ingest is None:
             return
         if self.is_due:
@@ -82,7 +82,7 @@ class IngestStage:
             threading.Thread(target=self._folder.clear_leftovers, daemon=True).start()
 
     def start_or_repeat(self) -> None:
-        """Start at the first call; at others say again how the task ended, if it has."""
+        """Start at the first call. Later calls report again how the task ended, if it has."""
         if not self._is_started:
             self._is_started = True
             self.start()
@@ -90,7 +90,7 @@ class IngestStage:
             self._upstream.on_event(dict(event))
 
     def close(self) -> None:
-        """End the task, if it runs, and free the lock."""
+        """End the task if it is running, and free the lock."""
         self._loop.cancel(LOCK)
         host, self._host = self._host, None
         if host is not None:
@@ -125,7 +125,7 @@ class IngestStage:
             self._begin(ingest)
 
     def _begin(self, ingest: IngestSpec) -> None:
-        from oarlock.agent.ingest import steps  # and HTTP, which an agent without data does not need
+        from oarlock.agent.ingest import steps  # loads HTTP, which an agent without data does not need
 
         if self._leader is not None:
             self._steps = [data_copy.program(self._spec, ingest, self._folder, self._leader)]
@@ -134,7 +134,7 @@ class IngestStage:
         self._run(ingest, self._steps.pop(0))
 
     def _run(self, ingest: IngestSpec, program: Program) -> None:
-        """Start a step in a host of its own."""
+        """Start a step in its own host."""
         name = self._task.name
         env = {**self._spec.env, **ingest.env}
         spec = replace(
@@ -153,10 +153,10 @@ class IngestStage:
         self._host.start()
         self._host.obey(RunTasks(gang, {name: [name]}))
 
-    # Of the inner host
+    # From the inner host
 
     def on_event(self, event: Event) -> None:
-        """Pass on what the task says; the host around it is of no interest."""
+        """Pass on the task's events. Those about the inner host are of no interest."""
         if event["kind"] == "never_ready":
             self._fail(event["text"])
         elif event["kind"] in _PASSED_ON:
@@ -168,7 +168,7 @@ class IngestStage:
         """Take the next step once the task has ended."""
         host = self._host
         ended = next((one for one in host.status().tasks if not one.is_alive), None) if host else None
-        if ended is not None:  # the host is in the middle of something
+        if ended is not None:  # later: the host is in the middle of something
             self._loop.soon(lambda: self._on_end(host, ended))
 
     def _on_end(self, host: Host | None, ended: Outcome) -> None:
@@ -206,7 +206,7 @@ class IngestStage:
 
 
 def _is_for(ingest: IngestSpec, seat: Seat, leads: bool) -> bool:
-    """Whether this machine prepares data: one for all, or each for itself, but for parameter servers."""
+    """Whether this machine prepares data: one for all, or each for itself, except parameter servers."""
     if ingest.when == "never":
         return False
     return leads if ingest.where == "leader" else set(seat.slots) != {"ps"}
@@ -220,6 +220,6 @@ class _IngestMachine(RealMachine):
         self._folder = folder
 
     def folders(self, task: Task) -> dict[str, str]:
-        """The data is built beside its place."""
+        """Point the data to the draft next to its final place."""
         own = {"data": str(self._folder.draft), "sources": str(self._folder.sources)}
         return {**self._spec.folders, **own}

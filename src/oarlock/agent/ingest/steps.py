@@ -27,13 +27,13 @@ _SAYS = 10.0  # seconds between two lines about a download
 
 @dataclass(frozen=True)
 class IngestOrder:
-    """What the steps need to know."""
+    """The arguments of the steps."""
 
     target: str
     key: str
     run: str
-    cwd: str  # of paths among the sources
-    has_program: bool  # else the sources are the data
+    cwd: str  # the folder of relative paths among the sources
+    has_program: bool  # otherwise the sources are the data
     sources: dict[str, str] = field(default_factory=dict)
     checksums: dict[str, str] = field(default_factory=dict)
 
@@ -43,7 +43,7 @@ class IngestOrder:
 
 
 def programs(spec: Spec, ingest: IngestSpec, folder: DataFolder) -> list[Program]:
-    """Return what an ingest runs, one after the other; whoever runs it holds the lock of the folder."""
+    """Return what an ingest runs, one after the other. The caller holds the lock of the folder."""
     order = IngestOrder(
         target=str(folder.target),
         key=ingest.key,
@@ -99,7 +99,7 @@ def _fetch(order: IngestOrder, into: Path) -> None:
 
 
 def _fail(kind: str, message: str) -> int:
-    """Tell the agent why, without a traceback: none of this is the program's code."""
+    """Report the reason to the agent without a traceback: none of this is the program's code."""
     print(f"oarlock: {message}", file=sys.stderr, flush=True)
     channel.send({"kind": "error", "type": kind, "message": message, "where": None})
     return 1

@@ -1,4 +1,4 @@
-"""Run by `exec` in a run's leading pod: send one question to its agent and print the answer. Both are
+"""Runs with `exec` in a run's leading pod: sends one question to its agent and prints the answer. Both are
 JSON."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from oarlock.agent.protocol.spec import Spec
 
 
 def main() -> int:
-    """`ask QUESTION`."""
+    """Run `ask QUESTION`."""
     spec = Spec.from_json((CODE / "spec.json").read_text())
     try:
         answer = control.ask(Path(spec.folder), json.loads(sys.argv[1]), Path(spec.token))

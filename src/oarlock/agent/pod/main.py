@@ -54,7 +54,7 @@ _LAST_WORDS_LIMIT = 4000  # bytes; Kubernetes keeps 4,096
 
 
 def main() -> int:
-    """The exit code of the pod's container."""
+    """Return the exit code of the pod's container."""
     spec = Spec.from_json((CODE / "spec.json").read_text())
     spec = replace(spec, bind=os.environ.pop("OARLOCK_POD_IP"))
     role = os.environ.pop("OARLOCK_SEAT_ROLE")
@@ -80,8 +80,7 @@ def main() -> int:
 
 
 def _guarded(live: Callable[[], int]) -> int:
-    """Report an agent that fails, and exit with an error: the pod that replaces this one continues the
-    run."""
+    """Report an agent that fails, and exit with an error: the pod that replaces it continues the run."""
     try:
         return live()
     except Exception as error:
@@ -137,7 +136,7 @@ def _follow(spec: Spec, role: str, index: int, address: str) -> int:
 
 
 def _machine() -> str:
-    """An id of this pod that outlives its container: a pod that comes back with a lost node is refused, and
+    """An id of this pod that outlives its container. A pod that comes back with a lost node is refused, and
     must not return under another id."""
     mark = WORK / "machine"
     if not mark.exists():
@@ -146,8 +145,8 @@ def _machine() -> str:
 
 
 def _give_notice(spec: Spec, seat: Seat, leader: tuple[str, int], why: str) -> int:
-    """Tell the leading agent that this pod cannot run anything, so that it ends the run. A pod that only
-    exited with an error would be restarted, and fail again, forever."""
+    """Notify the leading agent that this pod cannot run anything, so that it ends the run. A pod that only
+    exited with an error would restart and fail forever."""
     _fail(why)
     loop = Loop()
     codes: list[int] = []
@@ -175,7 +174,7 @@ def _give_notice(spec: Spec, seat: Seat, leader: tuple[str, int], why: str) -> i
 
 
 def _claim_folder(spec: Spec) -> None:
-    """Move aside what a deleted run of the same name has left on the claim, which outlives runs."""
+    """Move aside what a deleted run of the same name left on the claim, which outlives runs."""
     folder = Path(spec.folder)
     mark = folder / "id"
     if folder.exists() and (not mark.exists() or mark.read_text() != spec.id):
@@ -205,12 +204,12 @@ def _past(path: Path) -> list[run_events.Event]:
 
 
 def install_packages(spec: Spec, role: str) -> str | None:
-    """None, or why the packages of a role cannot be installed. pip gets the job's `env`."""
+    """Install the packages of a role. Returns None, or why that failed. pip gets the job's `env`."""
     return pip_install.install(spec.pip_of(role), WORK, spec.cwd, spec.env)
 
 
 def make_home() -> None:
-    """Set HOME and USER: a user that the image does not know has neither, and some libraries need both."""
+    """Set HOME and USER: a user unknown to the image has neither, and some libraries need both."""
     home = WORK / "home"
     home.mkdir(parents=True, exist_ok=True)
     os.environ.update(HOME=str(home), USER="oarlock", LOGNAME="oarlock")

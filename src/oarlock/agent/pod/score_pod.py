@@ -35,7 +35,7 @@ def main() -> int:
     spec = Spec.from_json((CODE / "spec.json").read_text())
     spec = replace(spec, bind=os.environ.pop("OARLOCK_POD_IP", spec.bind))
     with os.fdopen(os.dup(1), "w", buffering=1) as answer:
-        os.dup2(_STDERR, 1)  # pip prints, and so does whatever else runs here
+        os.dup2(_STDERR, 1)  # pip prints, and so may anything else that runs here
         try:
             for report in _score(spec, order.get("step"), bool(order.get("everything"))):
                 print(run_events.encode(report), file=answer)
@@ -62,7 +62,7 @@ def _score(spec: Spec, step: int | None, everything: bool) -> list[run_events.Ev
 
 
 def _check_folder(spec: Spec) -> None:
-    """A later run of the same name moves the folder of an earlier one aside."""
+    """Check that a later run of the same name has not moved this run's folder aside."""
     mark = Path(spec.folder, "id")
     if mark.exists() and mark.read_text() != spec.id:
         raise ScoreError(f"on the claim, the folder of {spec.run} is that of another run of this name")
@@ -76,7 +76,7 @@ def _folder(spec: Spec) -> Path:
 
 
 def _unpack(spec: Spec) -> None:
-    """Where there is a claim, it has the program, with what that has written beside itself."""
+    """Unpack the program, unless a claim has it, with the files that it wrote next to itself."""
     if not Path(spec.cwd).exists() and not list(CODE.glob("program.tar.gz.*")):
         raise ScoreError(f"the program of {spec.run} is gone from the cluster")
     try:

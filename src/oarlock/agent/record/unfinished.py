@@ -15,15 +15,15 @@ from pathlib import Path
 
 from oarlock.agent.record.log_segments import UNFINISHED
 
-_MOST = 4096  # bytes that are shown
+_MOST = 4096  # bytes to show
 _REDRAWN = re.compile(rb"\x08+|\x1b\[[0-9]*[DGK]")  # the cursor moves back, or the line is erased
-# At the end: a color or another control sequence that has only begun.
+# A color or another control sequence that has only begun, at the end of the text.
 _HALF = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?)\Z")
 
 
 def last_state(line: bytes) -> bytes:
-    """As much of an unfinished line as decides what a terminal shows: no half character or sequence. Pure."""
-    # A bar begins again at each carriage return. Its last state may be half drawn over the one before.
+    """The part of an unfinished line that a terminal shows, without half a character or sequence. Pure."""
+    # A bar restarts at each carriage return. Its last state may be half drawn over the one before.
     line = b"\r".join(line.rstrip(b"\r").rsplit(b"\r", 2)[-2:])
     if len(line) > _MOST:
         redrawn = _REDRAWN.search(line, len(line) - _MOST)
@@ -33,7 +33,7 @@ def last_state(line: bytes) -> bytes:
 
 
 def write(log: Path, position: int, state: bytes) -> None:
-    """Replace what is shown beside a log. Raises OSError."""
+    """Replace what is shown next to a log. Raises OSError."""
     path = _path(log)
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}")
@@ -55,7 +55,7 @@ def _path(log: Path) -> Path:
 
 
 def _half_character(line: bytes) -> int:
-    """The number of bytes at the end that begin a UTF-8 character and do not end it."""
+    """The number of bytes at the end that start a UTF-8 character but do not complete it."""
     for count in range(1, min(3, len(line)) + 1):
         first = line[-count]
         if first & 0xC0 == 0xC0:

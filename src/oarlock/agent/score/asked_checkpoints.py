@@ -1,4 +1,4 @@
-"""The checkpoints that a user asks to score: the newest, that of a step, or all that were kept."""
+"""The checkpoints that a user asks to score: the newest, the one of a step, or all that were kept."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from oarlock.checkpoints.store import Checkpoint, Store, verify
 
 
 def choose(run: str, folder: Path, step: int | None, everything: bool) -> list[Checkpoint]:
-    """Return the checkpoints to score, oldest first; of two of one step the newer.
+    """Return the checkpoints to score, oldest first. If two have the same step, the newer one counts.
 
     Raises ScoreError if there are none, or one of them is damaged.
     """

@@ -1,4 +1,4 @@
-"""Bring the snapshots to score from object storage, in the downloader's process, which alone uses that."""
+"""Fetch the snapshots to score from object storage, in the downloader's process, which alone uses it."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from oarlock.agent.score.score_error import ScoreError
 from oarlock.agent.snapshots.snapshot_messages import LINES, ORDERS, Download, Failed, MissingPackage, Note
 from oarlock.system import processes
 
-_PATIENCE = 60.0  # seconds without an answer: somebody waits at the keyboard
+_PATIENCE = 60.0  # seconds without an answer: a user is waiting at the keyboard
 
 
 def fetch(spec: Spec, into: Path, wanted: str, tell: Callable[[str], None]) -> None:
-    """Fetch into a folder what `wanted` says (see `Download`). Raises ScoreError if the store cannot be
-    read."""
+    """Fetch the snapshots that `wanted` names (see `Download`) into a folder. Raises ScoreError if the store
+    cannot be read."""
     into.mkdir(parents=True, exist_ok=True)
     process = subprocess.Popen(
         [sys.executable, "-c", processes.entry("oarlock.agent.snapshots.downloader")],
         env={**os.environ, **spec.env},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # a library's traceback may hold a key
+        stderr=subprocess.DEVNULL,  # a library's traceback may contain a key
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -48,7 +48,7 @@ def _hear(text: bytes, spec: Spec, tell: Callable[[str], None]) -> None:
     try:
         line = LINES.from_data(json.loads(text))
     except ValueError:
-        return  # a library prints, too
+        return  # a library may print, too
     if isinstance(line, Note):
         tell(line.text)
     elif isinstance(line, MissingPackage):

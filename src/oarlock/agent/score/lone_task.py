@@ -1,4 +1,4 @@
-"""Run one task of a job without an agent: with its variables, to its end, and collect what it reports."""
+"""Run one task of a job without an agent: set its variables, wait for its end, and collect its reports."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _CHUNK = 1 << 16
 
 
 def run(launch: Launch, imports: Mapping[str, str], output: int) -> tuple[int, list[Event]]:
-    """Return the exit code, as a shell has it, and all reports.
+    """Return the exit code, as a shell shows it, and all reports.
 
-    `imports` are variables for the frameworks; `output` is the descriptor that gets what the task prints.
-    Raises ScoreError if it cannot be started.
+    `imports` are variables for the frameworks; `output` is the descriptor for what the task prints. Raises
+    ScoreError if it cannot be started.
     """
     ours, theirs = socket.socketpair()
     with ours:
@@ -36,7 +36,7 @@ def run(launch: Launch, imports: Mapping[str, str], output: int) -> tuple[int, l
             reports = _read(ours, launch.task)
             code = process.wait()
         finally:
-            process.kill()  # on Ctrl-C: nobody would read what it reports
+            process.kill()  # after Ctrl-C no process reads its reports
             process.wait()
     return processes.shell_code(code), reports
 

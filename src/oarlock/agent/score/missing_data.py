@@ -1,4 +1,4 @@
-"""Prepare the data of a run where it is not, as its ingest does: a pod that mounts no claim has none."""
+"""Prepare a run's data where it is missing, as its ingest does: a pod that mounts no claim has none."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_missing(spec: Spec) -> bool:
 
 
 def prepare(spec: Spec, output: int) -> None:
-    """Run the ingest if its data is not here. Raises ScoreError if it fails, or another run is at it."""
+    """Run the ingest if its data is not here. Raises ScoreError if it fails, or another run is doing it."""
     if spec.ingest is None or not is_missing(spec):
         return
     folder = DataFolder(Path(spec.folders["data"]))
@@ -38,7 +38,7 @@ def prepare(spec: Spec, output: int) -> None:
     if lock is None:
         raise ScoreError(f"{folder.holder()} is preparing the data: try again when it is done")
     try:
-        if is_missing(spec):  # nobody was quicker
+        if is_missing(spec):  # unless another process was faster
             for program in programs(spec, spec.ingest, folder):
                 _run(spec, spec.ingest, program, folder, output)
     finally:

@@ -1,6 +1,6 @@
 """Run a job's program once, as the evaluator of given checkpoints, and collect its scores.
 
-It gets the variables that an evaluator of the run gets, and as many threads: scores are the same to the last
+It gets the same variables as an evaluator of the run, and as many threads: scores are the same to the last
 digit. `State.follow` yields exactly these checkpoints and ends.
 """
 
@@ -28,9 +28,9 @@ TASK = "evaluator-0"
 def score(spec: Spec, checkpoints: Sequence[Checkpoint], output: int, *, neighbors: int) -> list[Event]:
     """Return a report for each checkpoint that the program scored.
 
-    `output` is the descriptor that gets what the program prints. `neighbors` is the number of tasks with
-    which the evaluator shares the cores of its machine in the run, itself included. Raises ScoreError, with
-    the program's exit code, if the program fails.
+    `output` is the descriptor for what the program prints. `neighbors` is the number of tasks that share the
+    cores of the evaluator's machine in the run, itself included. Raises ScoreError, with the program's exit
+    code, if the program fails.
     """
     if not Path(spec.cwd).is_dir():
         raise ScoreError(f"the program's folder {spec.cwd} is gone")
@@ -50,7 +50,7 @@ def _launch(spec: Spec, checkpoints: Sequence[Checkpoint], scratch: Path) -> Lau
         run=spec.run,
         generation=newest.generation,
         tasks=tasks,
-        addresses={one.name: "127.0.0.1:1" for one in tasks},  # an evaluator talks to nobody
+        addresses={one.name: "127.0.0.1:1" for one in tasks},  # an evaluator talks to no other task
         max_restarts=spec.limits.restarts,
         seed=spec.seed,
     )
@@ -73,7 +73,7 @@ def _launch(spec: Spec, checkpoints: Sequence[Checkpoint], scratch: Path) -> Lau
 
 
 def _placed(event: Event, checkpoints: Sequence[Checkpoint]) -> Event:
-    """A program without `State.follow` names no generation: where there is one checkpoint, it means that."""
+    """A program without `State.follow` names no generation. If there is one checkpoint, it means that."""
     if "generation" in event or len(checkpoints) > 1:
         return event
     return {**event, "step": checkpoints[0].step, "generation": checkpoints[0].generation}

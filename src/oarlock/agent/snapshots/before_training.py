@@ -1,5 +1,5 @@
 """What the leading agent fetches before the first generation: the run's newest snapshot, or the weights of
-another run that it begins with."""
+another run to start with."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from oarlock.system import processes
 
 @dataclass
 class Fetched:
-    """How the search ended."""
+    """The result of a fetch."""
 
     generation: int = 0  # of the snapshot that is now the newest checkpoint; 0 if none was needed
     failed: str | None = None  # why the run cannot start
-    signal: int | None = None  # that the agent received meanwhile
+    signal: int | None = None  # received by the agent during the fetch
 
 
 def fetch(loop: Loop, spec: Spec, record: Record) -> Fetched:
-    """Bring the newest snapshot into the checkpoints folder, if that holds nothing newer; then, if it holds
-    nothing at all, the weights that the job names."""
+    """Fetch the newest snapshot into the checkpoints folder, unless that has a newer checkpoint. If the
+    folder is still empty, fetch the weights that the job names."""
     fetched, folder = Fetched(), spec.folders.get("checkpoints", "")
     patience = spec.limits.rendezvous
     if spec.snapshots:
@@ -49,7 +49,7 @@ def fetch(loop: Loop, spec: Spec, record: Record) -> Fetched:
 
 
 def unused_weights(spec: Spec, record: Path) -> str | None:
-    """What to say of a run that was to begin with weights, and whose program never took them."""
+    """A note for a run that should start with weights, but whose program never loaded them."""
     if not spec.weights or spec.is_ingest_alone:
         return None
     try:
@@ -64,7 +64,7 @@ def unused_weights(spec: Spec, record: Path) -> str | None:
 
 
 def _let(loop: Loop, spec: Spec, record: Record, module: str, order: Order, fetched: Fetched) -> None:
-    """Have a child process carry out the order, and wait for its end or for a signal."""
+    """Have a child process carry out the order. Wait until it ends or a signal comes."""
     ended: list[bool] = []
 
     def on_line(line: Line) -> None:

@@ -1,6 +1,6 @@
-"""The leading agent's view of checkpoints and their scores: the folder in which the leader task saves.
+"""The leading agent's view of checkpoints and their scores, in the folder where the leader task saves.
 
-A folder that cannot be written costs a line in the record, never the training.
+A folder that cannot be written costs a line in the record, but never the training.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from oarlock.checkpoints.store import Store
 
 
 class CheckpointScores:
-    """Of the checkpoints in one folder. `note` gets trouble, once."""
+    """The checkpoints in one folder, and their scores. `note` gets the first trouble."""
 
     def __init__(self, folder: str, note: Callable[[str], None]) -> None:
         self._store = Store(folder) if folder and "://" not in folder else None
@@ -23,11 +23,11 @@ class CheckpointScores:
         self._is_noted = False
 
     def names(self) -> list[str]:
-        """Those to resume from, newest first."""
+        """The checkpoints to resume from, newest first."""
         return [] if self._store is None else self._store.names()[:MOST]
 
     def scored(self) -> list[str]:
-        """Those that an evaluator has scored."""
+        """The checkpoints that an evaluator has scored."""
         if self._store is None:
             return []
         return score_file.read(self._store.folder).names(self._store.checkpoints())

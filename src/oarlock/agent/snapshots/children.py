@@ -1,6 +1,6 @@
-"""The leading agent's side of the uploader, and of the other processes that use object storage.
+"""The leading agent's side of the uploader and of the other processes that use object storage.
 
-They are child processes, the only ones that use it: whatever happens to them, the agent and its tasks
+They are child processes, and no other process uses it: whatever happens to them, the agent and its tasks
 continue. Their notes become notes in the record.
 """
 
@@ -35,18 +35,18 @@ from oarlock.agent.snapshots.snapshot_messages import (
 from oarlock.system import processes
 from oarlock.system.lines import Lines
 
-# Seconds at the run's end without a byte getting through: then it ends without its last snapshots.
+# Seconds at the run's end without a byte getting through. Then it ends without its last snapshots.
 LAST = 60.0
 LONGEST = 600.0  # seconds at the run's end, however many bytes get through
-STOPPED = 10.0  # seconds for a run that a user stopped and waits for
-HOPELESS = 3.0  # seconds where the store has never taken anything and does not now
-_NOTE_AFTER = 3.0  # seconds of waiting at the end
-_WAITS = (0.5, 2.0, 10.0)  # seconds before an uploader that died is started again
+STOPPED = 10.0  # seconds for a run that a user stopped and is waiting for
+HOPELESS = 3.0  # seconds if the store has never accepted anything and does not now
+_NOTE_AFTER = 3.0  # seconds of waiting at the end before a note says so
+_WAITS = (0.5, 2.0, 10.0)  # seconds before an uploader that died is restarted
 _MARGIN = 3.0  # seconds: a pod is killed 5 s after its grace
 
 
 class Child:
-    """An uploader or a downloader: it takes orders and answers in lines of JSON."""
+    """An uploader or a downloader. It gets orders and answers in lines of JSON."""
 
     def __init__(
         self, loop: Loop, spec: Spec, module: str, on_line: Callable[[Line], None], on_end: Action
@@ -60,7 +60,7 @@ class Child:
             env={**os.environ, **spec.env},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # a library's traceback may hold a key
+            stderr=subprocess.DEVNULL,  # a library's traceback may contain a key
         )
         processes.spare(self.process.pid)
         assert self.process.stdout is not None
@@ -69,7 +69,7 @@ class Child:
         loop.watch(self._out, self._read)
 
     def send(self, order: Order) -> None:
-        """Send an order. If the process has died, the loop notices that when it reads."""
+        """Send an order. If the process has died, the loop notices it on the next read."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(json.dumps(ORDERS.to_data(order)).encode() + b"\n")
@@ -78,7 +78,7 @@ class Child:
             pass
 
     def close(self) -> int:
-        """Kill the process. Its exit code."""
+        """Kill the process and return its exit code."""
         self._loop.forget(self._out)
         self.process.kill()
         code = self.process.wait()
@@ -88,7 +88,7 @@ class Child:
             try:
                 pipe.close()
             except OSError:
-                pass  # an order that it did not read in time
+                pass  # there is an order that it did not read in time
         return code
 
     def _read(self) -> None:
@@ -100,7 +100,7 @@ class Child:
             try:
                 line = LINES.from_data(json.loads(text))
             except ValueError:
-                continue  # a library prints, too
+                continue  # a library may print, too
             self._on_line(line)
         if not data:
             self._loop.forget(self._out)
@@ -114,8 +114,8 @@ class Uploads:
         self.loop = loop
         self.spec = spec
         self.record = record
-        self._asked_to_leave: float | None = None  # when this machine was
-        self._stops = 0  # how often a user asked the run to stop: twice means at once
+        self._asked_to_leave: float | None = None  # when this machine was asked to leave
+        self._stops = 0  # how often a user asked the run to stop; the second time means at once
         self._is_reachable = True
         self._child: Child | None = None
         self._deaths = 0
@@ -135,7 +135,7 @@ class Uploads:
             self._start()
 
     def finish(self, state: str, then: Action) -> None:
-        """Call `then` once the last snapshots are uploaded, or have had their time."""
+        """Call `then` once the last snapshots are uploaded or out of time."""
         if (self._child is None and not self.loop.expects("snapshots")) or self._stops > 1:
             self._close()
             then()
@@ -154,7 +154,7 @@ class Uploads:
             self._child.send(FinishUploads(self._has_model))
 
     def leave(self) -> None:
-        """Finish, and wait for it: this machine leaves while the run continues."""
+        """Finish, and wait for that: this machine leaves, and the run continues elsewhere."""
         self.finish("moved", lambda: None)
         while self._is_finishing:
             self.loop.turn()
@@ -233,7 +233,7 @@ class Uploads:
 
 
 def _owner(folder: Path) -> str:
-    """A name for this record's uploads, told apart from those of another run of the same name."""
+    """An owner for this record's uploads, different from that of another run of the same name."""
     path = folder / "snapshots-owner"
     try:
         if not path.exists():

@@ -1,8 +1,8 @@
 """The downloader: a process that fetches the newest complete snapshot before the first generation forms, if
-that is newer than what the checkpoints folder holds; or the snapshots that somebody wants to score.
+it is newer than the checkpoints in the folder; or the snapshots that a client wants to score.
 
-It exits with 0 when it has fetched one or knows that there is none, and with 1 when it cannot know: to start
-from step 0 would then be silently wrong.
+It exits with 0 if it has fetched one or knows that there is none, and with 1 if it cannot know: then a start
+from step 0 would be silently wrong.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from oarlock.system.atomic_file import sync_folder, write_durably
 from oarlock.system.backoff import Backoff
 
 _NAME = re.compile("(step-([0-9]{1,18})-g([0-9]{1,18}))(?:_([0-9]{1,18}))?")
-_BRIEFLY = 5.0  # seconds of trying where there is a checkpoint to resume from
-_REFUSED = 10.0  # seconds of trying where the store answers that it refuses
+_BRIEFLY = 5.0  # seconds of retries if there is a checkpoint to resume from
+_REFUSED = 10.0  # seconds of retries if the store refuses
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 10.0
 _WHY_NOT = "starting without them could mean starting over from step 0"
 _PROGRESS = 10.0  # seconds between two notes about a long download
@@ -47,7 +47,7 @@ class StoreUnreachableError(Exception):
 
 
 class Downloader:
-    """Fetches one snapshot into the folder, retrying as long as the order allows."""
+    """Fetches one snapshot into the folder. Retries as long as the order allows."""
 
     def __init__(self, order: Download) -> None:
         self.url, self.run = order.url, order.run
@@ -59,7 +59,7 @@ class Downloader:
         self._troubles = Troubles()
 
     def work(self) -> int:
-        """Do it. The exit code of the process."""
+        """Do the work. Returns the exit code of the process."""
         held, complaints = self.store.newest()
         for complaint in complaints:
             say(Note(complaint))
@@ -99,7 +99,7 @@ class Downloader:
             say(Note(f"skipped snapshot {name[0]}, which is not whole: {trouble}"))
 
     def _fetch(self, name: str, step: int, generation: int) -> str | None:
-        """None, or what is wrong with it. Its name says what it is of: a manifest may say anything."""
+        """Fetch it. Returns None, or what is wrong. Its name decides what it is: a manifest may lie."""
         data = self._ask(partial(Bucket.manifest, name=name))
         if data is None:
             return "its upload was not completed"
@@ -133,7 +133,7 @@ class Downloader:
         return None
 
     def _sizes_differ(self, name: str, manifest: Manifest) -> str | None:
-        """Found out before gigabytes are fetched for nothing."""
+        """Check the sizes before gigabytes are fetched for nothing."""
         for file, entry in manifest["files"].items():
             size = self._ask(partial(Bucket.size, name=name, file=file))
             if size is None:
@@ -146,7 +146,7 @@ class Downloader:
         return self._ask(partial(Bucket.receive, name=name, file=file, start=start, end=end))
 
     def _progress_of(self, name: str, manifest: Manifest) -> Callable[[str, int], None]:
-        """A callback for every piece that says, now and then, how far its file is."""
+        """A callback for every piece, which now and then reports the progress of its file."""
         so_far: dict[str, int] = {}
         said = time.monotonic()
 
@@ -160,14 +160,14 @@ class Downloader:
         return on_piece
 
     def _ask(self, question: Callable[[Bucket], T]) -> T:
-        """The store's answer. Asks again until the patience since the last answer is used up."""
+        """Ask the store. Retries until the patience since its last answer is used up."""
         began, backoff = time.monotonic(), Backoff(_FIRST_WAIT, _LONGEST_WAIT)
         while True:
             try:
                 if self._bucket is None:
                     self._bucket = Bucket(self.url, self.run, request_timeout(self._failures))
                 return question(self._bucket)
-            except BaseException as error:  # Rust's panics are no Exceptions
+            except BaseException as error:  # a panic in Rust is no Exception
                 wait = backoff.failed()
                 patience = min(self.patience, _REFUSED) if redact.is_refusal(error) else self.patience
                 if time.monotonic() + wait > began + patience:
@@ -180,7 +180,7 @@ class Downloader:
 
 
 def main() -> None:
-    """Take one order from standard input, work, exit. Ends with the agent that holds the other end."""
+    """Take one order from standard input, work, exit. Ends with the agent, which holds the other end."""
     processes.die_with_parent()
     order = next_order()
     assert isinstance(order, Download)

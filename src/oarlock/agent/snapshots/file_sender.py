@@ -1,5 +1,5 @@
-"""What the leading agent sends to machines that do not see its folders: checkpoints, files of the program,
-prepared data. It has checked the run's token by then."""
+"""What the leading agent sends to machines that cannot see its folders: checkpoints, files of the program,
+prepared data. It has checked the run's token before."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from oarlock.checkpoints.store import Store
 CHECKPOINT, LIST, FILE, UNSCORED, OFFER, DATA = "checkpoint", "files", "file", "unscored", "offer", "data"
 KINDS = (CHECKPOINT, LIST, FILE, UNSCORED, OFFER, DATA)
 _PATIENCE = 30.0  # seconds without a byte
-_AT_ONCE = 8  # machines that are served together: more would only share the bandwidth
-_NICE = 10  # of a thread that feeds an evaluator: training goes first, where threads have priorities
+_AT_ONCE = 8  # machines served at the same time: more would only share the bandwidth
+_NICE = 10  # for threads that feed evaluators: training goes first, if threads have priorities
 _AGAIN = 1.0  # seconds until the next attempt to start a thread
 
-Peer = tuple[socket.socket, Seal, bytes]  # the bytes are still to be sent, before anything else
+Peer = tuple[socket.socket, Seal, bytes]  # the bytes have to be sent before anything else
 
 
 class DataOffer(Protocol):
     """The prepared data of this machine: `ingest.data_copy.Offer`."""
 
     def to_data(self) -> wire.Message:
-        """Its files, once it is complete."""
+        """The list of its files, once it is complete."""
 
     def paths(self, name: str) -> list[Path]:
         """The file of that name, or none."""
 
 
 class FileSender:
-    """Serves machines in the order in which they asked, `_AT_ONCE` at a time, each by a thread: the loop must
+    """Serves machines in the order of their questions, `_AT_ONCE` at a time, each in a thread: the loop must
     not wait for gigabytes, and a thousand machines that resume must not be a thousand threads."""
 
     def __init__(
@@ -58,7 +58,7 @@ class FileSender:
         self._lock = threading.Lock()
 
     def send(self, peer: Peer, question: Question) -> None:
-        """Send what this machine asks for as soon as it is its turn."""
+        """Send what this machine asks for as soon as its turn comes."""
         with self._lock:
             self._waiting.append((peer, question))
             if self._busy >= _AT_ONCE:
@@ -69,7 +69,7 @@ class FileSender:
     def _start(self) -> None:
         try:
             threading.Thread(target=self._work, name="oarlock-send", daemon=True).start()
-        except RuntimeError:  # no more threads or processes are allowed at the moment
+        except RuntimeError:  # the system allows no more threads or processes at the moment
             with self._lock:
                 self._busy -= 1
             self._loop.after("file sender", _AGAIN, self._start_again)
@@ -77,7 +77,7 @@ class FileSender:
     def _start_again(self) -> None:
         with self._lock:
             if not self._waiting or self._busy:
-                return  # a thread that works takes the rest as well
+                return  # the threads at work serve the rest, too
             self._busy += 1
         self._start()
 
@@ -120,7 +120,7 @@ class FileSender:
                 pass  # the peer is gone, or the file deleted or changed: the peer notices and asks again
 
     def _unscored(self) -> list[str]:
-        """The names of complete checkpoints that no evaluator has scored, oldest first."""
+        """The names of complete checkpoints without a score, oldest first."""
         held = self._store.checkpoints()
         scored = score_file.read(self._store.folder).names(held)
         return [checkpoint.name for checkpoint in held if checkpoint.name not in scored]
@@ -137,7 +137,7 @@ class FileSender:
 
 
 def _has_left(sock: socket.socket) -> bool:
-    """Whether the peer has closed the connection: one that waited too long asks again on another."""
+    """Whether the peer has closed the connection: a peer that waited too long asks again on another."""
     sock.setblocking(False)
     try:
         return not sock.recv(1, socket.MSG_PEEK)

@@ -1,7 +1,7 @@
-"""The files that a program has written into its own folder, told apart from those that were sent with it.
+"""The files that a program has written into its own folder, as opposed to those that were sent with it.
 
-In a pod that folder is on the run's claim, where there is one: programs save beside themselves, and what they
-saved has to be there for the next pod, and for `oarlock pull`. Pods without the claim get copies.
+In a pod that folder is on the run's claim, if there is one: programs save next to themselves, and the next
+pod and `oarlock pull` need what they saved. Pods without the claim get copies.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from oarlock.system.safe_names import stays_inside
 
 SENT = "sent.json"  # in the record: the names of the files that were sent
 MOST = 10_000  # files that other machines get copies of
-LARGEST = 16 << 30  # bytes of them
+LARGEST = 16 << 30  # bytes, all of them together
 _FETCHED = "files-fetched"  # in the record of a machine that has copies: their version
-_PYTHONS = "__pycache__"  # Python writes these, not the program
+_PYTHONS = "__pycache__"  # Python writes this folder, not the program
 
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """A file that is not as it was sent. Whatever writes to a file sets its time; it is sent with 0."""
+    """A file that is not as it was sent: it was sent with time 0, and any write sets the time."""
 
     name: str  # relative to the program's folder
     size: int
@@ -77,7 +77,7 @@ class ProgramFolder:
                     yield WrittenFile(relative, found.st_size, found.st_mtime_ns)
 
     def paths(self, name: str) -> list[Path]:
-        """The file of that name, if it is one and inside the folder."""
+        """The file of that name, if there is one and it is inside the folder."""
         path = self.folder / name
         inside = stays_inside(name) and self.folder.resolve() in path.resolve().parents
         return [path] if inside and path.is_file() else []
@@ -86,7 +86,7 @@ class ProgramFolder:
 
     @property
     def fetched(self) -> str:
-        """The version of the leader's files that was copied here last."""
+        """The version of the leader's files that was last copied here."""
         try:
             return (self.record / _FETCHED).read_text()
         except OSError:
@@ -97,33 +97,33 @@ class ProgramFolder:
         (self.record / _FETCHED).write_text(version)
 
     def lacking(self, theirs: Iterable[WrittenFile]) -> list[WrittenFile]:
-        """Those of the leader's files that are not the same here."""
+        """The leader's files that are missing or different here."""
         ours = {file.name: file for file in self._files()}
         return [file for file in theirs if ours.get(file.name) != file]
 
     @contextmanager
     def receiving(self, file: WrittenFile) -> Iterator[Path]:
-        """Yield an empty folder for one file of the leader; it is then put in its place, with its time."""
+        """Yield an empty folder for one file of the leader, then move the file into place, with its time."""
         final = self.folder / file.name
         with tempfile.TemporaryDirectory(dir=self.record, prefix=".fetching-") as draft:
             yield Path(draft)
-            for received in Path(draft).iterdir():  # none, if the leader has deleted it meanwhile
+            for received in Path(draft).iterdir():  # there is none if the leader has deleted it since
                 os.utime(received, ns=(file.modified, file.modified))
                 final.parent.mkdir(parents=True, exist_ok=True)
                 received.replace(final)
 
 
 class KeptFiles:
-    """What the leader's program has written beside itself: what other machines get, and what is said."""
+    """The files that the leader's program wrote next to itself: for other machines, and for the record."""
 
     def __init__(self, spec: Spec, say: Callable[[str], None]) -> None:
         self._spec = spec
         self._program = ProgramFolder.of(spec)
         self._say = say
-        self._is_too_much = False  # and that was said
+        self._is_too_much = False  # and there is a note about it
 
     def version(self) -> str:
-        """The same for the same files; empty for none, and for more than other machines get copies of."""
+        """A version that is equal for equal files. Empty if there are none, or too many to copy."""
         files = self._program.written()
         size = sum(file.size for file in files)
         if len(files) > MOST or size > LARGEST:
@@ -136,7 +136,7 @@ class KeptFiles:
         return f"v{hashlib.sha256(listed.encode()).hexdigest()[:16]}" if files else ""
 
     def say_what_is_kept(self) -> None:
-        """At the end: where the files are, or that they are lost."""
+        """Note at the end where the files are, or that they are lost."""
         files = self._program.written()
         if not files:
             return

@@ -1,4 +1,4 @@
-"""Files over a connection that has shown the run's token: in chunks, each followed by its seal."""
+"""Sends files over a connection that has proved the run's token: in chunks, each followed by its seal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Incoming:
 
     def __init__(self, line: socket.socket, before: bytes, seal: Seal) -> None:
         self._line = line
-        self._before = before  # what came together with the answer
+        self._before = before  # bytes that arrived with the answer
         self._seal = seal
         self._chunk = memoryview(bytearray(_CHUNK + SEAL))
 

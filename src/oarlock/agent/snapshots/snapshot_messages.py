@@ -1,4 +1,4 @@
-"""What the leading agent and its uploader and downloader say to each other, in lines of JSON. Pure.
+"""Messages between the leading agent and its uploader and downloader, in lines of JSON. Pure.
 
 Orders go to the standard input of the process; its lines come from its standard output.
 """
@@ -21,37 +21,37 @@ class Upload:
     run: str
     checkpoints: str  # the folder
     model: str  # the folder, or a URL that needs no upload
-    owner: str  # tells this machine's uploads from those of another run of the same name
+    owner: str  # distinguishes this machine's uploads from those of another run of the same name
 
 
 @dataclass(frozen=True)
 class FinishUploads:
-    """The run is over: upload the newest checkpoint, and the model of a run that succeeded, then end."""
+    """The run is over: upload the newest checkpoint, and the model if the run succeeded, then end."""
 
     has_model: bool
 
 
 @dataclass(frozen=True)
 class Download:
-    """The downloader's only order: fetch the newest snapshot if it is newer than what the folder holds, or
-    what is wanted to be scored."""
+    """The downloader's only order: fetch the newest snapshot if it is newer than the checkpoints in the
+    folder, or the snapshots to score."""
 
     url: str
     run: str
     checkpoints: str
-    patience: float  # seconds without an answer
-    is_new: bool = False  # the name of the run was only just made up: there can be no snapshots of it
-    wanted: str = ""  # to score them: newest, all, or the number of a step
+    patience: float  # how many seconds to wait for an answer
+    is_new: bool = False  # the run's name was just generated: there can be no snapshots of it
+    wanted: str = ""  # which ones to score: newest, all, or the number of a step
 
 
 @dataclass(frozen=True)
 class Begin:
-    """The only order of the process that fetches the weights that a new run begins with."""
+    """The only order of the process that fetches the weights with which a new run starts."""
 
-    place: str  # a folder, or a URL, that holds checkpoints; with @STEP that one, else the newest
+    place: str  # a folder or URL that holds checkpoints; @STEP picks one, the default is the newest
     run: str
-    checkpoints: str  # the folder of the new run's
-    patience: float  # seconds without an answer
+    checkpoints: str  # the new run's folder
+    patience: float  # how many seconds to wait for an answer
 
 
 Order = Union[Upload, FinishUploads, Download, Begin]
@@ -59,7 +59,7 @@ ORDERS: MessageKinds[Order] = MessageKinds(
     {"upload": Upload, "finish": FinishUploads, "download": Download, "begin": Begin}
 )
 
-# Lines of both
+# Lines of both processes
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Uploaded:
 
 @dataclass(frozen=True)
 class Left:
-    """After FinishUploads: what is still to be uploaded."""
+    """The answer to FinishUploads: what is left to upload."""
 
     names: list[str]
 
@@ -113,7 +113,7 @@ class Downloaded:
 
 @dataclass(frozen=True)
 class Failed:
-    """Whether there are snapshots cannot be known, so the run must not start."""
+    """It is unknown whether there are snapshots, so the run must not start."""
 
     reason: str
 
@@ -122,7 +122,7 @@ class Failed:
 class MissingPackage:
     """obstore is not installed here."""
 
-    needed_by: str = "storage.snapshots"  # the field of the job
+    needed_by: str = "storage.snapshots"  # the field in the job
 
     def reason(self, is_client_here: bool) -> str:
         """Why there are no snapshots, and what to do."""

@@ -1,7 +1,7 @@
-"""What the uploader and the downloader have in common: both take orders and answer in lines of JSON.
+"""What the uploader and the downloader have in common: both get orders and answer in lines of JSON.
 
-Each is a process of its own: it alone loads object storage, and whatever happens to it, the agent and its
-tasks continue.
+Each is its own process. Only they load object storage, and whatever happens to them, the agent and its tasks
+continue.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from oarlock.agent.snapshots.snapshot_messages import LINES, ORDERS, Line, Order
 from oarlock.checkpoints import redact
 from oarlock.system.backoff import doubled
 
-_REQUEST = 60.0  # seconds for a part, and twice as long after every failure
+_REQUEST = 60.0  # seconds for a part; doubled after every failure
 _LONGEST_REQUEST = 1920.0
 
 _writing = threading.Lock()
@@ -28,14 +28,14 @@ def say(line: Line) -> None:
 
 
 def next_order() -> Order | None:
-    """The agent's next order; None when the agent has closed the line."""
+    """The agent's next order; None if the agent has closed the line."""
     line = sys.stdin.readline()
     return ORDERS.from_data(json.loads(line)) if line else None
 
 
 def end_with_agent() -> None:
-    """End when the agent closes the line, from now on. No more orders can be taken, and the process must
-    leave with `os._exit`: a thread that waits for input keeps an ordinary exit from being quiet."""
+    """From now on, end when the agent closes the line. No more orders can be read, and the process must exit
+    with `os._exit`: a thread that waits for input makes an ordinary exit noisy."""
 
     def wait() -> None:
         sys.stdin.read()
@@ -45,25 +45,25 @@ def end_with_agent() -> None:
 
 
 def request_timeout(failures: int) -> float:
-    """Seconds for one request after that many failures: a slow line gets more time at every attempt."""
+    """Seconds for one request after that many failures: a slow line gets more time with every attempt."""
     return doubled(_REQUEST, _LONGEST_REQUEST, failures)
 
 
 class Troubles:
-    """Errors of the store that were reported already: each kind once, until something succeeds."""
+    """The store's errors that were reported already: each kind once, until something succeeds."""
 
     def __init__(self) -> None:
         self._kinds: set[str] = set()
 
     def is_new(self, error: BaseException) -> bool:
-        """Whether no such error was reported yet. From now on one was."""
+        """Whether this kind of error is not reported yet. It counts as reported after this call."""
         kind = redact.kind(error)
         is_new = kind not in self._kinds
         self._kinds.add(kind)
         return is_new
 
     def clear(self) -> bool:
-        """Forget them all. Whether there were any."""
+        """Drop all of them. Returns whether there were any."""
         had_any = bool(self._kinds)
         self._kinds.clear()
         return had_any

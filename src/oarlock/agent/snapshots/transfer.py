@@ -1,8 +1,8 @@
 """Files between machines: the fence of a generation, and copies for machines without the volume.
 
-On Kubernetes only the leader mounts the volume. A machine that is to run tasks first fetches the newest
-checkpoint, and what the program wrote beside itself, from the leading agent (`file_sender`), which checks the
-run's token.
+On Kubernetes only the leader mounts the volume. Before a machine runs tasks, it fetches the newest
+checkpoint, and what the program wrote next to itself, from the leading agent (`file_sender`), which checks
+the run's token.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from oarlock.system.backoff import retry
 
 MOST = 20  # checkpoints that a generation may try to resume from
 _PATIENCE = 30.0  # seconds without a byte
-_PAUSE = (0.2, 0.6)  # seconds before the next attempt, at random: all machines ask one leader
+_PAUSE = (0.2, 0.6)  # seconds before the next attempt, at random: all machines ask the same leader
 _TROUBLES = (OSError, ValueError, wire.WireError)
 
 
 def take_over(folder: str, run: str, generation: int) -> tuple[list[str], str | None]:
-    """Raise the fence for a generation. The checkpoints to resume from, newest first; and trouble, if any."""
+    """Raise the fence for a generation. Returns the checkpoints to resume from, newest first; any trouble."""
     if not folder or "://" in folder:
         return [], None
     store = Store(folder)
     try:
         store.raise_fence(run, generation)
-        store.clean_meanwhile()  # before any task of this generation can be writing
+        store.clean_meanwhile()  # no task of this generation can be writing yet
     except OSError as error:
         return store.names()[:MOST], f"{folder}: {error.strerror or error}"
     return store.names()[:MOST], None
@@ -47,7 +47,7 @@ def take_over(folder: str, run: str, generation: int) -> tuple[list[str], str | 
 
 
 class Getting:
-    """Fetches checkpoints, and what the leader's program has written, into this machine's folders."""
+    """Fetches checkpoints, and files that the leader's program has written, into this machine's folders."""
 
     def __init__(
         self,
@@ -63,10 +63,10 @@ class Getting:
         self._token = token
         self._store = Store(folder)
         self._patience = patience
-        self._program = program  # unless all machines have the same one
+        self._program = program  # None if all machines share one folder
         self._is_busy = False
         self._receiving = threading.Lock()  # an evaluator's feed receives, too
-        self.has_unscored: Callable[[], bool] = lambda: True  # `Supply.has_unscored`; a feed puts its own
+        self.has_unscored: Callable[[], bool] = lambda: True  # `Supply.has_unscored`; a feed sets its own
 
     def has(self, gang: Gang) -> bool:
         """Whether there is nothing to fetch: what the gang's tasks resume from is here."""
@@ -79,13 +79,13 @@ class Getting:
         return not version or self._program is None or self._program.fetched == version
 
     def unscored(self) -> list[str]:
-        """Ask the leading agent for the names of checkpoints that are not scored, oldest first. Raises
-        OSError, ValueError or WireError."""
+        """Ask the leading agent for the names of unscored checkpoints, oldest first. Raises OSError,
+        ValueError or WireError."""
         with socket.create_connection(self._address, timeout=_PATIENCE) as line:
             return messages.names(control.Dialogue(line, self._token).ask({"ask": UNSCORED}))
 
     def get(self, gang: Gang, then: Callable[[str | None], None]) -> None:
-        """Fetch what is not here, then call `then` in the loop with None, or with what went wrong."""
+        """Fetch what is missing, then call `then` in the loop with None, or with what went wrong."""
         if self._is_busy:
             return
         self._is_busy = True
@@ -117,20 +117,20 @@ class Getting:
 
         def attempt() -> None:
             while left and not self.receive(left[0]):
-                left.pop(0)  # it is damaged, or was deleted: take the one before it
+                left.pop(0)  # it is damaged or deleted: try the one before it
 
         try:
             retry(attempt, _TROUBLES, self._patience, _PAUSE)
         except _TROUBLES as error:
             return f"no checkpoint came from the leader within {self._patience:g} s: {error}"
-        if left:  # else none of them is whole: the leader finds the same
+        if left:  # otherwise none is whole, and the leader finds the same
             self._forget_all_but(names)
         return None
 
     def receive(self, name: str, is_hurried: bool = True) -> bool:
         """Fetch one checkpoint, for tasks that wait for it (`is_hurried`). False if it is damaged or gone."""
         if position(name) is None:
-            return False  # no checkpoint has such a name, which could lead out of the folder
+            return False  # no checkpoint has such a name; it could lead out of the folder
         draft = self._store.folder / f".saving-fetched-{name}"
         with self._receiving:
             if _is_whole(self._store.folder / name):
@@ -143,7 +143,7 @@ class Getting:
                 shutil.rmtree(draft, ignore_errors=True)
 
     def _ask(self, what: str, name: str, folder: Path, is_hurried: bool = True) -> bool:
-        """Fetch the files that the leader sends for this question into a folder. Whether there were any."""
+        """Fetch the files that the leader sends for this question into a folder. False if there are none."""
         with socket.create_connection(self._address, timeout=_PATIENCE) as line:
             dialogue = control.Dialogue(line, self._token)
             question = {"ask": what, "name": name, **({} if is_hurried else {"do": UNSCORED})}
@@ -154,7 +154,7 @@ class Getting:
         return bool(files)
 
     def _fetch_files(self, version: str) -> str | None:
-        """What the leader's program has written beside itself: all of it that differs here."""
+        """Fetch all files that the leader's program wrote next to itself and that differ here."""
         program = self._program
         assert program is not None
 
@@ -181,7 +181,7 @@ class Getting:
         return is_whole
 
     def _forget_all_but(self, names: Sequence[str]) -> None:
-        """Free the room: this folder is this machine's alone, or nothing would have been fetched."""
+        """Free disk space. The folder belongs to this machine alone, or nothing would have been fetched."""
         for checkpoint in self._store.checkpoints():
             if checkpoint.name not in names:
                 self._store.delete(checkpoint)

@@ -1,8 +1,7 @@
-"""What a run has to upload: its checkpoints, the versions of its model, and a model that has no versions.
+"""What a run has to upload: its checkpoints, the versions of its model, and a model without versions.
 
-A version that was exported is complete from the moment that it appears (`models/model_versions.py`), so it
-is uploaded while the training continues. What else is in the model folder is complete only once the run has
-succeeded.
+An exported version is complete as soon as it appears (`models/model_versions.py`), so it is uploaded while
+training continues. Anything else in the model folder is complete only after the run has succeeded.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Item:
     folder: Path
     files: dict[str, FileEntry]
     manifest: bytes
-    version: int | None = None  # of the model
+    version: int | None = None  # the model's
 
     @property
     def key(self) -> tuple[str, int]:
@@ -40,13 +39,13 @@ class Item:
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """The number of bytes."""
         return sum(entry["size"] for entry in self.files.values())
 
     def names(self, after: int) -> Iterator[str]:
-        """The names that it may have in the store, best first: another run may have taken some. A version is
-        called by a number there too, behind those up to `after`, which another machine uploaded: one that
-        began without them counts from 1 again."""
+        """The names it may get in the store, best first: another run may have taken some. A version keeps a
+        number there too, above those up to `after`, which another machine uploaded: a machine that started
+        without them counts from 1 again."""
         for number in count(1):
             if self.version is not None:
                 yield f"{MODEL}/{after + self.version + number - 1}"
@@ -54,12 +53,12 @@ class Item:
                 yield self.name if number == 1 else f"{self.name}_{number}"
 
     def as_checkpoint(self) -> Checkpoint:
-        """As `store.verify` wants it."""
+        """Convert it for `store.verify`."""
         return Checkpoint(self.folder, 0, 0, {"files": self.files})
 
 
 class UploadItems:
-    """Finds them in the run's folders. The files of a model are read once: they do not change any more."""
+    """Finds items in the run's folders. The files of a model are read once: they no longer change."""
 
     def __init__(self, run: str, checkpoints: str, model: str) -> None:
         self._run = run
@@ -69,16 +68,16 @@ class UploadItems:
         self._rest: Item | str | None = None
         self.refused: list[
             str
-        ] = []  # why something cannot be uploaded: one line each, to be said and removed
+        ] = []  # reasons why something cannot be uploaded, one line each; the caller reports and removes them
 
     def checkpoints(self) -> list[Item]:
-        """Those of this run, newest first."""
+        """The checkpoints of this run, newest first."""
         own = [one for one in self._store.checkpoints() if one.manifest.get("run") == self._run]
         return [item for item in map(_of_checkpoint, reversed(own)) if item is not None]
 
     def versions(self, are_all_written: bool = False) -> list[Item]:
-        """The versions of the model, newest first. Those that `oarlock.export` wrote are complete from the
-        start; others, which the program writes there itself, only once `are_all_written`."""
+        """The versions of the model, newest first. Those from `oarlock.export` are complete from the start;
+        others, which the program writes itself, only once `are_all_written`."""
         found = [
             self._of_version(one)
             for one in reversed(self._numbered())
@@ -87,7 +86,7 @@ class UploadItems:
         return [item for item in found if isinstance(item, Item)]
 
     def rest_of_model(self) -> Item | None:
-        """What is in the model folder and in no version. Call it once nothing writes there any more."""
+        """The part of the model folder that is in no version. Call this once nothing writes there."""
         if self._rest is None and self._model is not None:
             self._rest = self._of_rest(self._model)
         return self._rest if isinstance(self._rest, Item) else None
@@ -104,7 +103,7 @@ class UploadItems:
                 self._versions[key] = self._new_version(version)
             return self._versions[key]
         except OSError:
-            return None  # deleted meanwhile
+            return None  # deleted in the meantime
 
     def _new_version(self, version: Version) -> Item | str:
         name, files = f"{MODEL}/{version.number}", _files_below(version.path)
@@ -126,7 +125,7 @@ class UploadItems:
         }
         if FILE_NAME in files:
             return self._refuse(MODEL, FILE_NAME)
-        # Without a time: the same model is the same snapshot.
+        # Without a time, so that the same model is the same snapshot.
         manifest = sealed({"format": FORMAT, "run": self._run, "files": files})
         return Item(MODEL, folder, files, manifest) if files else "there is none"
 

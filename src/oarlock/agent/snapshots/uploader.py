@@ -1,8 +1,8 @@
-"""The uploader: a process that copies a run's checkpoints and the versions of its model to the snapshots.
+"""The uploader: a process that copies a run's checkpoints and its model's versions to the snapshot store.
 
 The leading agent starts it. It polls the checkpoints folder for what writers have committed
-(`training/saving/writer.py`), retries what fails for as long as it lives, and ends when its standard input
-does: training never waits for it.
+(`training/saving/writer.py`), retries failures for as long as it lives, and ends when its standard input
+ends: training never waits for it.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from oarlock.checkpoints.store import verify
 from oarlock.system import processes
 from oarlock.system.backoff import Backoff
 
-_POLL = 1.0  # seconds between two looks at the folder
+_POLL = 1.0  # seconds between two checks of the folder
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
-_LAST_WAIT = 1.0  # at the run's end there is little time
+_LAST_WAIT = 1.0  # seconds; there is little time at the run's end
 
 
 class OvertakenError(Exception):
-    """This upload is not worth continuing: the run ends, and there is a newer checkpoint."""
+    """This upload is no longer worth it: the run ends, and there is a newer checkpoint."""
 
 
 class Uploader:
-    """Works in the main thread; `finish` is called by the thread that listens to the agent."""
+    """Works in the main thread. The thread that reads the agent's orders calls `finish`."""
 
     def __init__(self, order: Upload) -> None:
         self.url, self.run, self.owner = order.url, order.run, order.owner
         self.wake = threading.Event()
         self.is_ending = self.has_model = False
-        self._settled: set[tuple[str, int]] = set()  # uploaded, or damaged and given up
+        self._settled: set[tuple[str, int]] = set()  # uploaded, or given up as damaged
         self._items = UploadItems(order.run, order.checkpoints, order.model)
-        self._others: int | None = None  # the highest version of another machine
-        self._was_version = False  # the last one uploaded: versions and checkpoints take turns
+        self._others: int | None = None  # the highest version that another machine uploaded
+        self._was_version = False  # the last upload was a version: versions and checkpoints take turns
         self._troubles = Troubles()
         self._backoff = Backoff(_FIRST_WAIT, _LONGEST_WAIT)
         self._was_reached = False
@@ -55,12 +55,12 @@ class Uploader:
         self._furthest: dict[tuple[str, int], int] = {}
 
     def finish(self, has_model: bool) -> None:
-        """The run is over: only the newest checkpoint remains to upload, and the model if it succeeded."""
+        """The run is over: upload only the newest checkpoint, and the model if the run succeeded."""
         self.is_ending, self.has_model = True, has_model
         self.wake.set()
 
     def work(self) -> None:
-        """Upload what appears in the folder; return when all is uploaded after `finish`."""
+        """Upload what appears in the folder. After `finish`, return once everything is uploaded."""
         while True:
             try:
                 left = self._left()
@@ -71,7 +71,7 @@ class Uploader:
                 if left:
                     self._upload(left[0])
                     self._on_success()
-                elif not self._was_reached:  # a wrong URL is reported now, not with the first checkpoint
+                elif not self._was_reached:  # reports a wrong URL now, not at the first checkpoint
                     Bucket(self.url, self.run, request_timeout(0)).names()
                     self._was_reached = True
                     self._on_success()
@@ -79,11 +79,11 @@ class Uploader:
                     self.wake.wait(_POLL)
             except OvertakenError:
                 pass
-            except BaseException as error:  # Rust's panics are no Exceptions
+            except BaseException as error:  # a panic in Rust is no Exception
                 self._on_trouble(error)
 
     def _left(self) -> list[Item]:
-        """What remains to upload, the most urgent first."""
+        """What is left to upload, the most urgent first."""
         checkpoints, versions = (
             self._items.checkpoints(),
             self._items.versions(self.is_ending and self.has_model),
@@ -116,14 +116,14 @@ class Uploader:
                 return
             except FileNotFoundError:
                 if item.folder.exists():
-                    raise  # how the store says that there is no such bucket
+                    raise  # the store's way to say that there is no such bucket
                 return  # retention has just deleted it
             say(Uploaded(name, item.size))
         self._settled.add(item.key)
         self._was_version = item.version is not None
 
     def _free_name(self, bucket: Bucket, item: Item) -> str | None:
-        """The first name in the store that no other run has; None if the item is there already."""
+        """The first name in the store that no other run has; None if the item is already there."""
         if item.version is not None and bucket.manifest(item.name) == item.manifest:
             return None
         for name in item.names(self._versions_of_others(bucket) if item.version is not None else 0):
@@ -135,7 +135,7 @@ class Uploader:
         raise AssertionError("there is always another number")
 
     def _versions_of_others(self, bucket: Bucket) -> int:
-        """The highest number of a version that another machine has uploaded, or begun to. Asked once."""
+        """The highest version that another machine has uploaded, or started to. Asks the store once."""
         if self._others is None:
             numbers = sorted(bucket.numbers(MODEL), reverse=True)
             foreign = (number for number in numbers if bucket.owner(f"{MODEL}/{number}") != self.owner)
@@ -144,14 +144,14 @@ class Uploader:
 
     def _on_part(self, item: Item) -> None:
         self._parts += 1
-        if self._parts > self._furthest.get(item.key, 0):  # a full store takes the same few again and again
+        if self._parts > self._furthest.get(item.key, 0):  # a full store accepts the same few again and again
             self._furthest[item.key] = self._parts
             say(UploadedPart(item.name))
         if self.is_ending and item.key not in [each.key for each in self._left()]:
             raise OvertakenError
 
     def _give_up(self, item: Item, problem: str) -> None:
-        if item.folder.exists():  # else retention has deleted it
+        if item.folder.exists():  # otherwise retention has deleted it
             say(Note(f"{item.name} is not uploaded, because it is not whole: {problem}"))
         self._settled.add(item.key)
 
@@ -169,11 +169,11 @@ class Uploader:
         if self.is_ending:
             time.sleep(min(wait, _LAST_WAIT))
         else:
-            self.wake.wait(wait)  # until the run ends
+            self.wake.wait(wait)  # returns early when the run ends
 
 
 def main() -> None:
-    """Take orders from standard input and upload. Ends with the agent that holds the other end."""
+    """Take orders from standard input and upload. Ends with the agent, which holds the other end."""
     processes.die_with_parent()
     os.nice(10)
     order = next_order()
@@ -184,8 +184,8 @@ def main() -> None:
         while (order := next_order()) is not None:
             if isinstance(order, FinishUploads):
                 uploader.finish(order.has_model)
-        os._exit(0)  # in the middle of a request, if need be
+        os._exit(0)  # even in the middle of a request
 
     threading.Thread(target=listen, daemon=True).start()
     uploader.work()
-    os._exit(0)  # a thread that waits for input keeps an ordinary exit from being quiet
+    os._exit(0)  # a thread that waits for input makes an ordinary exit noisy

@@ -1,7 +1,7 @@
-"""A process that brings the weights that a new run begins with, before its first generation forms.
+"""A process that fetches the weights a new run starts with, before its first generation forms.
 
-It exits with 0 when they are the run's checkpoint of step 0, or the run has checkpoints of its own; with 1
-when they cannot be had: to train from random weights would then be silently wrong.
+It exits with 0 if they are the run's checkpoint of step 0, or the run has checkpoints of its own. It exits
+with 1 if it cannot get them: then training from random weights would be silently wrong.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from oarlock.checkpoints.manifest import position
 from oarlock.checkpoints.store import Checkpoint, Store
 from oarlock.system import processes
 
-_DRAFTS = ".saving-initial"  # removed with other drafts, if this process dies
+_DRAFTS = ".saving-initial"  # removed like other drafts if this process dies
 
 
 def bring(order: Begin) -> int:
-    """Do it. The exit code of the process."""
+    """Do the work. Returns the exit code of the process."""
     store = Store(order.checkpoints)
     if held := store.names():
         if held[0] != initial_weights.NAME:
@@ -49,12 +49,12 @@ def bring(order: Begin) -> int:
 
 
 def _downloaded(order: Begin, url: str, step: int | None, into: Path) -> Checkpoint | str | None:
-    """The checkpoint, or why there is none; None if the downloader has said that."""
+    """The checkpoint, or why there is none; None if the downloader has reported that."""
     if not is_here():
         say(MissingPackage("storage.weights"))
         return None
     top, _, name = url.rstrip("/").rpartition("/")
-    if (where := position(name)) is not None:  # of one checkpoint
+    if (where := position(name)) is not None:  # the name is that of a checkpoint
         step, (top, _, name) = where[0], top.rpartition("/")
     wanted = "newest" if step is None else str(step)
     if Downloader(Download(top, name, str(into), order.patience, wanted=wanted)).work():
@@ -65,7 +65,7 @@ def _downloaded(order: Begin, url: str, step: int | None, into: Path) -> Checkpo
 
 
 def main() -> None:
-    """Take one order from standard input, work, exit. Ends with the agent that holds the other end."""
+    """Take one order from standard input, work, exit. Ends with the agent, which holds the other end."""
     processes.die_with_parent()
     order = next_order()
     assert isinstance(order, Begin)

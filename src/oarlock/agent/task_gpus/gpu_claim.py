@@ -1,7 +1,7 @@
-"""Which GPUs are a task's, as far as its agent can know. Pure.
+"""Which GPUs belong to a task, as far as its agent can know. Pure.
 
-A run that asks for GPUs is given them by number. In a pod, and in a run that asks for none, a task sees all
-that there are: then those count which its process holds, or those of its LOCAL_RANK.
+A run that requests GPUs gets them by number. In a pod, and in a run that requests none, a task sees all GPUs.
+Then those that its process holds count, or those of its LOCAL_RANK.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from oarlock.system.gpus.gpu_reading import GpuReading
 
 @dataclass(frozen=True)
 class GpuClaim:
-    """What the launch of a task says about its GPUs."""
+    """What the launch of a task determines about its GPUs."""
 
-    given: tuple[str, ...] | None = None  # None: nothing is said
+    given: tuple[str, ...] | None = None  # None: not determined
     seen: tuple[str, ...] | None = None  # in the order of its variable; None: all
     local_rank: int = 0
     local_world: int = 1
 
     def among(self, gpus: Sequence[GpuReading], pid: int | None) -> list[GpuReading]:
-        """Return this task's own. A task that was given none by number may turn out to use none."""
+        """Return this task's own GPUs. A task that got none by number may turn out to use none."""
         if self.given is not None:
             return _named(self.given, gpus)
         seen = list(gpus) if self.seen is None else _named(self.seen, gpus)
@@ -34,13 +34,13 @@ class GpuClaim:
         return seen[self.local_rank * each :][:each]
 
     def numbered(self, ordinal: int, gpus: Sequence[GpuReading]) -> GpuReading | None:
-        """Return the GPU that this task calls by that number: it counts those that it sees."""
+        """Return the GPU that has this number in the task, which counts only those that it sees."""
         seen = list(gpus) if self.seen is None else _named(self.seen, gpus)
         return seen[ordinal] if ordinal < len(seen) else None
 
 
 def claim_of(gpus: Gpus, task: str, env: Mapping[str, str]) -> GpuClaim:
-    """Return the claim of a task that is launched with these variables."""
+    """Return the claim of a task launched with these variables."""
     given = gpus.tasks.get(task)
     words = next((env[name] for name in (CUDA, ROCR, HIP) if name in env), None)
     return GpuClaim(

@@ -1,6 +1,6 @@
-"""Why a task failed, if its GPU had to do with that: one line that says which, what and what to do. Pure.
+"""Why a task failed, if its GPU was involved: one line that says which GPU, what and what to do. Pure.
 
-Evidence is what the task said last, and what the kernel said about GPUs while it ran.
+The evidence is the end of the task's output, and what the kernel logged about GPUs while it ran.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from oarlock.agent.task_gpus.gpu_claim import GpuClaim
 from oarlock.run.gpu_facts.gpu_failures import GpuFailure, Kind, in_kernel_log, in_words
 from oarlock.system.gpus.gpu_reading import GpuReading, bus_of
 
-_MUCH = 256 << 20  # bytes of memory: less of it does not decide whether a program fits
+_MUCH = 256 << 20  # bytes of memory: less does not decide whether a program fits
 _HARDWARE = ("lost", "faulty")
 _MOST_HOLDERS = 3
 
 
 class Trouble(NamedTuple):
-    """What to say about a failed task."""
+    """The explanation of a failed task."""
 
     kind: Kind
     text: str
@@ -28,8 +28,8 @@ class Trouble(NamedTuple):
 def explain(
     words: str, kernel: Sequence[str], claim: GpuClaim, gpus: Sequence[GpuReading], pid: int | None
 ) -> Trouble | None:
-    """Return the trouble of a task that failed; None where no GPU had to do with it. `kernel`: what the
-    kernel said while it ran; `gpus`: all of this machine, as they were before."""
+    """Return the trouble of a failed task; None if no GPU was involved. `kernel`: what the kernel logged
+    while it ran; `gpus`: all GPUs of this machine, as they were before."""
     own = claim.among(gpus, pid)
     said = in_words(words)
     logged = [failure for line in kernel if (failure := in_kernel_log(line)) and _is_ours(failure, own, pid)]
@@ -46,7 +46,7 @@ def explain(
 
 
 def _is_ours(failure: GpuFailure, own: Sequence[GpuReading], pid: int | None) -> bool:
-    """By its process, or by its GPU. Where no GPU is known, all that fail are taken for the task's."""
+    """Judge by its process, or by its GPU. If no GPU is known, every failing one counts as the task's."""
     if failure.pid is not None and failure.pid == pid:
         return True
     return not own or any(gpu.bus == bus_of(failure.bus or "") for gpu in own)

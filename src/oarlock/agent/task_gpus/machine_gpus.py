@@ -14,8 +14,8 @@ from oarlock.system.gpus.gpu_reading import GpuReading
 from oarlock.system.gpus.gpu_watch import GpuWatch, is_used_by
 from oarlock.system.gpus.kernel_log import KernelLog
 
-_STALE = 30.0  # seconds: a driver that has not answered for longer hangs
-_SLACK = 256 << 20  # bytes that a GPU may have in use more than before, with nothing of ours on it
+_STALE = 30.0  # seconds: a driver silent for longer than this hangs
+_SLACK = 256 << 20  # bytes by which a GPU's use may have grown with no process of ours on it
 _CONTEXT = 768 << 20  # bytes of a process that stands by there (`zygote/gpu_standby.py`): 0.6 GiB on an H200
 
 
@@ -24,11 +24,11 @@ class Claimant(NamedTuple):
 
     claim: GpuClaim
     pid: int | None
-    is_followed: bool = False  # by a process that has opened its GPUs
+    is_followed: bool = False  # by a process that has already opened its GPUs
 
 
 class MachineGpus:
-    """What the GPUs say, and what can be concluded from it. Never waits for a driver."""
+    """What the GPUs report, and what follows from it. Never waits for a driver."""
 
     def __init__(
         self,
@@ -39,16 +39,16 @@ class MachineGpus:
         self._watch = watch or GpuWatch()
         self._log = log or KernelLog()
         self._is_user = is_user
-        self._idle: dict[str, int] = {}  # memory in use while nothing of ours ran, by UUID
-        self._seen: set[int] = set()  # processes of ours that the driver has named
-        self._users: set[int] = set()  # processes of ours that have used a GPU without being given one
+        self._idle: dict[str, int] = {}  # UUID -> memory in use while no task of ours ran
+        self._seen: set[int] = set()  # our processes that the driver has listed
+        self._users: set[int] = set()  # our processes that have used a GPU without being assigned one
 
     def start(self) -> None:
-        """Begin to look at the GPUs, if there are any."""
+        """Start to read the GPUs, if there are any."""
         self._watch.start()
 
     def figures(self, claimants: Sequence[Claimant]) -> list[dict[str, Any]] | None:
-        """Return for each process what its GPUs say: nothing for one that uses none. None: no GPU is here."""
+        """Return the readings of each process's GPUs, none for one that uses none. None: no GPU is here."""
         if self._watch.has_none:
             return None
         look = self._watch.newest(time.monotonic() - _STALE)
@@ -58,8 +58,8 @@ class MachineGpus:
         return [_summed(self._own(look.gpus, one)) for one in claimants]
 
     def held(self, dead: Sequence[Claimant], since: float) -> str | None:
-        """Return which GPUs of dead processes still hold their memory; empty: none does. None: that is not
-        known yet. `since`: when they were gone, on the monotonic clock."""
+        """Return which GPUs of dead processes still hold their memory; empty if none does. None if that is
+        not known yet. `since`: when they were gone, on the monotonic clock."""
         if self._watch.has_none or not dead or not any(self._may_hold(one) for one in dead):
             return ""
         look = self._watch.newest(since)
@@ -67,7 +67,7 @@ class MachineGpus:
             return None
         gone = {one.pid for one in dead}
         own: dict[str, GpuReading] = {}
-        allowed: Counter[str] = Counter()  # bytes beside what was in use before
+        allowed: Counter[str] = Counter()  # bytes above what was in use before
         for one in dead:
             for gpu in one.claim.among(look.gpus, one.pid):
                 own[gpu.uuid] = gpu
@@ -77,13 +77,13 @@ class MachineGpus:
         )
 
     def trouble(self, claimant: Claimant, words: str) -> Trouble | None:
-        """Return why a task failed that said `words` last, if a GPU had to do with it."""
+        """Return why a task failed whose output ends in `words`, if a GPU was involved."""
         look = self._watch.newest()
         gpus = () if look is None else look.gpus
         return gpu_trouble.explain(words, self._log.about_gpus(), claimant.claim, gpus, claimant.pid)
 
     def _learn(self, gpus: Sequence[GpuReading], claimants: Sequence[Claimant]) -> None:
-        """Note what is in use without us, and whether the driver names our processes."""
+        """Note what is in use without us, and whether the driver lists our processes."""
         ours = {one.pid for one in claimants}
         for gpu in gpus:
             self._seen |= {pid for pid in gpu.holders if pid in ours}
@@ -99,7 +99,7 @@ class MachineGpus:
         return one.pid in self._users if one.claim.given is None else bool(one.claim.given)
 
     def _is_held(self, gpu: GpuReading, gone: set[int | None], allowed: int) -> bool:
-        """By the driver's list of processes where it shows ours; else by the memory in use."""
+        """Judge by the driver's list of processes if it shows ours, otherwise by the memory in use."""
         if gone & gpu.holders.keys():
             return True
         if gone & self._seen:
