@@ -1,6 +1,6 @@
 """The `kubernetes` section of a job: where its pods come from, what they mount, how they are named.
 
-The fields and their checks; how pods are made of them is elsewhere. Pure.
+It has the fields and their checks; other modules make pods of them. Pure.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def to_data(job: Section, *, full: bool = False) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for name, field in fields_of(type(job)).items():
         value = getattr(job, name)
-        # A role without groups is not a list, so that even in full there are no groups to give.
+        # A role without groups is not a list, so that even full data has no groups.
         if value == field.default and (value is None or not full or name == job.list_of):
             continue
         data[name] = _plain(value, full)

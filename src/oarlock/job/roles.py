@@ -46,7 +46,7 @@ class Role(Section, frozen=True):
 
     @property
     def parts(self) -> tuple[Role, ...]:
-        """Its groups, or itself alone."""
+        """The role's groups, or the role itself if it has none."""
         return self.groups or (self,)
 
     @property
@@ -60,7 +60,7 @@ class Role(Section, frozen=True):
         return tuple(part.processes for part in self.parts for _ in range(part.replicas.max))
 
     def tasks(self, least: bool = False) -> int:
-        """Return how many tasks its members are together; `least`: the smallest number."""
+        """Return the number of tasks of all members together; `least`: the smallest number."""
         return sum(
             (part.replicas.min if least else part.replicas.max) * part.processes for part in self.parts
         )

@@ -1,4 +1,4 @@
-"""The section `serve` of a job: how its model is served, and from which score on. Pure."""
+"""The section `serve` of a job: how its model is served, and which score it needs for that. Pure."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Serve(Section, frozen=True, kw_only=True):
 
     @property
     def condition(self) -> Condition | None:
-        """What has to hold before the model is served."""
+        """The score that the model must reach before it is served."""
         return None if self.when is None else Condition.of(self.when)
 
 

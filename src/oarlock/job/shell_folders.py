@@ -1,4 +1,4 @@
-"""Folders that the shell names in DATA_DIR and its like, which every task finds set by Oarlock.
+"""Folders that the shell sets in DATA_DIR and similar variables, which Oarlock sets for every task.
 
 A user who exports DATA_DIR means the program to find its data there. So a job without `storage.data` takes
 the shell's folder as its own; otherwise a note says which of the two the tasks get.

@@ -1,4 +1,4 @@
-"""The stages before and beside the training: what prepares the data, and what scores checkpoints. Pure."""
+"""The stages before and beside the training: preparing the data, and scoring checkpoints. Pure."""
 
 from __future__ import annotations
 

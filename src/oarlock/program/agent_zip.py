@@ -22,7 +22,7 @@ TRAVELS = ("run", "system", "checkpoints", "models", "training", "agent")
 # The same for the model server, which needs no agent.
 SERVES = ("run", "system", "checkpoints", "models", "training", "serving")
 _PACKAGE = Path(__file__).parents[1]
-# Packing takes a third of a second, so what was packed is kept where Python keeps what it has compiled.
+# Packing takes a third of a second, so the archive is kept where Python keeps compiled files.
 _KEPT = Path(__file__).parent / "__pycache__"
 # The boot program unpacks the modules first, so that every later process finds them compiled. The first
 # process of a pod has no default signal handlers: without one of its own, a pod that is deleted before its
@@ -73,7 +73,7 @@ def _packed(rooms: Sequence[str], module: str) -> bytes:
         {"__main__.py": boot(module).encode(), "modules.zip": modules}, {"modules.zip": zipfile.ZIP_BZIP2}
     )
     if not sys.dont_write_bytecode:
-        with suppress(OSError):  # a package that somebody else installed
+        with suppress(OSError):  # a package that another user installed
             for older in _KEPT.glob(f"{module}-*.zip"):
                 older.unlink()
             write_whole(kept, packed, writer=str(os.getpid()))
@@ -91,7 +91,7 @@ def _travelling(rooms: Sequence[str]) -> Iterator[tuple[str, Path]]:
 
 
 def _version(files: Mapping[str, Path], module: str) -> str:
-    """As Python does it with what it has compiled: a file of the same size and time is the same."""
+    """Identify the files as Python does for compiled ones: the same size and time mean the same file."""
     stats = {name: path.stat() for name, path in files.items()}
     stamps = sorted((name, found.st_size, found.st_mtime_ns) for name, found in stats.items())
     return hashlib.sha256(repr((stamps, boot(module))).encode()).hexdigest()[:16]

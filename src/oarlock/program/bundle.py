@@ -64,11 +64,11 @@ def pack(folder: Path, more: Mapping[str, Path] | None = None) -> Bundle:
 
 
 class OverLimit(Exception):
-    """More would travel than may."""
+    """More bytes would travel than the limit allows."""
 
 
 class Squeezed:
-    """The file that the archive is written to: compresses, and raises once there is more than may travel."""
+    """The file that the archive is written to: compresses, and raises once the limit is exceeded."""
 
     def __init__(self) -> None:
         self._compressor = zlib.compressobj(wbits=31)  # gzip's format, without a time in it

@@ -1,4 +1,4 @@
-"""The files of a program's folder that travel into a pod, and the reason why another one does not.
+"""The files of a program's folder that travel into a pod, and the reasons why others do not.
 
 Files that the ignore files exclude (`ignore_files`) and files that may hold credentials stay behind. A link
 that leads out of the folder is refused. An excluded folder is not scanned. Nothing is written here.
@@ -151,7 +151,7 @@ def _walk(folder: Path, withheld: list[str]) -> Iterator[FolderEntry]:
 
 
 def _rules_inside(ignored: Ignored, path: str, place: Path, is_folder: bool) -> Ignored | str:
-    """The reason why it stays behind, or the rules that hold inside of it."""
+    """The reason why an entry stays behind, or the rules that apply inside of it."""
     name = place.name
     is_environment = name == "venv" and (place / "pyvenv.cfg").exists()
     if name in _NEVER or name.endswith(".pyc") or is_environment:

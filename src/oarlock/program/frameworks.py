@@ -54,8 +54,8 @@ def detect(
 def decide(imports: Imports, env: Mapping[str, str]) -> str:
     """Pick the framework that the imports show.
 
-    Of several, the one that the job names as Keras's backend, otherwise the one whose distribution API the
-    program uses (a PyTorch program may read data with TensorFlow), otherwise the one imported first.
+    If there are several: the one that the job names as Keras's backend, otherwise the one whose distribution
+    API the program uses (a PyTorch program may read data with TensorFlow), otherwise the first import.
     """
     backend = env.get("KERAS_BACKEND") or imports.keras_backend or "tensorflow"
     keras = backend if backend in _DISTRIBUTED else "none"
@@ -79,7 +79,7 @@ def _distributes(framework: str, names: Iterable[str]) -> bool:
 def preimports(framework: str, imported: Iterable[str] = (), alone: bool = False) -> list[str]:
     """List what the zygote imports before it forks: the framework, and what a first step imports lazily.
 
-    `imported` is `Imports.modules` of the program. One that trains `alone` does without some of it. The
+    `imported` is `Imports.modules` of the program. A program that trains `alone` needs less. The
     framework's modules are known to start neither CUDA nor a JAX backend. The zygote skips a module that is
     not installed.
     """
@@ -108,7 +108,7 @@ _LAZILY = {
 _LAZILY_BY_SEVERAL = ("torch._dynamo",)
 # Small, used by most programs, and known to start no thread that a fork would lose.
 _SAFE = frozenset(("numpy",))
-# The zygote looks closely at what these do when they are imported, and does without those that are not safe.
+# The zygote checks closely what these do when they are imported, and skips those that are not safe.
 _LIBRARIES = {
     "tensorflow": frozenset(("datasets",)),
     "torch": frozenset(("accelerate", "datasets", "lightning", "pytorch_lightning", "transformers")),

@@ -55,7 +55,7 @@ class Ignored:
         return joined
 
     def rules_inside(self, path: str, is_folder: bool) -> Ignored | str:
-        """The rule by which an entry stays behind, or the rules that hold inside of it."""
+        """The rule by which an entry stays behind, or the rules that apply inside of it."""
         full = self.prefix + path
         line = _deciding(self.own, full, is_folder)
         if line is not None and line.why is not None:
@@ -119,7 +119,7 @@ class _IgnoreFile:
             return
         parts = text[1:].lstrip("/").split("/")
         for end in range(1, len(parts)):
-            # `!**/small.csv` could be anywhere: for that no ignored folder is searched.
+            # `!**/small.csv` could be anywhere: no ignored folder is searched for it.
             way = _compiled("/" + "/".join(parts[:end])) if set(parts[:end]) != {"**"} else None
             if way:
                 self.ways.append(way)

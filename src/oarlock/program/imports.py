@@ -15,7 +15,7 @@ from pathlib import Path
 # Enough for any project's own code, and a bound on how long the scan can take.
 MOST_FILES = 200
 LARGEST_FILE = 1024 * 1024
-# What a handler catches, and a condition asks for, if the program can do without an import.
+# What a handler catches, or a condition tests, if the program can do without an import.
 _CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 _ASKED = {"TYPE_CHECKING", "version_info", "platform", "find_spec"}
 
@@ -29,7 +29,7 @@ class Imports:
     # The names used of them, spelled out: `tf.distribute.Strategy` is `tensorflow.distribute.Strategy`.
     names: frozenset[str] = frozenset()
     keras_backend: str | None = None  # what the program sets KERAS_BACKEND to
-    # Of `modules`, those that it cannot do without: not in `try: ... except ImportError`, not for types only.
+    # The `modules` that the program needs: not in `try: ... except ImportError`, not for types only.
     needed: tuple[str, ...] = ()
     # The program, and the files of its folder that it imports.
     files: tuple[Path, ...] = ()
@@ -117,7 +117,7 @@ def _scan_file(file: Path) -> Imports:
 
 
 def _unguarded(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes, but for those inside a statement that expects an import to fail, or is for type checkers."""
+    """All nodes except those inside a statement that expects an import to fail, or is for type checkers."""
     waiting = [tree]
     while waiting:
         node = waiting.pop(0)

@@ -1,4 +1,4 @@
-"""The key of an ingest: a digest of all that its data depends on, as far as that can be seen from here."""
+"""The key of an ingest: a digest of everything that its data depends on and that can be seen from here."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _STRATEGY = "MultiWorkerMirroredStrategy"
 def check(job: Job, folder: Path) -> None:
     """Raise JobError if trainers have different numbers of GPUs and the program names that strategy.
 
-    With parameter servers it is another strategy that trains.
+    With parameter servers, another strategy trains.
     """
     trainers = [role for name in TRAINERS if (role := getattr(job.roles, name)) is not None]
     counts = sorted({part.gpus_each or 0 for role in trainers for part in role.parts}, reverse=True)

@@ -77,7 +77,7 @@ def _files(folder: Path, name: str, top: Path, above: tuple[Path, ...]) -> Itera
     """The files below a folder that travel: what the archive calls them, and where they are.
 
     Links inside of the model's folder are followed: a version may share files with another.
-    `above`: the folders on the way here, so that a link to one of them is no endless circle.
+    `above`: the folders on the way here, so that a link to one of them does not loop forever.
     """
     for entry in sorted(folder.iterdir()):
         if not entry.exists():

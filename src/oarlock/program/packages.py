@@ -42,7 +42,7 @@ _PACKAGES = {
     "yaml": "PyYAML",
     "zmq": "pyzmq",
 }
-# What else a package brings that is not installed here: others that programs import beside it.
+# What else a package that is not installed here brings: others that programs import beside it.
 _BRINGS = {
     "accelerate": ("huggingface-hub", "numpy", "psutil", "pyyaml", "safetensors", "torch"),
     "datasets": ("huggingface-hub", "numpy", "pandas", "pyarrow", "pyyaml", "requests", "tqdm"),
@@ -68,7 +68,7 @@ _NAME = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?:$|[\[(
 def missing(modules: Iterable[str], brought: Iterable[str], requirements: Iterable[str]) -> list[str] | None:
     """The packages of these modules that neither `brought` (packages) nor pip's `requirements` bring.
 
-    None if that cannot be told.
+    None if that is unknown.
     """
     there = closure([*brought, *requirements])
     if there is None:

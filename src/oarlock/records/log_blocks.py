@@ -39,12 +39,12 @@ class Block:
 
 
 def split(data: bytes, generation: int, task: str) -> Iterator[Block]:
-    """Yield the lines of a log file, of which `data` has whole ones, in order."""
+    """Yield the lines of a log file in order; `data` has only whole lines."""
     at = 0
     while at < len(data):
         line = data.find(b"\n", at)
         space = data.find(b" ", at, line)
-        # A line without a time has none because the file is damaged.
+        # Only a damaged file has a line without a time.
         if space < 0:
             yield Block(data[at:line].decode(errors="replace"), generation, task, b"")
             at = line + 1
@@ -59,7 +59,7 @@ def split(data: bytes, generation: int, task: str) -> Iterator[Block]:
 
 
 def _end(data: bytes, line: int, mark: bytes) -> int:
-    """Return where the last of the lines with the mark ends that follow the one that ends at `line`."""
+    """Return the end of the last line with the mark among those after the line that ends at `line`."""
     if not data.startswith(mark, line):
         return line
     last = data.rfind(mark, line, line + _WINDOW)

@@ -82,7 +82,7 @@ def latest(run: RunFolder) -> Choice:
 
 
 def _current(run: RunFolder, found: Sequence[int]) -> int:
-    """Of the generations with output, the newest up to the one that runs.
+    """The newest generation with output, up to the one that runs.
 
     A served model goes back to an earlier generation if an update fails.
     """

@@ -76,7 +76,7 @@ def _tighten() -> None:
         if is_ours:
             _make_private(top)
             return
-        for name in ("data", "cache"):  # what frameworks and programs fill, with the modes they choose
+        for name in ("data", "cache"):  # frameworks and programs fill these, with the modes they choose
             if (top / name).is_dir():
                 _make_private(top / name)
     except OSError:

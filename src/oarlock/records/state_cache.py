@@ -1,7 +1,7 @@
-"""The state of a long run, kept beside its events: whoever looks again folds only what is new.
+"""The state of a long run, kept beside its events: the next reader folds only new events.
 
-It is a cache. Where it does not fit (another version wrote it, it is damaged, the events are others), all
-events are folded again; where it cannot be written, nothing is kept.
+It is a cache. If it does not fit (another version wrote it, it is damaged, the events differ), all events
+are folded again; if it cannot be written, nothing is kept.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from oarlock.run.typed import VERSION
 from oarlock.system.atomic_file import write_whole
 
 WORTH = 1 << 20  # bytes of events: fewer are folded in a tenth of a second
-_TAIL = 4096  # bytes before the place, by which the events are known again
+_TAIL = 4096  # bytes before the position, by which the events are recognized
 _WRITER = f"{__version__}, {VERSION}"
 
 
@@ -34,7 +34,7 @@ def state_of(run: str, events: Path, cache: Path) -> RunState:
         place, last = start, b""
         for line in lines:
             if not line.endswith(b"\n"):
-                last = line  # it may go on
+                last = line  # it may continue
                 break
             _apply(state, line)
             place += len(line)
@@ -52,7 +52,7 @@ def _apply(state: RunState, line: bytes) -> None:
 
 
 def _kept(run: str, lines: BinaryIO, cache: Path) -> tuple[RunState, int]:
-    """Return the state that was kept and the place up to which it holds; an empty one if none fits."""
+    """Return the cached state and the position up to which it holds; an empty state if none fits."""
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         found: dict[str, Any] = json.loads(cache.read_bytes())
         place = found["place"]

@@ -31,7 +31,7 @@ Found = tuple[list[run_events.Event], list[Block]]
 
 
 class Tail:
-    """Reads the complete lines that a growing file has got since the last call, one piece at a time.
+    """Reads the complete lines that a growing file has gained since the last call, one piece at a time.
 
     The segments of a log are read as one file; lines that were dropped before they were read are skipped.
     """
@@ -52,18 +52,18 @@ class Tail:
     def lines(self, found: Sequence[Segment] | None = None, most: int = _PIECE) -> list[bytes]:
         """Return new lines of at most about `most` bytes. `found`: its segments, if they are known.
 
-        The file is opened for each call: a client that follows a hundred tasks holds no hundred files open.
+        Each call opens the file: a client that follows a hundred tasks must not hold a hundred files open.
         """
         return self.piece(self._segments() if found is None else found, most).split(b"\n")[:-1]
 
     def piece(self, found: Sequence[Segment], most: int) -> bytes:
-        """Return the same as one piece, which ends with a newline."""
+        """Return new lines as one piece, which ends with a newline."""
         data = self._read(found, most)
         self.is_behind = len(data) >= most
         return self._unfinished.whole(data)
 
     def catch_up(self, found: Sequence[Segment], most: int) -> int:
-        """Pass over whole lines if more than `most` bytes are unread; return how many bytes that was."""
+        """Skip whole lines if more than `most` bytes are unread; return how many bytes were skipped."""
         before, end = self.position - len(self._unfinished.rest), log_segments.end(found)
         if end - before <= most:
             return 0
@@ -139,7 +139,7 @@ class Watch:
         self.state = RunState(run.name)
         self.logs: dict[tuple[int, str], Tail] = {}
         self.unfinished: dict[str, bytes] = {}  # what tasks have written of a line that has no end yet
-        self.most_behind: int | None = None  # bytes; of a log that is further ahead only the end is read
+        self.most_behind: int | None = None  # bytes; if a log is further ahead, only its end is read
         self._events = Tail(run.events_file)
         self._oldest = 0  # generation that may still get lines
         self._is_behind = False

@@ -18,7 +18,7 @@ from oarlock.system.lines import CONTINUED
 _CONTROLS = "\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 _CONTROL = re.compile(f"[{_CONTROLS}]")
 _CONTROL_IN_LINES = re.compile(_CONTROL.pattern.replace("\x0a-", "\x0b-"))
-# Half surrogates too: they stand for bytes that are no UTF-8, and may be printed as these.
+# Half surrogates too: they stand for bytes that are not UTF-8, and may be printed as such bytes.
 _UNSAFE = re.compile(f"[{_CONTROLS}\ud800-\udfff]")
 _UNSAFE_IN_LINES = re.compile(_UNSAFE.pattern.replace("\x0a-", "\x0b-"))
 # Colors and other CSI sequences, OSC (titles, links) up to its end, two-character escapes, single controls.
@@ -30,9 +30,9 @@ _TOKEN = re.compile(
     rf"|(?P<text>[^{_CONTROLS}]+)"
 )
 _WIDEST = 4096  # columns that a line can reach by moving the cursor alone
-_LONGEST = 64  # characters that say a style: all attributes and two colors
+_LONGEST = 64  # characters that describe a style: all attributes and two colors
 _RESET = "\x1b[0m"
-_ATTRIBUTES = (1, 2, 3, 4, 5, 7, 9)  # not 8: text that nobody can see
+_ATTRIBUTES = (1, 2, 3, 4, 5, 7, 9)  # not 8, which hides text
 _ENDS = {22: (1, 2), 23: (3,), 24: (4,), 25: (5,), 27: (7,), 29: (9,)}
 _SHOWN_AS_IS = bytes(range(0x20, 0x7F)) + b"\t\n"
 _TRACEBACK = "Traceback (most recent call last):"

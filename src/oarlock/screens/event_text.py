@@ -85,7 +85,7 @@ def metrics(task: TaskState, most: int = _METRICS) -> list[str]:
 
 
 def gpu(task: TaskState) -> str:
-    """Return what the GPUs of a task said last: `97%  38.1/140 GB  612 W`; nothing for one that uses none."""
+    """Return the last sample of a task's GPUs: `97%  38.1/140 GB  612 W`; nothing if it uses none."""
     sample = task.gpu
     if not sample:
         return ""

@@ -18,7 +18,7 @@ from oarlock.run.run_events import Event
 from oarlock.run.run_state import RunState
 from oarlock.screens.output import say
 
-MOST_BEHIND = 4 << 20  # bytes of output that a terminal may have yet to show; a pipe gets all of it
+MOST_BEHIND = 4 << 20  # bytes of output by which a terminal may lag behind; a pipe gets all of it
 
 
 class Screen(Protocol):

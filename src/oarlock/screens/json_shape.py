@@ -33,7 +33,7 @@ def folders(run: RunFolder) -> dict[str, str]:
 
 
 def gpus(run: RunFolder) -> dict[str, list[str]]:
-    """Return the GPUs of each task; a task that is not there sees all that its machine has."""
+    """Return the GPUs of each task; a task without an entry sees all that its machine has."""
     try:
         return run.spec().gpus.tasks
     except (OSError, OarlockError):

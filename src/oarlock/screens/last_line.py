@@ -51,7 +51,7 @@ def first_row(task: str, text: bytes) -> str:
 
 
 def _cut(text: str, room: int) -> tuple[str, int]:
-    """Return as much of the text as fits, and how wide that is."""
+    """Return as much of the text as fits, and its width."""
     width = 0
     for at, character in enumerate(text):
         cells = _cells(character)

@@ -11,7 +11,7 @@ from oarlock.units import number, plural
 
 
 def lines(run: RunFolder, state: RunState) -> list[str]:
-    """Return what is known of a model server; nothing for any other run, or before it answers."""
+    """Return what is known about a model server; nothing for any other run, or before it answers."""
     tasks = [task for task in state.tasks.values() if "version" in task.metrics]  # on a cluster, pods
     if not run.serving_file.exists() or not tasks:
         return []

@@ -31,7 +31,7 @@ class FieldError(JobError):
         self.problem = problem
 
     def inside(self, name: str) -> FieldError:
-        """The same problem, seen from the section around."""
+        """The same problem, seen from the enclosing section."""
         return type(self)((name, *self.path), self.problem)
 
 
@@ -65,7 +65,7 @@ class Section(msgspec.Struct, frozen=True):
     shorthand: ClassVar[str | None] = None
     # The field that a list stands for: `worker: [{gpu: 1}, {gpu: 2}]` is `worker: {groups: [...]}`.
     list_of: ClassVar[str | None] = None
-    # Fields that it does not have although others like it do, each with what to do instead.
+    # Fields that similar sections have and this one does not, each with what to do instead.
     lacks: ClassVar[Mapping[str, str]] = {}
 
     @classmethod

@@ -111,7 +111,7 @@ def bucket(*schemes: str) -> Kind:
 
 
 def bucket_at_step(*schemes: str) -> Kind:
-    """The same, and perhaps the number of a step behind an @."""
+    """A folder or a bucket, perhaps with the number of a step after an @."""
     place = bucket(*schemes)
 
     def read(written: Any) -> str:

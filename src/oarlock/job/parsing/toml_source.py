@@ -1,6 +1,6 @@
 """TOML to plain data with line numbers: `[tool.oarlock]` in pyproject.toml or in a program, or a job file.
 
-The standard library's reader keeps no lines, so a scan of the text finds them: of table headers and of
+The standard library's reader keeps no lines, so a scan of the text finds those of table headers and of
 keys at the start of a line. What is inside an inline table gets the line of the nearest key around it.
 """
 

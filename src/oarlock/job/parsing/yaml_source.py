@@ -1,7 +1,7 @@
 """YAML to plain data with line numbers.
 
-PyYAML scans and composes; the values are made here, for three reasons: its own construction keeps no
-lines, forgets the first of two equal keys, and follows YAML 1.1, where `no` is false and `1:30` is 90.
+PyYAML scans and composes; the values are made here, for three reasons: PyYAML's own values have no
+lines, lose the first of two equal keys, and follow YAML 1.1, where `no` is false and `1:30` is 90.
 """
 
 from __future__ import annotations
