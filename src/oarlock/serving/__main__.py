@@ -10,7 +10,7 @@ from oarlock.serving.settings import Settings
 
 
 def main() -> int:
-    """Serve. Returns the exit code: 1 if the model cannot be served, 2 for wrong settings, else theirs."""
+    """Serve. Returns the exit code: 1 if the model cannot be served, 2 for bad settings, else `stopped`."""
     if len(sys.argv) != 2:
         _say("expected one settings file: python -m oarlock.serving SETTINGS.json", sys.stderr)
         return 2

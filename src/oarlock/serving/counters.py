@@ -1,7 +1,7 @@
-"""Counts and times of all replicas, in memory that they share: each writes its own block, any reads them all.
+"""Counts and times of all replicas, in shared memory: each replica writes its own block, any reads them all.
 
-A block outlives its replica, and the next one continues it, so that no count ever goes back. The memory is
-anonymous: it is gone with the last process.
+A block outlives its replica, and the next replica continues it, so that no count ever decreases. The memory
+is anonymous: it is freed with the last process.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-_BLOCK = 1 << 16  # bytes of one replica; pages that are not used cost nothing
+_BLOCK = 1 << 16  # bytes per replica; unused pages cost nothing
 _HEADER = 8  # bytes in use
 _PREFIX = "oarlock_"
 # Upper bounds: six for each power of ten from 0.1 ms to 100 s, and powers of two for everything else.
@@ -46,7 +46,7 @@ class Key:
 
 
 class Blocks:
-    """The shared memory: made before the first fork."""
+    """The shared memory, created before the first fork."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -89,16 +89,16 @@ class Blocks:
             return None
         struct.pack_into("II", self._memory, begin + used, len(text), size)
         self._memory[begin + used + 8 : begin + used + 8 + len(text)] = text
-        struct.pack_into("Q", self._memory, begin, end)  # last: a reader sees whole entries only
+        struct.pack_into("Q", self._memory, begin, end)  # last, so that a reader sees only whole entries
         return begin + values
 
     def values(self) -> memoryview[float]:
-        """All of it as numbers. One is 8 aligned bytes: no reader sees half of it."""
+        """The whole memory as numbers. Each is 8 aligned bytes, so no reader sees half of one."""
         return memoryview(self._memory).cast("d")
 
 
 class Counters:
-    """What one replica counts. Any of its threads may call."""
+    """What one replica counts. Any of its threads may call this."""
 
     def __init__(self, blocks: Blocks, block: int) -> None:
         self._blocks = blocks
@@ -120,7 +120,7 @@ class Counters:
                 self._values[place] += value
 
     def set(self, name: str, value: float, **labels: object) -> None:
-        """Set what goes up and down, such as the length of a queue; replicas are added up."""
+        """Set a value that goes up and down, such as a queue length; the replicas' values are added up."""
         place = self._place("gauge", name, 1, labels)
         if place is not None:
             self._values[place] = value
@@ -136,7 +136,7 @@ class Counters:
                 self._values[place + len(bounds) + 1] += value
 
     def render(self) -> str:
-        """Return the sums of all replicas as Prometheus reads them."""
+        """Return the sums over all replicas in Prometheus's format."""
         return render(self._blocks.sums())
 
     def _place(self, kind: str, name: str, size: int, labels: Mapping[str, object]) -> int | None:
@@ -159,7 +159,7 @@ def bounds_of(name: str) -> tuple[float, ...]:
 
 
 def quantile(name: str, counts: list[float], share: float) -> float | None:
-    """The bound below which that share of a histogram's values is; None if it has no values."""
+    """The bound below which that share of a histogram's values lies; None if it has no values."""
     bounds = bounds_of(name)
     total = sum(counts[: len(bounds) + 1])
     seen = 0.0
@@ -171,7 +171,7 @@ def quantile(name: str, counts: list[float], share: float) -> float | None:
 
 
 def render(sums: Mapping[Key, list[float]]) -> str:
-    """Write metrics as Prometheus reads them."""
+    """Write metrics in Prometheus's format."""
     lines: list[str] = []
     last = ""
     for key in sorted(sums, key=lambda one: (one.name, one.labels)):

@@ -1,8 +1,8 @@
-"""How the supervisor ends a replica. Pure."""
+"""How the supervisor stops a replica. Pure."""
 
 from __future__ import annotations
 
 import signal
 
 STOP = signal.SIGTERM  # the whole server stops
-RETIRE = signal.SIGUSR1  # another replica takes over: silent connections have time to come back
+RETIRE = signal.SIGUSR1  # another replica takes over: idle connections have time to return

@@ -1,10 +1,10 @@
-"""Prepare a pod, then become the model server in it: the first process stays the same one.
+"""Prepare a pod, then become the model server in it, in the same first process.
 
     /oarlock/code     what the client sent: server.zip, settings.json, pod.json, model.tar.gz in parts
-    /oarlock/work     this pod's own: Oarlock, packages, HOME, a model that was handed over or downloaded
+    /oarlock/work     this pod's own: Oarlock, packages, HOME, a model that was sent along or downloaded
     /oarlock/secret   the bearer token and the certificate, if clients need them
 
-Kubernetes shows the last words of a container that ends: what goes wrong here is one sentence.
+Kubernetes shows the last output of a container that ends, so every problem here is one sentence.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MODULE = "oarlock.serving"
 
 
 def main() -> int:
-    """The exit code of a pod that cannot serve; otherwise this does not return."""
+    """Return the exit code of a pod that cannot serve; otherwise this does not return."""
     try:
         asked = json.loads((CODE / "pod.json").read_text())
         _make_home()
@@ -45,9 +45,9 @@ def main() -> int:
 
 
 def _lacking(asked: dict[str, Any]) -> list[str]:
-    """Of the packages that are asked for, those whose module the image does not bring.
+    """The requested packages whose module the image does not have.
 
-    What the user asks for is always given to pip, which knows whether its version fits.
+    What the user requests always goes to pip, which knows whether its version fits.
     """
     known: dict[str, str] = asked.get("modules", {})  # package: module
     return [one for one in asked.get("pip", []) if one not in known or not _is_there(known[one])]
@@ -61,7 +61,7 @@ def _is_there(module: str) -> bool:
 
 
 def _unpack_model() -> None:
-    """A container that restarts in place finds the folder of the one before it."""
+    """Reuse the folder of the previous container if this one restarted in place."""
     folder = Path(places.MODEL)
     if not folder.exists():
         draft = folder.with_name(f".{folder.name}")
@@ -71,20 +71,20 @@ def _unpack_model() -> None:
 
 
 def _make_home() -> None:
-    """Set HOME and USER: a user that the image does not know has neither, and some libraries need both."""
+    """Set HOME and USER: a user unknown to the image has neither, and some libraries need both."""
     home = WORK / "home"
     home.mkdir(parents=True, exist_ok=True)
     os.environ.update(HOME=str(home), USER="oarlock", LOGNAME="oarlock")
 
 
 def _become_server() -> None:
-    """The modules stay where the archive was unpacked. A program of this folder must not shadow any of them,
-    so that they come first."""
+    """The modules stay where the archive was unpacked. They come first, so that no program in this folder
+    can shadow one of them."""
     unpacked = sys.path[0]
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([unpacked, *([before] if before else [])])
     os.chdir(WORK)
-    settings = WORK / SETTINGS  # the server writes beside them, and what the client sent is read-only
+    settings = WORK / SETTINGS  # the server writes beside it, and what the client sent is read-only
     settings.write_bytes((CODE / SETTINGS).read_bytes())
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", _MODULE, str(settings)])

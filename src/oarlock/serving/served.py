@@ -1,4 +1,4 @@
-"""What a replica serves, as those who answer requests see it. Pure."""
+"""What a replica serves, as its request handlers see it. Pure."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class Served(Protocol):
     form: str  # what computes it: SavedModel, LiteRT, ...
 
     async def predict(self, inputs: Mapping[str, Array], deadline: float | None) -> dict[str, Array]:
-        """Compute the outputs of inputs that fit the manifest. `deadline`: seconds from now; None: the usual.
+        """Compute the outputs of inputs that fit the manifest. `deadline`: seconds from now; None: default.
 
-        Raises Overloaded, ModelError if the model refuses these inputs, and TimeoutError. A caller that is
-        cancelled has its rows dropped before they are computed.
+        Raises Overloaded, ModelError if the model refuses these inputs, and TimeoutError. If the caller is
+        cancelled, its rows are dropped before they are computed.
         """
 
     @property
     def text(self) -> TextModel | None:
-        """What writes text, a token at a time; None if the model is not of the kind `completion`."""
+        """The model that writes text, a token at a time; None if its kind is not `completion`."""
 
 
 class Models(Protocol):
@@ -49,10 +49,10 @@ class Models(Protocol):
         """Whether it answers: loaded, warmed up and not about to stop."""
 
     def pick(self, number: int | None) -> Served:
-        """Return that version; None: the usual one, in an A/B by its weight.
+        """Return that version; None: the default one, in an A/B test by weight.
 
-        Raises KeyError, whose text names the versions that are loaded.
+        Raises KeyError, whose text names the loaded versions.
         """
 
     def all(self) -> Sequence[Served]:
-        """Return all of them, the usual one first."""
+        """Return all of them, the default one first."""

@@ -1,4 +1,4 @@
-"""What a model server is told: one JSON file, written by a client and read by the supervisor. Pure."""
+"""The settings of a model server: one JSON file, written by a client and read by the supervisor. Pure."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ MOST_REPLICAS = 64
 
 @dataclass(frozen=True)
 class Settings:
-    """Seconds and bytes where nothing else is said."""
+    """Seconds and bytes unless stated otherwise."""
 
     name: str  # of the model, in URLs
     source: str  # a folder of versions, or a bucket URL
     host: str = "127.0.0.1"
     port: int = 8000  # 0: a free one
     replicas: int = 1
-    max_rows: int = 64  # of one batch
-    queue: float = 1.0  # of work that may wait; more is refused with 429
-    deadline: float = 30.0  # for a request that names none
+    max_rows: int = 64  # per batch
+    queue: float = 1.0  # seconds of work that may wait; more is refused with 429
+    deadline: float = 30.0  # for a request without its own
     body_limit: int = 32 << 20
     token_file: str = ""  # the file with the bearer token that clients must send; empty: none
     tls_cert: str = ""
     tls_key: str = ""
     versions: str = NEWEST  # or BEST, or a number
     weights: dict[int, float] = field(default_factory=dict)  # A/B: version -> share of the requests
-    predict: str = ""  # the path of a predict.py with pre- and post-processing
+    predict: str = ""  # the path of a predict.py with pre- and postprocessing
     access_log: bool = False
     every: float = 1.0  # between two looks for a newer version
     grace: float = 20.0  # for requests in flight when a replica stops
-    follows: bool = True  # a newer version replaces the one that is served
+    follows: bool = True  # a newer version replaces the one being served
     stopped: int = 0  # the exit code after a stop
 
     @property
     def scheme(self) -> str:
-        """How a URL of this server begins."""
+        """The scheme of this server's URLs."""
         return "https" if self.tls_cert else "http"
 
     @property

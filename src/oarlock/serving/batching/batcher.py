@@ -1,10 +1,10 @@
-"""Runs one model: a thread takes whatever waits, as one batch, and hands each request its own rows.
+"""Runs one model: a thread takes all waiting requests as one batch and gives each request its own rows.
 
-It never waits while there is work, and there is no timer: what comes while the model runs is the next batch.
-A batch that fails is repeated one request at a time, so that a bad request spoils no other.
+It never waits while there is work, and there is no timer: requests that arrive while the model runs form the
+next batch. A failed batch is repeated one request at a time, so that a bad request spoils no other.
 
-A request that comes alone to an idle model is computed by the event loop itself, if that is known to take no
-longer than to wake the thread and be woken by it.
+If a single request arrives at an idle model, the event loop computes it itself, provided that this is known
+to take no longer than waking the thread and being woken by it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     Outcome = Union[dict[str, Array], BaseException]
 
-_SHORTEST = 0.05  # seconds: a client that comes back sooner only adds to the load
-_AT_ONCE = 0.0002  # seconds for which the event loop may compute; two changes of thread take about as long
+_SHORTEST = 0.05  # seconds: a client that returns sooner only adds to the load
+_AT_ONCE = 0.0002  # seconds that the event loop may compute; two thread switches take about as long
 
 
 class Batcher:
@@ -43,7 +43,7 @@ class Batcher:
         self._is_batched = runtime.manifest.is_batched
         self._came: list[WaitingRequest] = []  # in this turn of the event loop
         self._waiting = Waiting()
-        self._model = threading.Lock()  # whoever computes holds it
+        self._model = threading.Lock()  # held by the thread that computes
         self._running = 0  # rows in the model
         self.pace = Pace(settings.max_rows if self._is_batched else 1)
         self._thread = threading.Thread(target=self._work, name="oarlock-model", daemon=True)
@@ -61,7 +61,7 @@ class Batcher:
         seconds = self._settings.deadline if deadline is None else deadline
         self._came.append(WaitingRequest(inputs, rows, _kind(inputs), answer, time.monotonic() + seconds))
         if len(self._came) == 1:
-            loop.call_soon(self._hand_over)  # after all other requests that have come by now
+            loop.call_soon(self._hand_over)  # after all other requests that have arrived by now
         timer = loop.call_later(seconds, _expire, answer, seconds)
         try:
             return await answer
@@ -70,7 +70,7 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """How many rows wait."""
+        """The number of rows that wait."""
         return self._waiting.rows + sum(one.rows for one in self._came)
 
     def close(self) -> None:
@@ -81,7 +81,7 @@ class Batcher:
         self._runtime.close()
 
     def _hand_over(self) -> None:
-        """What came in one turn of the event loop, to the thread or at once."""
+        """Pass what arrived in one turn of the event loop to the thread, or compute it at once."""
         if (
             len(self._came) == 1
             and self._is_quick(self._came[0].rows)
@@ -121,7 +121,7 @@ class Batcher:
             with self._model:
                 _deliver(taken, self._compute(taken, rows))
                 self._running = 0
-                with contextlib.suppress(Exception):  # a count that fails must not end the thread
+                with contextlib.suppress(Exception):  # a failing count must not end the thread
                     self._note(taken, rows, began)
 
     def _note(self, taken: Sequence[WaitingRequest], rows: int, began: float) -> None:
@@ -155,7 +155,7 @@ class Batcher:
             return problem
 
     def _run(self, inputs: Mapping[str, Array], rows: int) -> dict[str, Array]:
-        """In pieces, if one request alone has more rows than a batch may have."""
+        """Run in pieces if a single request has more rows than a batch may have."""
         most = self._settings.max_rows
         if rows <= most or not self._is_batched:
             return self._runtime.run(inputs)
@@ -194,17 +194,17 @@ def _parted(
 
 
 def _deliver(taken: Sequence[WaitingRequest], outcomes: Sequence[Outcome]) -> None:
-    """One wake-up of the loop for the whole batch."""
+    """Wake the loop once for the whole batch."""
     loop = taken[0].answer.get_loop()
     pairs = [(one.answer, outcome) for one, outcome in zip(taken, outcomes)]
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+    with contextlib.suppress(RuntimeError):  # the loop is closed: no client waits
         loop.call_soon_threadsafe(_resolve, pairs)
 
 
 def _resolve(pairs: Sequence[tuple[asyncio.Future[dict[str, Array]], Outcome]]) -> None:
     for answer, outcome in pairs:
         if answer.done():
-            continue  # its client has gone, or it was too late
+            continue  # its client is gone, or it timed out
         if isinstance(outcome, BaseException):
             answer.set_exception(outcome if isinstance(outcome, Exception) else ModelError(repr(outcome)))
         else:

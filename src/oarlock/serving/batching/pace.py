@@ -1,22 +1,22 @@
 """How fast a model is, learned from its batches: how many rows to run at once, and how long a queue takes.
 
 Times are kept for sizes that are powers of two. A slow batch counts little: it may be the first of its size,
-or another process had the processor. Pure.
+or another process may have had the CPU. Pure.
 """
 
 from __future__ import annotations
 
-_FASTER, _SLOWER = 0.5, 0.1  # the weight of a batch that is faster, or slower, than what is known
-_GOOD = 0.95  # of the best rate: a smaller batch that reaches it is preferred, as it answers sooner
-_LOOK = 64  # batches at the limit until a larger one is tried again
+_FASTER, _SLOWER = 0.5, 0.1  # the weight of a batch that is faster, or slower, than the known time
+_GOOD = 0.95  # of the best rate: a smaller batch that reaches it is preferred because it answers sooner
+_LOOK = 64  # batches at the limit before a larger one is tried again
 
 
 class Pace:
-    """The time of one model's batches, of 1 row to `most` rows. One thread notes, any may ask."""
+    """The time of one model's batches, of 1 row to `most` rows. One thread notes; any thread may read."""
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._seconds: dict[int, float] = {}  # size -> of one row in a batch of that size
+        self._seconds: dict[int, float] = {}  # size -> seconds per row in a batch of that size
         self._limit = most
         self._at_limit = 0
 
@@ -27,24 +27,24 @@ class Pace:
         if known is not None:
             weight = _FASTER if each < known else _SLOWER
             each = known + weight * (each - known)
-        self._seconds = {**self._seconds, size: each}  # a new one: another thread may be reading the old
+        self._seconds = {**self._seconds, size: each}  # a new dict: another thread may be reading the old one
         best = min(self._seconds.values())
         good = [size for size, one in self._seconds.items() if one * _GOOD <= best]
         largest = max(self._seconds)
-        # What is larger than anything measured may be better still.
+        # Sizes larger than any measured one may be better still.
         is_open = largest in good and largest < _size(self.most)
         smallest = min(good)
         self._limit = self.most if is_open or smallest == _size(self.most) else smallest
 
     def rows(self, waiting: int) -> int:
-        """How many rows the next batch may have."""
+        """The number of rows that the next batch may have."""
         if waiting <= self._limit:
             return self._limit
         self._at_limit += 1
         return self.most if self._at_limit % _LOOK == 0 else self._limit
 
     def seconds(self, rows: int) -> float:
-        """How long that many waiting rows take, as far as is known; 0 before the first batch."""
+        """The seconds that `rows` waiting rows take, as far as known; 0 before the first batch."""
         known, limit = self._seconds, self._limit
         if not known or rows <= 0:
             return 0.0
@@ -57,5 +57,5 @@ class Pace:
 
 
 def _size(rows: int) -> int:
-    """The power of two at or below it."""
+    """The largest power of two that is at most `rows`."""
     return 1 << (max(rows, 1).bit_length() - 1)

@@ -1,4 +1,4 @@
-"""The requests that wait for one model, in the order in which they came. One thread takes from it."""
+"""The requests that wait for one model, in the order of arrival. One thread takes from it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class WaitingRequest:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether somebody still waits for it."""
+        """Whether a client still waits for it."""
         return not self.answer.done() and time.monotonic() < self.deadline
 
 
 class Waiting:
-    """The loop's thread adds, the model's thread takes; neither ever holds up the other."""
+    """The loop's thread adds and the model's thread takes; neither ever holds up the other."""
 
     def __init__(self) -> None:
         self._new: SimpleQueue[WaitingRequest | None] = SimpleQueue()
@@ -40,11 +40,11 @@ class Waiting:
         self._added = 0  # rows; only the loop's thread writes it
         self._taken = 0  # rows; only the model's thread writes it
         self._is_closed = False
-        self.dropped = 0  # requests that nobody waited for any more
+        self.dropped = 0  # requests that no client waited for anymore
 
     @property
     def rows(self) -> int:
-        """How many rows wait."""
+        """The number of rows that wait."""
         return self._added - self._taken
 
     def add(self, request: WaitingRequest) -> None:
@@ -59,7 +59,7 @@ class Waiting:
     def take(self, limit: int) -> list[WaitingRequest] | None:
         """Return the next requests of one kind, at most `limit` rows or one request; None at the end.
 
-        Waits only if there are none. What is no longer wanted is dropped.
+        Waits only if there are none. Requests that no client waits for are dropped.
         """
         while True:
             self._collect()
@@ -70,7 +70,7 @@ class Waiting:
                 return None
 
     def _collect(self) -> None:
-        """Move what has come to our side; wait for it if there is nothing else to do."""
+        """Move new requests to the taking side; wait for one if there is nothing else to do."""
         if not self._kept and not self._is_closed:
             self._keep(self._new.get())
         while True:

@@ -1,6 +1,6 @@
-"""Tensors as bytes, as the binary tensor extension of the Open Inference Protocol has them. Pure.
+"""Tensors as bytes, in the format of the Open Inference Protocol's binary tensor extension. Pure.
 
-Little-endian, row by row, without gaps. A text is its length in four bytes and its UTF-8.
+Little-endian, row by row, without gaps. A text is its length in four bytes, then its UTF-8.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def read(content: memoryview, dtype: str, shape: tuple[int, ...], name: str) -> Array:
-    """Return an array of this type and shape. Raises Refused if the bytes are others."""
+    """Return an array of this type and shape. Raises Refused if the bytes do not fit."""
     count = 1
     for size in shape:
         count *= size
@@ -27,7 +27,7 @@ def read(content: memoryview, dtype: str, shape: tuple[int, ...], name: str) -> 
     expected = count * np.dtype(dtype).itemsize
     if len(content) != expected:
         raise Refused(400, f"{name!r} has {len(content)} bytes; {list(shape)} of {dtype} takes {expected}")
-    # A copy: the body is neither aligned nor writable, and some runtimes want both.
+    # A copy: the body is neither aligned nor writable, and some runtimes need both.
     array = np.frombuffer(content, np.dtype(dtype).newbyteorder("<")).reshape(shape).astype(dtype, copy=True)
     if dtype == "bool" and np.frombuffer(content, np.uint8).max(initial=0) > 1:
         raise Refused(400, f"{name!r} has bytes that are neither 0 nor 1")

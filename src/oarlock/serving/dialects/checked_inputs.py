@@ -1,4 +1,4 @@
-"""Whether arrays fit the manifest: names, shapes, and as many rows of each. Pure."""
+"""Whether arrays fit the manifest: names, shapes, and the same number of rows in each. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST = 80  # characters of a client's name in a message
 
 
 def check_names(manifest: Manifest, given: Iterable[str]) -> None:
-    """Raises Refused unless exactly the model's inputs are given."""
+    """Raise Refused unless exactly the model's inputs are given."""
     names = set(given)
     expected = {one.name for one in manifest.inputs}
     if names == expected:
@@ -28,7 +28,7 @@ def check_names(manifest: Manifest, given: Iterable[str]) -> None:
 
 
 def check_shape(tensor: Tensor, shape: tuple[int, ...]) -> None:
-    """Raises Refused if an array of this shape does not fit."""
+    """Raise Refused if an array of this shape does not fit."""
     expected = tensor.shape
     fits = len(shape) == len(expected)
     for want, size in zip(expected, shape):
@@ -42,7 +42,7 @@ def check_shape(tensor: Tensor, shape: tuple[int, ...]) -> None:
 
 
 def check_rows(manifest: Manifest, arrays: Mapping[str, Array]) -> None:
-    """Raises Refused if the inputs have different numbers of rows."""
+    """Raise Refused if the inputs have different numbers of rows."""
     if len(arrays) < 2 or not manifest.is_batched:
         return
     rows = {name: len(array) for name, array in arrays.items()}
@@ -59,7 +59,7 @@ def described(tensors: Iterable[Tensor]) -> str:
 
 
 def shortened(name: object) -> str:
-    """A client's word in a message."""
+    """A client's word, shortened for a message."""
     text = repr(name)
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
 

@@ -14,7 +14,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 class Call:
-    """A request: its body is whole and within the limits, its token checked."""
+    """A request whose body is complete and within the limits, and whose token is checked."""
 
     __slots__ = ("body", "headers", "models", "number", "served")
 
@@ -24,17 +24,17 @@ class Call:
         self.models = models
         self.headers = headers  # names in lower case
         self.body = body
-        self.number = number  # the version that the path names
-        self.served: Served | None = None  # who answered: for the access log
+        self.number = number  # the version in the path
+        self.served: Served | None = None  # the version that answered, for the access log
 
     def pick(self) -> Served:
-        """Return the version that the path names, or the usual one. Raises KeyError."""
+        """Return the version in the path, or the default one. Raises KeyError."""
         self.served = self.models.pick(self.number)
         return self.served
 
 
 class Answer:
-    """What goes back: a body, or parts of one as they come."""
+    """The response: a body, or parts of one as they become available."""
 
     __slots__ = ("body", "content_type", "headers", "parts", "status")
 
@@ -51,14 +51,14 @@ class Answer:
         self.status = status
         self.content_type = content_type
         self.headers = headers
-        self.parts = parts  # follow the body, each sent when it is there
+        self.parts = parts  # follow the body; each is sent when it is available
 
 
 Handler = Callable[[Call], Awaitable[Answer]]
 
 
 class Refused(Exception):
-    """A request that gets no answer but this sentence. A client's mistake is 4xx."""
+    """A request that only gets this sentence. A client's mistake is a 4xx."""
 
     def __init__(self, status: int, text: str, headers: Headers = ()) -> None:
         super().__init__(text)
@@ -75,12 +75,12 @@ class Dialect:
         self._error = error
 
     def refusal(self, refused: Refused) -> Answer:
-        """Say in this dialect what is wrong."""
+        """The error in this dialect's format."""
         said = {"error": refused.text} if self._error is None else self._error(refused)
         body = json.dumps(said, ensure_ascii=False).encode("utf-8", "replace")
         return Answer(body, status=refused.status, headers=refused.headers)
 
 
 def to_json(data: Any, status: int = 200) -> Answer:
-    """Answer with plain data. Not for numbers of a model: see `json_output`."""
+    """Answer with plain data. Not for a model's numbers: see `json_output`."""
     return Answer(json.dumps(data).encode(), status=status)

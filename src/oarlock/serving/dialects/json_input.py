@@ -1,7 +1,7 @@
-"""Numbers and text out of JSON, as arrays of a given type and number of dimensions. Pure.
+"""Numbers and text from JSON, as arrays of a given type and number of dimensions. Pure.
 
 Nothing is rounded, wrapped or guessed: ragged lists, 300 for a uint8 and 1.5 for an integer are refused.
-`struct` checks types and ranges while it packs, in the time that `numpy.array` takes without checking.
+`struct` checks types and ranges while it packs, as fast as `numpy.array` without checks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from oarlock.serving.dialects.exchange import Refused
 if TYPE_CHECKING:
     from oarlock.serving.runtimes.runtime import Array
 
-# "<": as they are here, and a float that is too large is an error.
+# "<": native values, and a float that is too large is an error.
 _CODES = dict(zip(DTYPES, ("<?", "<b", "<h", "<i", "<q", "<B", "<H", "<I", "<Q", "<e", "<f", "<d")))
 _TOKENS = (b"NaN", b"Infinity")
 _LIST, _BOOL = {list}, {bool}
@@ -36,12 +36,12 @@ class Document:
     __slots__ = ("data", "has_bools")
 
     def __init__(self, body: bytes, *, takes_tokens: bool = False) -> None:
-        """Raise Refused if it is no JSON object. `takes_tokens`: NaN and Infinity are numbers."""
+        """Raise Refused if it is not a JSON object. `takes_tokens`: NaN and Infinity are numbers."""
         data = _loaded(body, takes_tokens)
         if type(data) is not dict:
             raise Refused(400, f"the body is {said(data)}, and a JSON object is expected")
         self.data: dict[str, Any] = data
-        # A letter of each is found much faster, and neither is in {"instances": [...]}.
+        # Searching for one letter of each is much faster, and neither is in {"instances": [...]}.
         self.has_bools = (b"r" in body and b"true" in body) or (b"l" in body and b"false" in body)
 
     def array(self, value: Any, dtype: str, rank: int, name: str) -> Array:
@@ -67,7 +67,7 @@ class Document:
 
 
 def said(value: Any) -> str:
-    """Name a JSON value in a message."""
+    """A JSON value as text for a message."""
     if isinstance(value, (list, dict)):
         return "a list" if isinstance(value, list) else "an object"
     text = json.dumps(value, ensure_ascii=False)
@@ -84,7 +84,7 @@ def _loaded(body: bytes, takes_tokens: bool) -> Any:
         return json.loads(body)
     except RecursionError:
         raise Refused(400, "the body is nested too deep") from None
-    except ValueError as problem:  # no UTF-8, or a number of thousands of digits, too
+    except ValueError as problem:  # also not UTF-8, or a number of thousands of digits
         raise Refused(400, f"the body is not JSON: {problem}") from None
 
 
@@ -160,7 +160,7 @@ def _decoded(encoded: str, name: str) -> str | bytes:
 
 
 def text_or_bytes(content: bytes) -> str | bytes:
-    """Return text as str; what is no UTF-8, such as an image file, stays bytes."""
+    """Return text as str; bytes that are not UTF-8, such as an image file, stay bytes."""
     try:
         return content.decode()
     except UnicodeDecodeError:

@@ -26,7 +26,7 @@ def strict(array: Array) -> bytes:
     if array.dtype.kind in _TEXT:
         return orjson.dumps([_as_text(one) for one in array.ravel().tolist()])
     written = _numbers(array)
-    # orjson writes NaN and infinities as null, and nothing else of an array of numbers.
+    # orjson writes NaN and infinities as null, and nothing else in an array of numbers.
     if b"null" in written:
         raise NotJson("NaN or an infinity")
     return written

@@ -1,6 +1,6 @@
 """The Open Inference Protocol (v2): `infer`, in JSON and with its binary tensor extension.
 
-Its JSON is standard: NaN and infinities go in and out as binary tensors only.
+Its JSON is standard: NaN and infinities are only possible as binary tensors, in and out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _LENGTH = b"inference-header-content-length"
 _BYTES = b"application/octet-stream"
-_NOT_HERE = ("shared_memory_region", "classification")  # extensions of Triton
+_NOT_HERE = ("shared_memory_region", "classification")  # Triton extensions
 _LARGEST = 2**40  # of a dimension; more cannot arrive
 _OWN = {"float16": "FP16", "float32": "FP32", "float64": "FP64", "string": "BYTES"}
 DATATYPES = {dtype: _OWN.get(dtype, dtype.upper()) for dtype in DTYPES}
@@ -44,7 +44,7 @@ async def infer(call: Call) -> Answer:
 
 
 class _Wanted:
-    """What a request asks for beside its inputs. Raises Refused."""
+    """What a request asks for besides its inputs. Raises Refused."""
 
     def __init__(self, data: dict[str, Any], manifest: Manifest) -> None:
         self.id: str | None = data.get("id")
@@ -66,14 +66,14 @@ class _Wanted:
         return str(name), _flag(parameters, "binary_data", self._is_binary)
 
     def chosen(self, outputs: dict[str, Array]) -> list[tuple[str, Array, bool]]:
-        """Return the outputs that are asked for, and how each is written."""
+        """Return the requested outputs and how to write each."""
         if self._outputs is None:
             return [(name, array, self._is_binary) for name, array in outputs.items()]
         return [(name, outputs[name], is_binary) for name, is_binary in self._outputs.items()]
 
 
 def _split(call: Call) -> tuple[bytes, memoryview]:
-    """Return the JSON and the binary tensors behind it."""
+    """Return the JSON and the binary tensors after it."""
     length = call.headers.get(_LENGTH)
     body = call.body
     if length is None:
@@ -133,7 +133,7 @@ def _shape(one: dict[str, Any], tensor: Tensor) -> tuple[int, ...]:
 
 
 def _from_json(document: Document, one: dict[str, Any], tensor: Tensor, shape: tuple[int, ...]) -> Array:
-    """Lists may be nested, or flat: row by row."""
+    """Lists may be nested, or flat in row order."""
     if "data" not in one:
         raise Refused(400, f"{tensor.name!r} has neither data nor a binary_data_size")
     data, name = one["data"], repr(tensor.name)
@@ -202,7 +202,7 @@ def _flag(parameters: dict[str, Any], name: str, usual: bool) -> bool:
 
 
 def _seconds(microseconds: Any) -> float | None:
-    """Triton's timeout; 0 is none."""
+    """Triton's timeout; 0 means none."""
     if microseconds in (None, 0):
         return None
     if type(microseconds) is not int or microseconds < 0:

@@ -1,4 +1,4 @@
-"""What the Open Inference Protocol tells of the server and its model: health, metadata, lists."""
+"""What the Open Inference Protocol reports about the server and its model: health, metadata, lists."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def model_ready(call: Call) -> Answer:
 
 
 async def model(call: Call) -> Answer:
-    """`GET /v2/models/M`. What the protocol has no field for is in `parameters`."""
+    """`GET /v2/models/M`. Anything the protocol has no field for is in `parameters`."""
     served = call.pick()
     manifest = served.manifest
     return to_json(

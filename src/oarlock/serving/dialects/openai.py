@@ -45,7 +45,7 @@ async def completions(call: Call) -> Answer:
     texts = Texts(about, _echoes(served.text, request), sum(map(len, prompts)), has_usage=request.has_usage)
     stream = served.text.open(prompts, request.sampling, request.copies)
     try:
-        # The first piece decides between an answer and a refusal: a status cannot be taken back.
+        # The first piece decides between an answer and a refusal: a status cannot be changed later.
         pieces = await stream.pieces()
         if request.is_streamed:
             return Answer(b"", content_type=_EVENTS, parts=Events(stream, texts, pieces))
@@ -60,7 +60,7 @@ async def completions(call: Call) -> Answer:
 
 
 def error(refused: Refused) -> dict[str, Any]:
-    """Say what is wrong in the shape of OpenAI's errors."""
+    """The error in OpenAI's format."""
     kind = "server_error" if refused.status >= 500 else _KINDS.get(refused.status, "invalid_request_error")
     code = _CODES.get(refused.status)
     return {"error": {"message": refused.text, "type": kind, "param": None, "code": code}}
@@ -70,19 +70,19 @@ OPENAI = Dialect("openai", error)
 
 
 class Events:
-    """The events of a stream, as many at a time as there are. `aclose` frees the slots of its texts."""
+    """The events of a stream, sent together if there are several. `aclose` frees the slots of its texts."""
 
     def __init__(self, stream: RequestTexts, texts: Texts, first: list[tuple[int, Piece]]) -> None:
         self._stream = stream
         self._texts = texts
-        self._pieces: list[tuple[int, Piece]] | None = first  # None: those that are there were said
+        self._pieces: list[tuple[int, Piece]] | None = first  # None: the available ones were sent
         self._is_over = False
 
     def __aiter__(self) -> Events:
         return self
 
     async def __anext__(self) -> bytes:
-        """Return what is new, and `[DONE]` when all is said. A text that fails later ends with an error."""
+        """Return what is new, and `[DONE]` after the last. A text that fails later ends with an error."""
         events: list[bytes] = []
         if self._is_over:
             raise StopAsyncIteration
@@ -101,7 +101,7 @@ class Events:
         return b"".join(events)
 
     async def aclose(self) -> None:
-        """The client has it all, or has gone."""
+        """End the stream: the client has everything, or is gone."""
         self._is_over = True
         self._stream.close()
 

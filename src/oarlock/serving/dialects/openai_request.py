@@ -10,11 +10,11 @@ from oarlock.serving.dialects.exchange import Refused
 from oarlock.serving.dialects.json_input import said
 from oarlock.serving.generation.sampling import Sampling
 
-_MOST_TEXTS = 128  # of one request
+_MOST_TEXTS = 128  # per request
 _MOST_STOPS = 16
 _MOST_LIKELIEST = 20
 _WHOLE = 2**63
-# What changes the text and is not done here: only the value that changes nothing is taken.
+# Options that would change the text but are not implemented: only the value that changes nothing is accepted.
 _NOTHING: dict[str, tuple[Any, ...]] = {
     "suffix": (None, ""),
     "logit_bias": (None, {}),
@@ -27,17 +27,17 @@ _NOTHING: dict[str, tuple[Any, ...]] = {
 class CompletionRequest:
     """A checked body."""
 
-    model: str  # empty: whatever is served
+    model: str  # empty: the served one
     prompts: tuple[str | tuple[int, ...], ...]  # texts, or tokens
     sampling: Sampling
     copies: int
     has_echo: bool  # the text begins with its prompt
     is_streamed: bool
-    has_usage: bool  # of a stream: ends with the number of tokens
+    has_usage: bool  # for a stream: it ends with the number of tokens
 
 
 def read(data: Mapping[str, Any]) -> CompletionRequest:
-    """Return what is asked for. Raises Refused."""
+    """Return what the client asks for. Raises Refused."""
     for name, values in _NOTHING.items():
         if data.get(name) not in values:
             raise Refused(400, f"{name} is {said(data[name])}, which this server does not do; leave it out")

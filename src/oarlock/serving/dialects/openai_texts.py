@@ -1,4 +1,4 @@
-"""The texts of one request in the words of OpenAI's completions: in a stream, and whole. Pure."""
+"""The texts of one request in OpenAI's completions format: as a stream, and whole. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LISTS = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
 
 
 class Texts:
-    """What is known of the texts of a request, by their numbers."""
+    """The texts of a request so far, by number."""
 
     def __init__(
         self, about: Mapping[str, Any], echoes: Sequence[str], prompt_tokens: int, *, has_usage: bool
@@ -25,7 +25,7 @@ class Texts:
         self.tokens = 0  # written so far
 
     def add(self, index: int, piece: Piece) -> dict[str, Any] | None:
-        """Take a piece of a text; return what a stream says of it, or None if there is nothing to say."""
+        """Take a piece of a text; return the stream's event for it, or None if there is nothing to send."""
         self.tokens += piece.tokens
         text, self._unsaid[index] = self._unsaid[index] + piece.text, ""
         said = self._texts[index].add(text, piece)
@@ -38,7 +38,7 @@ class Texts:
         return {**self._about, "choices": [one.whole() for one in self._texts], "usage": self._usage()}
 
     def last(self) -> list[dict[str, Any]]:
-        """What a stream says after the last piece."""
+        """The stream's events after the last piece."""
         return [{**self._about, "choices": [], "usage": self._usage()}] if self._has_usage else []
 
     def _usage(self) -> dict[str, int]:
@@ -55,7 +55,7 @@ class _Choice:
         self._parts: list[str] = []
         self._finish = ""
         self._chances: list[dict[str, Any]] = []
-        self._offset = 0  # characters that have begun
+        self._offset = 0  # characters that have started
 
     def add(self, text: str, piece: Piece) -> dict[str, Any]:
         self._parts.append(text)
@@ -77,13 +77,13 @@ class _Choice:
 
     def _chance(self, found: TokenChance) -> dict[str, Any]:
         offset = self._offset
-        self._offset += sum(byte & 0xC0 != 0x80 for byte in found.piece)  # not those inside of a character
+        self._offset += sum(byte & 0xC0 != 0x80 for byte in found.piece)  # not bytes inside a character
         likeliest = {_name(piece): chance for piece, chance in found.likeliest}
         return dict(zip(_LISTS, (_name(found.piece), found.chance, likeliest, offset)))
 
 
 def _name(piece: bytes) -> str:
-    """A token as OpenAI writes it: a part of a character as its bytes."""
+    """A token as OpenAI writes it: part of a character as its bytes."""
     try:
         return piece.decode()
     except UnicodeDecodeError:

@@ -1,6 +1,6 @@
-"""What `GET /v1/models...` says: TensorFlow Serving's status and metadata, and OpenAI's list of models.
+"""The answers of `GET /v1/models...`: TensorFlow Serving's status and metadata, and OpenAI's list of models.
 
-`GET /v1/models/M` is an address of both, so its answer has the keys of both.
+`GET /v1/models/M` is an address in both, so its answer has the keys of both.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from oarlock.serving.dialects.exchange import Answer, Call, to_json
 from oarlock.serving.dialects.tensorflow_predict import SIGNATURE
 from oarlock.serving.served import Models, Served
 
-# TensorFlow's names are NumPy's, but for these.
+# TensorFlow uses NumPy's names, except for these.
 _TYPES = {"float16": "DT_HALF", "float32": "DT_FLOAT", "float64": "DT_DOUBLE"}
 
 

@@ -1,7 +1,7 @@
-"""TensorFlow Serving's REST: `:predict` by rows (`instances`) and columns (`inputs`), `:classify`, `:regress`
-of examples.
+"""TensorFlow Serving's REST: `:predict` by rows (`instances`) and columns (`inputs`), and `:classify` and
+`:regress` for examples.
 
-NaN and Infinity are numbers in both directions, as TensorFlow Serving documents it.
+NaN and Infinity are numbers in both directions, as TensorFlow Serving documents.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the supervisor is made of: the replicas it forks, the versions it chooses, what it says.
+"""The parts of the supervisor: the replicas it forks, the versions it chooses, what it announces.
 
 No framework. Imports `checkpoints`, `models`, `run` and `system`; of `serving`: `counters`,
 `draining_signals`, `http` and `settings`.

@@ -1,6 +1,6 @@
-"""The files of a server's settings that say who may ask, checked before anything starts.
+"""The files in a server's settings that control access, checked before anything starts.
 
-Each replica reads them for itself; what is wrong with one would be a traceback there, again and again.
+Each replica reads them itself; a bad file would be a repeated traceback there.
 """
 
 from __future__ import annotations
@@ -51,5 +51,5 @@ class _Encrypted(Exception):
 
 
 def _refuse() -> str:
-    """Nobody is there to type a passphrase."""
+    """There is no terminal to type a passphrase."""
     raise _Encrypted

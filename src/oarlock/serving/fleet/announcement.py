@@ -1,4 +1,4 @@
-"""What a server says of itself once it answers: where it is, and a request that works.
+"""What a server announces once it answers: its address, and a request that works.
 
 The supervisor writes it beside its settings file, for the client that waits for it.
 """
@@ -17,7 +17,7 @@ from oarlock.run.typed import build
 from oarlock.serving.settings import Settings
 from oarlock.system.atomic_file import write_whole
 
-_MOST = 512  # numbers in an example; a larger one comes from Python
+_MOST = 512  # numbers in an example; Python generates a larger one
 _SUFFIX = ".ready"
 
 
@@ -30,11 +30,11 @@ class Announcement:
     version: int
     form: str
     curl: str
-    forward: str = ""  # a command that has to run meanwhile, where the client's machine cannot reach it
-    outside: str = ""  # the URL for everybody else, if it has another one
+    forward: str = ""  # a command that must keep running if the client's machine cannot reach the server
+    outside: str = ""  # the URL for all other clients, if it differs
 
     def lines(self) -> list[str]:
-        """In words."""
+        """The announcement as lines of text."""
         what = f"{self.name}, version {self.version} ({self.form})"
         more = [f"from outside: {self.outside}"] if self.outside else []
         more += [f"from this machine, while this runs: {self.forward}"] if self.forward else []
@@ -42,24 +42,24 @@ class Announcement:
 
 
 def of(settings: Settings, url: str, served: Mapping[str, Any]) -> Announcement:
-    """Return the announcement of a server; `served` is one version as a replica tells it."""
+    """Return the announcement of a server; `served` is one version as a replica describes it."""
     manifest = model_manifest.read(json.dumps(served["manifest"]).encode())
     number, form = int(served["number"]), str(served["form"])
     return Announcement(url, settings.name, number, form, curl(settings, url, manifest))
 
 
 def path_for(settings_file: Path) -> Path:
-    """Where the announcement of the server with these settings is."""
+    """The path of the announcement of the server with these settings."""
     return settings_file.with_name(settings_file.stem + _SUFFIX)
 
 
 def write(path: Path, announcement: Announcement) -> None:
-    """Write it as a whole."""
+    """Write the file atomically."""
     write_whole(path, json.dumps(asdict(announcement)).encode())
 
 
 def read(path: Path) -> Announcement | None:
-    """Return it; None as long as it is not there."""
+    """Return the announcement; None if there is none yet."""
     try:
         return parse(path.read_bytes())
     except (OSError, ValueError):
@@ -89,14 +89,14 @@ def curl(settings: Settings, url: str, manifest: Manifest) -> str:
 
 
 def example(manifest: Manifest) -> dict[str, Any] | None:
-    """A request of one row that fits the manifest; None if it is too long to be shown."""
+    """A request of one row that fits the manifest; None if it is too long to show."""
     if sum(_size(one) for one in manifest.inputs) > _MOST:
         return None
     return {"inputs": {one.name: _filled(one.dtype, _shape(one)) for one in manifest.inputs}}
 
 
 def _from_python(words: list[str], where: str, manifest: Manifest) -> str:
-    """The shell would need screens of zeros: Python writes them."""
+    """In the shell it would be screens of zeros, so Python writes them."""
     inputs = ", ".join(f'"{one.name}": {_expression(one)}' for one in manifest.inputs)
     script = f'import json; print(json.dumps({{"inputs": {{{inputs}}}}}))'
     return " ".join([f"python3 -c '{script}' |", *words, where, "-d @-"])

@@ -1,8 +1,8 @@
-"""Brings versions of a model from a bucket to a folder of this machine, in a process of its own.
+"""Copies versions of a model from a bucket to a local folder, in a separate process.
 
-obstore has threads, and the supervisor has to fork: so this child alone loads it. A version is taken over
-once two looks at the bucket found the same objects, or at once if a run uploaded it: its manifest comes last.
-It appears in the folder at once and whole.
+obstore has threads, and the supervisor has to fork, so only this child loads it. A version is copied once two
+looks at the bucket found the same objects, or at once if a run uploaded it: its manifest comes last.
+It appears in the folder whole or not at all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from oarlock.system import processes
 from oarlock.system.safe_names import stays_inside
 
 _REQUEST = 60.0  # seconds for one part
-_OFTEN = 5.0  # seconds between two looks, at least: each is a request that costs money
+_OFTEN = 5.0  # minimum seconds between two looks: each is a request that costs money
 _KEPT = 3  # versions that stay here, the newest ones
 _MODELS = (model_manifest.FILE_NAME, SAVED_MODEL, "model.pt2", "model.onnx")
 
@@ -38,21 +38,21 @@ Listing = dict[str, tuple[Any, ...]]  # path below the version -> key, size, tag
 
 
 class BucketMirror(ReplicaProcess):
-    """The child. `failed` is the latest problem, None after a look that went well; then it is `ready`."""
+    """The child. `failed` is the latest problem, None after a successful look; then it is `ready`."""
 
     def __init__(self, settings: Settings, file: Path | None, folder: Path) -> None:
         super().__init__(0, "mirror", (), -1)
         self._body = lambda line: _mirror(settings, file, folder, line)
 
     def begin(self) -> None:
-        """Fork it."""
+        """Fork the child."""
         self.code = None
         self.start(self._body, lambda: None)
 
 
 @contextlib.contextmanager
 def mirrored(settings: Settings, beside: Path | None) -> Iterator[tuple[Path, BucketMirror | None]]:
-    """The folder to serve from and the process that fills it, if the versions are in a bucket."""
+    """The folder to serve from, and the process that fills it if the versions are in a bucket."""
     if not settings.is_in_bucket:
         yield Path(settings.source), None
         return
@@ -90,13 +90,13 @@ def _mirror(settings: Settings, file: Path | None, folder: Path, line: socket.so
                 _tell(line, {"ready": [], "failed": None})
         except Exception as problem:
             _tell(line, {"failed": f"{settings.source}: {redact.reason(problem)}"})
-        except BaseException as problem:  # Rust's panics are no Exceptions
+        except BaseException as problem:  # Rust's panics are not Exceptions
             _tell(line, {"failed": f"{settings.source}: {type(problem).__name__}"})
         pause.wait(settings.every if not known else max(settings.every, _OFTEN))
 
 
 def _as_now(settings: Settings, file: Path | None) -> Settings:
-    """The settings with the versions that are wanted by now."""
+    """The settings with the versions that are wanted now."""
     try:
         new = settings if file is None else Settings.from_json(file.read_text())
     except (OSError, ValueError):
@@ -123,7 +123,7 @@ def listed(store: Any, wanted: Settings) -> dict[str, Listing]:
 
 
 def _is_whole(files: Listing) -> bool:
-    """Whether it is a model, and not one that a run has begun to upload: its manifest comes last."""
+    """Whether it is a complete model, not one that a run is still uploading: its manifest comes last."""
     if bucket.CLAIM in files and SEAL not in files:
         return False
     return any(name in files for name in _MODELS)

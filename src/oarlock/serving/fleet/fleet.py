@@ -1,7 +1,7 @@
 """The replicas: how many there are, which versions they serve, what happens when one dies.
 
-New versions come one replica at a time: the first shows whether they load at all, and an old replica retires
-only after a new one answers. Whatever is found wrong is said; nothing here waits.
+New versions replace old ones one replica at a time: the first shows whether they load at all, and an old
+replica retires only after a new one answers. Every problem is reported; nothing here waits.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from oarlock.serving.fleet.replica_process import ReplicaProcess
 from oarlock.serving.fleet.version_choice import VersionSet
 from oarlock.system.backoff import Backoff
 
-_STEADY = 10.0  # seconds after which a replica that dies is no longer one that dies at once
-_KILL_AFTER = 5.0  # seconds beyond the grace
-_MOST_LOADS = 2  # times that a replica may die while it loads, without a word
+_STEADY = 10.0  # seconds after which a replica that dies no longer counts as dying at once
+_KILL_AFTER = 5.0  # seconds beyond the grace period
+_MOST_LOADS = 2  # times that a replica may die silently while it loads
 
 
 class NothingServes(Exception):
@@ -44,22 +44,22 @@ class Fleet:
         self._crashes: dict[object, int] = {}
         self._is_ending = False
         self.refused: dict[object, str] = {}  # key of a version set -> why it does not load
-        self.proven: set[object] = set()  # keys of those that have answered
+        self.proven: set[object] = set()  # keys of version sets that have answered
         self.replicas: list[ReplicaProcess] = []
         self.restarts = 0
 
     @property
     def ready(self) -> list[ReplicaProcess]:
-        """Those that answer."""
+        """The replicas that answer."""
         return [one for one in self.replicas if one.is_ready]
 
     @property
     def serving(self) -> list[dict[str, Any]]:
-        """The versions that are served, as the newest replica that answers tells them."""
+        """The served versions, as the newest answering replica describes them."""
         return (self.ready[-1].ready or []) if self.ready else []
 
     def keep(self, wanted: VersionSet, count: int) -> None:
-        """Take the next steps towards `count` replicas that serve these versions."""
+        """Take the next steps toward `count` replicas that serve these versions."""
         if self._is_ending:
             return
         live = [one for one in self.replicas if one.drains_until is None]
@@ -70,7 +70,7 @@ class Fleet:
             one.drain(RETIRE, self._grace + _KILL_AFTER)
             live.remove(one)
         loading = sum(one.is_loading for one in fresh)
-        # While others serve, one at a time: the memory of one more model, and no storm of loading.
+        # While others serve, one at a time: it takes the memory of one more model, and no storm of loading.
         at_once = 1 if stale else count
         room = min(at_once - loading, count - len(fresh))
         if room > 0 and time.monotonic() >= self._not_before:
@@ -78,7 +78,7 @@ class Fleet:
                 self._start(wanted)
 
     def turn(self) -> None:
-        """Look after those that have ended, or should have."""
+        """Handle replicas that have ended, or should have."""
         now = time.monotonic()
         for one in list(self.replicas):
             if one.ready is not None and one.key not in self.proven:
@@ -92,7 +92,7 @@ class Fleet:
                 one.kill()
 
     def end(self, now: bool = False) -> None:
-        """Have all replicas finish what they have and go; `now`: kill them."""
+        """Let all replicas finish their requests and exit; `now`: kill them."""
         self._is_ending = True
         for one in self.replicas:
             if now:
@@ -101,7 +101,7 @@ class Fleet:
                 one.drain(STOP, self._grace + _KILL_AFTER)
 
     def deadline(self) -> float | None:
-        """When `turn` or `keep` has something to do even if nothing happens; of time.monotonic()."""
+        """When `turn` or `keep` has work even if nothing happens, in time.monotonic()."""
         return min(self._deadlines(), default=None)
 
     def _deadlines(self) -> Iterator[float]:
@@ -144,7 +144,7 @@ class Fleet:
 def _surplus(
     fresh: list[ReplicaProcess], stale: list[ReplicaProcess], ready: list[ReplicaProcess], count: int
 ) -> list[ReplicaProcess]:
-    """Those that are not needed: old ones as far as new ones answer, then new ones beyond the count."""
+    """Replicas that are not needed: old ones as new ones answer, then new ones beyond the count."""
     old = [one for one in stale if one.is_loading]
     answering = [one for one in stale if one.is_ready]
     old += answering[: max(0, len(ready) + len(answering) - count)] if ready else []

@@ -1,4 +1,4 @@
-"""The socket on which all replicas accept: bound once, so that no connection is lost with a replica."""
+"""The socket on which all replicas accept: bound once, so that a dying replica loses no connection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _BACKLOG = 2048
 
 
 class CannotListen(Exception):
-    """The address cannot be had; says why and what to do."""
+    """The address cannot be used; says why and what to do."""
 
 
 class PortTaken(CannotListen):
@@ -53,6 +53,6 @@ def reachable(host: str) -> bool:
 
 
 def url(scheme: str, host: str, port: int) -> str:
-    """The server's address as this machine can use it."""
+    """The server's address for clients on this machine."""
     shown = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
     return f"{scheme}://[{shown}]:{port}" if ":" in shown else f"{scheme}://{shown}:{port}"

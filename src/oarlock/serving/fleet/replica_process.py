@@ -1,4 +1,4 @@
-"""A replica as the supervisor sees it: a child process, what it has said, and when it has to be gone."""
+"""A replica as the supervisor sees it: a child process, its messages, and when it must be gone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ReplicaProcess:
         self.line: socket.socket | None = None
         self.ready: list[dict[str, Any]] | None = None  # its versions, once it answers
         self.failed: str | None = None  # why it could not load
-        self.notes: list[str] = []  # what the user may want to know of its model
+        self.notes: list[str] = []  # notes for the user about its model
         self.code: int | None = None
         self.drains_until: float | None = None
         self.began = time.monotonic()
@@ -40,16 +40,16 @@ class ReplicaProcess:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it answers requests, and will go on with it."""
+        """Whether it answers requests and will continue to."""
         return self.ready is not None and self.drains_until is None and self.code is None
 
     @property
     def is_loading(self) -> bool:
-        """Whether it is about to answer."""
+        """Whether it has yet to answer."""
         return self.ready is None and self.drains_until is None and self.code is None
 
     def start(self, body: Callable[[socket.socket], int], closes: Callable[[], None]) -> None:
-        """Fork. `body` is what the child does with its line; `closes` closes there what is not for it."""
+        """Fork. The child runs `body` with its line; `closes` closes there what the child must not hold."""
         ours, theirs = socket.socketpair()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -72,7 +72,7 @@ class ReplicaProcess:
         self.line = ours
 
     def read(self) -> bool:
-        """Take what it has said; False once it will say no more."""
+        """Read its messages; False once there will be no more."""
         assert self.line is not None
         try:
             data = self.line.recv(_CHUNK)
@@ -96,7 +96,7 @@ class ReplicaProcess:
             self.line = None
 
     def drain(self, sig: int, grace: float) -> None:
-        """Have it finish what it has, and go."""
+        """Let it finish its requests and exit."""
         if self.is_loading:
             sig = signal.SIGKILL  # nothing depends on it
         until = time.monotonic() + grace
@@ -104,7 +104,7 @@ class ReplicaProcess:
         processes.send(self.pid, sig)
 
     def kill(self) -> None:
-        """End it now."""
+        """Kill it now."""
         processes.send(self.pid, signal.SIGKILL)
 
     def reap(self) -> bool:
@@ -116,12 +116,12 @@ class ReplicaProcess:
                     return False
                 self.code = processes.exit_code(status)
             while self.line is not None and self.read():
-                pass  # its last words
+                pass  # its last messages
             self.close()
         return self.code is not None
 
     def why(self) -> str:
-        """Why it is gone, in words."""
+        """Why it is gone, as text."""
         if self.failed is not None:
             return self.failed
         if self.code is not None and self.code > 128:

@@ -1,4 +1,4 @@
-"""How a server is doing, from the counters of its replicas: for the run's record and `oarlock status`."""
+"""How a server is doing, from its replicas' counters: for the run's record and `oarlock status`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TIMES = "request_seconds"
 
 
 class Traffic:
-    """Compares what was counted with what was counted at the last look."""
+    """Compares the counts with those of the previous look."""
 
     def __init__(self, blocks: Blocks) -> None:
         self._blocks = blocks
@@ -20,7 +20,7 @@ class Traffic:
         self._times: list[float] = []
 
     def look(self) -> dict[str, Any]:
-        """Return requests so far, and the rate, the 99th percentile and the queue since the last look."""
+        """Return the requests so far, and the rate, 99th percentile and queue since the previous look."""
         sums = self._blocks.sums()
         requests = sum(values[0] for key, values in sums.items() if key.name == "requests_total")
         times = [sum(column) for column in zip(*(v for k, v in sums.items() if k.name == _TIMES))]

@@ -16,20 +16,20 @@ from oarlock.serving.settings import BEST, NEWEST, Settings
 
 @dataclass(frozen=True)
 class VersionSet:
-    """What one replica loads. Equal keys: the same content, as far as the files' times tell, and settings."""
+    """What one replica loads. Equal keys: the same settings and, judging by file times, the same content."""
 
     versions: tuple[Version, ...]
     key: tuple[object, ...]
 
     @property
     def name(self) -> str:
-        """In words: version 3, or versions 3 and 4."""
+        """As text: version 3, or versions 3 and 4."""
         numbers = [str(one.number) for one in self.versions]
         return f"version {numbers[0]}" if len(numbers) == 1 else f"versions {' and '.join(numbers)}"
 
 
 def candidates(settings: Settings, folder: Path) -> list[VersionSet]:
-    """Return what may be served, the preferred first; later ones are for when the first does not load."""
+    """Return what may be served, the preferred set first; the others are used if it does not load."""
     found = versions(folder)
     if settings.weights:
         chosen = tuple(one for one in found if one.number in settings.weights)
@@ -42,7 +42,7 @@ def candidates(settings: Settings, folder: Path) -> list[VersionSet]:
 
 
 def missing(settings: Settings, folder: Path) -> str:
-    """Why there are no candidates, in words."""
+    """Why there are no candidates, as text."""
     numbers = [one.number for one in versions(folder)]
     place = settings.source
     if not numbers:
@@ -53,7 +53,7 @@ def missing(settings: Settings, folder: Path) -> str:
 
 
 def by_score(found: Sequence[Version]) -> list[Version]:
-    """Return versions, the best first: by the first score that all of them have; else the newest first."""
+    """Return versions, best first, by the first score that all of them have; else newest first."""
     scores = {one.number: _scores(one) for one in found}
     newest = list(reversed(found))
     shared = (
@@ -82,7 +82,7 @@ def _set(settings: Settings, chosen: tuple[Version, ...]) -> VersionSet:
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """Changes when the version is written again in the same place."""
+    """Changes when the version is rewritten in place."""
     stamps: list[int] = []
     for file in (path, path / model_manifest.FILE_NAME, path / SAVED_MODEL):
         try:

@@ -1,5 +1,5 @@
-"""Text models: many requests write at the same time, a token each per step of the model.
+"""Text models: many requests write at the same time, one token each per step of the model.
 
-A model gives scores (`generator.py`); what is drawn from them, and for whom, is decided here. Imports
+A model returns scores (`generator.py`); this package draws the tokens and assigns them to requests. Imports
 `models`; of `serving`: `runtimes`.
 """

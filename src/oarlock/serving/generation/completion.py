@@ -1,4 +1,4 @@
-"""One text that is being written: its tokens, the window of them that the model sees, and what was sent."""
+"""One text being written: its tokens, the window of them that the model sees, and what was sent."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from oarlock.serving.generation.text_stream import TextStream
 if TYPE_CHECKING:
     from oarlock.serving.runtimes.runtime import Array
 
-STOP, LENGTH = "stop", "length"  # why a text ends, in OpenAI's words
+STOP, LENGTH = "stop", "length"  # why a text ends, in OpenAI's terms
 
 
 @dataclass(frozen=True)
 class TokenChance:
-    """A token that was drawn: what it stands for, the logarithm of its chance, and those of the likeliest."""
+    """A drawn token: what it stands for, its log probability, and those of the likeliest tokens."""
 
     piece: bytes
     chance: float
@@ -26,13 +26,13 @@ class TokenChance:
 
 @dataclass(frozen=True)
 class Piece:
-    """What is new of a text: after each token, and when it ends."""
+    """What is new in a text: after each token, and when it ends."""
 
     text: str = ""
     tokens: int = 0
     finish: str = ""  # STOP or LENGTH with the last piece
     token_chance: TokenChance | None = None
-    problem: Exception | None = None  # why there is no more, if the text did not come to an end
+    problem: Exception | None = None  # why there is no more, if the text was cut off
 
     @property
     def is_last(self) -> bool:
@@ -41,7 +41,7 @@ class Piece:
 
 
 class Completion:
-    """One text. The scheduler's thread alone uses it, except for `is_abandoned`."""
+    """One text. Only the scheduler's thread uses it, except for `is_abandoned`."""
 
     def __init__(
         self,
@@ -51,30 +51,30 @@ class Completion:
         deadline: float,
         copy: int = 0,
     ) -> None:
-        """`deadline` is one of time.monotonic; `copy` tells apart the texts of one request and one prompt."""
+        """`deadline` is in time.monotonic(); `copy` numbers the texts of one request with the same prompt."""
         import numpy as np
 
         self.sampling = sampling
         self.deadline = deadline
-        self.is_abandoned = False  # set by whoever no longer wants it
+        self.is_abandoned = False  # set when the client no longer wants it
         self.is_over = False  # its last piece was sent
         self.slot = -1
         self.left = sampling.max_tokens  # tokens it may still draw
         self._send = send
         self._tokens = list(prompt)
-        self._begin = 0  # of the window
+        self._begin = 0  # start of the window
         self._stream = TextStream(sampling.stop)
         self._random = np.random.default_rng(None if sampling.seed is None else [sampling.seed, copy])
 
     def first_window(self, context: int) -> list[int]:
-        """Return what the model reads to begin with: the prompt, or the end of one that is too long."""
+        """Return what the model reads first: the prompt, or its end if it is too long."""
         self._begin = max(0, len(self._tokens) - context)
         return self._tokens[self._begin :]
 
     def next_window(self, context: int) -> list[int] | None:
-        """Return None as long as the window has room for the newest token, else what to begin again with.
+        """Return None while the window has room for the newest token, else the tokens to start over with.
 
-        Keys and values hold for their positions alone, so that a window cannot move by one. It jumps by half.
+        Keys and values hold only for their positions, so a window cannot move by one. It jumps by half.
         """
         if len(self._tokens) - self._begin <= context:
             return None
@@ -87,11 +87,11 @@ class Completion:
 
     @property
     def position(self) -> int:
-        """Where in the window it stands."""
+        """Its position in the window."""
         return len(self._tokens) - self._begin - 1
 
     def chance(self) -> float:
-        """Return the next random number; one for each token, however it is drawn."""
+        """Return the next random number: one per token, no matter how it is drawn."""
         return float(self._random.random())
 
     def add(self, token: int, scores: Array, decode: Callable[[int], bytes]) -> None:
@@ -107,11 +107,11 @@ class Completion:
         self._give(Piece(text, 1, finish, chance))
 
     def cut(self) -> None:
-        """End it with what it has."""
+        """End the text with what it has."""
         self._give(Piece(self._stream.rest(), 0, LENGTH))
 
     def fail(self, problem: Exception) -> None:
-        """End it without a proper end."""
+        """End the text with a problem."""
         self._give(Piece(problem=problem))
 
     def _give(self, piece: Piece) -> None:

@@ -1,7 +1,7 @@
-"""What a text model's `predict.py` gives: `load(folder)` returns a Generator. Pure.
+"""The interface of a text model's `predict.py`: `load(folder)` returns a Generator. Pure.
 
-It scores tokens and remembers what it has read, in a cache of keys and values for each slot. It draws no
-token and knows no request.
+It scores tokens and remembers what it has read, in a key-value cache for each slot. It draws no tokens and
+knows nothing about requests.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
 
 class Generator(Protocol):
-    """A text model with room for `slots` texts. One thread at a time calls it."""
+    """A text model with room for `slots` texts. Only one thread at a time calls it."""
 
     slots: int
-    vocabulary: int  # tokens are 0 to this, without it
+    vocabulary: int  # tokens are 0 to vocabulary - 1
     context: int  # tokens that one slot holds: how far the model looks back
 
     def encode(self, text: str) -> Sequence[int]:
-        """Return the tokens of a text, at least one: for an empty text the one that texts begin with."""
+        """Return the tokens of a text, at least one: for an empty text, the token that texts start with."""
 
     def decode(self, token: int) -> bytes:
-        """Return what a token stands for, in UTF-8; it may be a part of a character. b"" ends a text."""
+        """Return what a token stands for, in UTF-8; may be part of a character. b"" ends a text."""
 
     def start(self, slot: int, tokens: Sequence[int]) -> Array:
-        """Forget what the slot held and read 1 to `context` tokens; return the scores of the next one."""
+        """Clear the slot and read 1 to `context` tokens; return the scores of the next one."""
 
     def step(self, slots: Sequence[int], positions: Sequence[int], tokens: Sequence[int]) -> Array:
-        """Read one more token in each of these slots; return the scores of the next ones, a row each.
+        """Read one more token in each of these slots; return the scores of the next tokens, one row each.
 
-        A position counts the tokens that its slot has read before. To repeat a step changes nothing.
+        A position is the number of tokens that its slot has read before. Repeating a step changes nothing.
         """

@@ -1,4 +1,4 @@
-"""Loads a text model: the Generator that its predict.py gives."""
+"""Loads a text model: the Generator that its predict.py returns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SIZES = ("slots", "vocabulary", "context")
 
 
 def load(folder: Path, manifest: Manifest, entry: Path) -> TextModel:
-    """Load the model in a folder by a predict.py, in the process that is to use it. Raises ModelError."""
+    """Load the model in a folder with a predict.py, in the process that will use it. Raises ModelError."""
     try:
         generator = predict_file.load(entry, folder)
     except BadPredict as problem:
@@ -29,7 +29,7 @@ def load(folder: Path, manifest: Manifest, entry: Path) -> TextModel:
 
 
 def checked(entry: Path, generator: object) -> Generator:
-    """Return what `load` gave, if it is a Generator. Raises ModelError."""
+    """Return what `load` returned, if it is a Generator. Raises ModelError."""
     missing = [f"{name}()" for name in _CALLS if not callable(getattr(generator, name, None))]
     missing += [name for name in _SIZES if type(getattr(generator, name, None)) is not int]
     if missing:

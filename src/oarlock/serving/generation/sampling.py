@@ -1,4 +1,4 @@
-"""Which token comes next: what a request may choose, and the draw from a model's scores."""
+"""Which token comes next: the options of a request, and the draw from a model's scores."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class Sampling:
 
     max_tokens: int = 16
     temperature: float = 1.0  # 0: always the likeliest token
-    top_p: float = 1.0  # only the likeliest tokens that together have this chance
-    top_k: int = 0  # only so many of the likeliest tokens; 0: all
+    top_p: float = 1.0  # only the likeliest tokens that together have this probability
+    top_k: int = 0  # only this many of the likeliest tokens; 0: all
     seed: int | None = None  # the same seed, the same text
     stop: tuple[str, ...] = ()  # the text ends before any of these
-    logprobs: int | None = None  # report the chance of each token, and so many of the likeliest
+    logprobs: int | None = None  # report the log probability of each token and of this many of the likeliest
 
 
 def draw(scores: Array, samplings: Sequence[Sampling], chances: Sequence[float]) -> list[int]:
-    """Return the next token of each row of scores. `chances` has a random number from 0 to 1 for each.
+    """Return the next token for each row of scores. `chances` has a random number from 0 to 1 for each.
 
-    A row's token depends on that row alone, so that a text is the same whatever is written beside it.
+    A row's token depends only on that row, so a text does not depend on the texts written beside it.
     """
     import numpy as np
 
@@ -35,7 +35,7 @@ def draw(scores: Array, samplings: Sequence[Sampling], chances: Sequence[float])
     if rows:
         weights = scores[rows].astype(np.float64)
         weights -= weights.max(axis=1, keepdims=True)
-        with np.errstate(over="ignore"):  # a temperature of almost 0: no chance for the others
+        with np.errstate(over="ignore"):  # a temperature of almost 0: the others have no chance
             weights = np.exp(weights / np.array([[samplings[row].temperature] for row in rows]))
         for index, row in enumerate(rows):
             if samplings[row].top_k or samplings[row].top_p < 1:
@@ -47,7 +47,7 @@ def draw(scores: Array, samplings: Sequence[Sampling], chances: Sequence[float])
 
 
 def log_chances(scores: Array) -> Array:
-    """Return the logarithm of the chance of every token, at temperature 1, of one row of scores."""
+    """Return the log probability of every token, at temperature 1, for one row of scores."""
     import numpy as np
 
     wide = scores.astype(np.float64)
@@ -63,6 +63,6 @@ def _leave_out(weights: Array, sampling: Sampling) -> None:
         weights[order[sampling.top_k :]] = 0
     if sampling.top_p < 1:
         ranked = weights[order]
-        # Whatever comes after enough of them; before the first one is nothing, so it always stays.
+        # Drop whatever comes after enough of them. Nothing comes before the first, so it always stays.
         is_beyond = ranked.cumsum() - ranked > sampling.top_p * ranked.sum()
         weights[order[is_beyond]] = 0

@@ -1,6 +1,6 @@
-"""Continuous batching: the thread that calls the model, a step at a time for all texts together.
+"""Continuous batching: the thread that calls the model, one step at a time for all texts together.
 
-New texts join between two steps and those that end leave; nobody waits for a batch to fill or to end. The
+New texts join and finished ones leave between two steps; no text waits for a batch to fill or to end. The
 queue is bounded by the time that its work takes.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from oarlock.serving.generation.generator import Generator
     from oarlock.serving.runtimes.runtime import Array
 
-_WEIGHT = 0.1  # of the newest step in the mean time of a step
+_WEIGHT = 0.1  # weight of the newest step in the mean step time
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class Pass:
 
 
 class Scheduler:
-    """Has the generator for itself until `close` returns. Any thread may submit."""
+    """Owns the generator until `close` returns. Any thread may submit."""
 
     def __init__(self, generator: Generator, queue: float) -> None:
         """`queue`: the seconds of work that may wait."""
         self._generator = generator
         self.queue = queue
-        self.note: Callable[[Pass], None] = lambda done: None  # is told of each pass, by the thread
+        self.note: Callable[[Pass], None] = lambda done: None  # called by the thread after each pass
         self._changed = threading.Condition()
         self._waiting: deque[Completion] = deque()
         self._running: list[Completion] = []
@@ -53,7 +53,7 @@ class Scheduler:
         self._thread.start()
 
     def submit(self, completions: Sequence[Completion]) -> None:
-        """Take these texts, all or none. Raises Overloaded."""
+        """Accept these texts, all or none. Raises Overloaded."""
         with self._changed:
             ahead = self._seconds_ahead()
             if ahead > self.queue or self._is_closing:
@@ -63,19 +63,19 @@ class Scheduler:
 
     @property
     def load(self) -> tuple[int, int]:
-        """The number of texts that are being written, and of those that wait."""
+        """The number of texts being written, and of texts that wait."""
         with self._changed:
             return len(self._running), len(self._waiting)
 
     def close(self) -> None:
-        """Stop after the step that runs now; texts that are not complete fail."""
+        """Stop after the current step; incomplete texts fail."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
         self._thread.join()
 
     def _seconds_ahead(self) -> float:
-        """How long the work before a new text takes at most; 0 if it would not wait."""
+        """The maximum time that the work ahead of a new text takes; 0 if it would not wait."""
         if len(self._free) > len(self._waiting):
             return 0.0
         now = time.monotonic()
@@ -89,7 +89,7 @@ class Scheduler:
         while self._await_work():
             try:
                 self._pass()
-            except Exception as problem:  # whatever it is, nobody may wait forever
+            except Exception as problem:  # whatever it is, no client may wait forever
                 self._fail_all(problem)
         self._fail_all(Overloaded(1.0))
 
@@ -100,7 +100,7 @@ class Scheduler:
             return not self._is_closing
 
     def _pass(self) -> None:
-        """Let texts leave and join, then give each a token."""
+        """Let texts leave and join, then draw a token for each."""
         self._leave()
         began = time.monotonic()
         joining = self._join()
@@ -115,7 +115,7 @@ class Scheduler:
             self.note(Pass(len(joining) + len(going), taken, len(self._waiting)))
 
     def _leave(self) -> None:
-        """Free the slots of texts that are complete or late, or that nobody wants any more."""
+        """Free the slots of texts that are complete, late or abandoned."""
         now = time.monotonic()
         for one in self._running:
             if not one.is_over and not one.is_abandoned and one.deadline <= now:
@@ -127,7 +127,7 @@ class Scheduler:
             self._running = going
 
     def _join(self) -> list[Completion]:
-        """Give free slots to those that waited longest. Whoever has gone or is late gets none."""
+        """Give free slots to the texts that waited longest. Abandoned and late texts get none."""
         now = time.monotonic()
         joining = []
         with self._changed:
@@ -170,7 +170,7 @@ class Scheduler:
 
     def _draw(self, group: Sequence[Completion], scores: Array) -> None:
         drawn = draw(scores, [one.sampling for one in group], [one.chance() for one in group])
-        # The largest is not a number if one of them is not.
+        # The maximum is NaN if any of them is.
         for one, token, row, best in zip(group, drawn, scores, scores.max(axis=1)):
             if isnan(best):
                 one.fail(ModelError("the model's scores for the next token are not numbers"))

@@ -1,4 +1,4 @@
-"""A loaded text model: what requests and `oarlock predict` ask for a text."""
+"""A loaded text model: requests and `oarlock predict` get their texts from it."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 PROMPT = Tensor("prompt", "string", (None,))
 COMPLETION = Tensor("completion", "string", (None,))
-# For whoever gives a prompt and nothing else, as `oarlock predict` and the dialects for tensors do.
+# For clients that only send a prompt, such as `oarlock predict` and the dialects for tensors.
 PLAIN = Sampling(max_tokens=200, temperature=0.7, seed=0)
 FOREVER = 1e9  # seconds
 
 
 class TextModel:
-    """A text model in memory, as a Runtime too: prompts in, completions out."""
+    """A text model in memory. It is also a Runtime: prompts in, completions out."""
 
-    only_computes = False  # it is a program's own, in a thread of its own
+    only_computes = False  # the program's own code, in a separate thread
 
     def __init__(self, manifest: Manifest, generator: Generator) -> None:
-        """Take over a generator, in a thread of its own. Raises ModelError."""
+        """Take over a generator, in a separate thread. Raises ModelError."""
         self.manifest = replace(manifest, inputs=(PROMPT,), outputs=(COMPLETION,))
         self.generator = generator
         self.form = f"text, {generator.slots} at a time"
@@ -41,7 +41,7 @@ class TextModel:
         self.scheduler = Scheduler(generator, queue=FOREVER)
 
     def serve(self, queue: float, deadline: float, note: Callable[[Pass], None]) -> None:
-        """Bound the work that may wait and the time of a text, in seconds; `note` is told of each pass."""
+        """Bound the work that may wait and the time of a text, in seconds. `note` gets each pass."""
         self._deadline = deadline
         self.scheduler.queue = queue
         self.scheduler.note = note
@@ -53,12 +53,12 @@ class TextModel:
         copies: int = 1,
         deadline: float | None = None,
     ) -> RequestTexts:
-        """Begin to write `copies` texts for each prompt. `deadline`: seconds from now; None: the usual.
+        """Start writing `copies` texts for each prompt. `deadline`: seconds from now; None: the default.
 
-        Raises Overloaded. Its caller closes the stream, whatever happens.
+        Raises Overloaded. The caller must always close the stream.
         """
         seconds = self._deadline if deadline is None else deadline
-        # More is never read, and 128 copies of a prompt of megabytes would fill the memory.
+        # More is never read, and 128 copies of a multi-megabyte prompt would fill the memory.
         seen = [prompt[-self.generator.context :] for prompt in prompts]
         return RequestTexts(self.scheduler, seen, sampling, copies, time.monotonic() + seconds)
 
@@ -98,12 +98,12 @@ class TextModel:
         return _outputs(written)
 
     def close(self) -> None:
-        """Stop its thread. Texts that are not complete fail."""
+        """Stop its thread. Incomplete texts fail."""
         self.scheduler.close()
 
 
 class RequestTexts:
-    """The texts of one request as they are written; of one event loop."""
+    """The texts of one request as they are written. Used by one event loop."""
 
     def __init__(
         self,
@@ -129,10 +129,10 @@ class RequestTexts:
                 self._receive((index, Piece(finish=LENGTH)))
 
     async def pieces(self) -> list[tuple[int, Piece]]:
-        """Wait for something new, and return all that is: the number of a text, and a piece of it.
+        """Wait for something new and return all of it: the number of a text, and a piece of it.
 
         The texts of the first prompt have the first numbers. Returns nothing when all are complete. Raises
-        what went wrong: ModelError, TimeoutError, Overloaded if the server stops, or the model's own.
+        what went wrong: ModelError, TimeoutError, Overloaded if the server stops, or the model's own error.
         """
         if not self._going:
             return []
@@ -142,7 +142,7 @@ class RequestTexts:
         for place, (_, piece) in enumerate(found):
             if piece.problem and not place:
                 raise piece.problem
-            if piece.problem:  # what came before it is returned first
+            if piece.problem:  # return what came before it first
                 self._news, found = found[place:] + self._news, found[:place]
                 self._has_news.set()
                 break
@@ -150,7 +150,7 @@ class RequestTexts:
         return found
 
     def close(self) -> None:
-        """Nobody wants the rest: free the slots."""
+        """Drop the rest, which no client wants, and free the slots."""
         for one in self._completions:
             one.is_abandoned = True
 
@@ -182,7 +182,7 @@ def _numbered(give: Callable[[tuple[int, Piece]], None], index: int) -> Callable
 
 
 def _warm_up(generator: Generator) -> None:
-    """Call it with the numbers of texts and tokens that it will meet: the first call of each may compile."""
+    """Call it with every number of texts and tokens that can occur: the first call of each may compile."""
     try:
         token = generator.encode("")[0]
         for length in _sizes(generator.context):
@@ -198,5 +198,5 @@ def _warm_up(generator: Generator) -> None:
 
 
 def _sizes(most: int) -> list[int]:
-    """1, 2, 4, ... and the most."""
+    """1, 2, 4, ... and `most`."""
     return sorted({most, *(1 << power for power in range(most.bit_length()))})

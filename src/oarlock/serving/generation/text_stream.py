@@ -1,4 +1,4 @@
-"""From the bytes of tokens to text that can be sent: whole characters, and nothing of a stop string. Pure."""
+"""From token bytes to text that can be sent: whole characters, and no part of a stop string. Pure."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 
 class TextStream:
-    """One text as it is written. What may become a part of a stop string waits until that is known."""
+    """One text as it is written. What may become part of a stop string waits until that is decided."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = stops
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""
-        self.is_stopped = False  # a stop string has come; the text is complete
+        self.is_stopped = False  # a stop string has arrived; the text is complete
 
     def feed(self, piece: bytes) -> str:
-        """Take what one token stands for; return the text that can be sent now."""
+        """Take the bytes of one token; return the text that can be sent now."""
         self._held += self._decoder.decode(piece)
         found = [place for place in map(self._held.find, self._stops) if place >= 0]
         if found:
@@ -28,7 +28,7 @@ class TextStream:
         return text
 
     def rest(self) -> str:
-        """Return what waited, when no more comes. Half a character is not text, and is left out."""
+        """Return what waited when nothing more comes. Half a character is not text and is left out."""
         text, self._held = self._held, ""
         return text
 

@@ -1,4 +1,4 @@
-"""One line of JSON for each request, written a few at a time: a write for each would cost too much."""
+"""One line of JSON per request, written a few at a time: a write for each would cost too much."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_WAITING = 200  # lines
 
 
 class AccessLog:
-    """Lines on the standard output of the replica."""
+    """Lines on the replica's standard output."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -23,7 +23,7 @@ class AccessLog:
     def note(
         self, scope: dict[str, Any], call: Call | None, dialect: str, status: int, seconds: float, size: int
     ) -> None:
-        """Write what was asked and answered. Bodies and tokens stay out of it."""
+        """Log the request and its answer. Bodies and tokens stay out of it."""
         line = {
             "time": round(time.time(), 3),
             "client": (scope.get("client") or ("",))[0],
@@ -46,7 +46,7 @@ class AccessLog:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the lines that wait."""
         if self._lines:
             text = "\n".join([*self._lines, ""])
             self._lines.clear()

@@ -1,4 +1,4 @@
-"""The ASGI application of a replica: from a request to its answer, whatever happens on the way.
+"""The ASGI application of a replica: from a request to its answer, no matter what happens in between.
 
 The path of a prediction is kept short, because routing and validation cost more than a small model does. A
 client's mistake is a 4xx with a sentence; a traceback goes to the log, never to a client.
@@ -23,7 +23,7 @@ from oarlock.serving.served import Models, Overloaded
 Send = Callable[[Any], Awaitable[None]]
 _log = logging.getLogger("oarlock.serving")
 _TIMEOUTS = (TimeoutError, asyncio.TimeoutError)  # one class since Python 3.11
-_CLIENT_GONE = 499  # in metrics and the log: nobody is there to read it
+_CLIENT_GONE = 499  # in metrics and the log: no client is left to read it
 
 
 def application(models: Models) -> Application:
@@ -58,8 +58,8 @@ class Application:
         except (ClientGone, asyncio.CancelledError):
             status, size = _CLIENT_GONE, 0
             if not exchange.is_sent:
-                await _send(send, _stopping(exchange.dialect))  # goes nowhere if the client has gone
-        except Exception:  # while parts were sent: the connection ends early, and the client sees that
+                await _send(send, _stopping(exchange.dialect))  # lost if the client is gone
+        except Exception:  # while sending parts: the connection ends early, which the client notices
             _log.exception("%s %s", scope["method"], scope["path"])
         finally:
             if connection is not None:
@@ -120,7 +120,7 @@ class Application:
 
 
 class _Exchange:
-    """What is known of a request so far: for its error and the log."""
+    """What is known about a request so far, for its error and the log."""
 
     __slots__ = ("call", "dialect", "is_sent", "scope")
 
@@ -145,7 +145,7 @@ async def _send(send: Send, answer: Answer) -> None:
         async for part in answer.parts:
             await send({"type": "http.response.body", "body": part, "more_body": True})
     finally:
-        close = getattr(answer.parts, "aclose", None)  # generators have it: what they hold is free at once
+        close = getattr(answer.parts, "aclose", None)  # generators have it: it frees what they hold at once
         if close is not None:
             await close()
     await send({"type": "http.response.body", "body": b""})

@@ -1,8 +1,8 @@
-"""A client's connection: uvicorn's, and what it lacks against clients that are slow, greedy or gone.
+"""A client's connection: uvicorn's, plus protection against slow, greedy and vanished clients.
 
-A request must be complete within a time that grows with what has arrived; headers have a limit; an answer
-that nobody reads is dropped; when connections run out, slow requests make room first, then idle connections.
-One sweep a second looks at all, so that a request costs no timer. A client that goes takes its work along.
+A request must be complete within a time that grows with what has arrived. Headers have a limit. An answer
+that the client does not read is dropped. When connections run out, slow requests make room first, then idle
+connections. One sweep a second checks all, so requests need no timer. A client that leaves cancels its work.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ from oarlock.serving.dialects.exchange import Refused
 from oarlock.serving.http.routes import SERVER
 from oarlock.serving.settings import Settings
 
-SWEEP = 1.0  # seconds between two looks at all connections
+SWEEP = 1.0  # seconds between two sweeps over all connections
 PATIENCE = 20.0  # seconds for a request to arrive, or an answer to be read
 SLOW = 2.0  # seconds: a request that takes longer to arrive makes room for others first
-SLOWEST = 16 << 10  # bytes a second that extend it
+SLOWEST = 16 << 10  # bytes a second that extend this time
 LARGEST_HEADERS = 64 << 10
 MOST_CONNECTIONS = 4096
-_numbers = itertools.count()  # the clock of a loop stands still while it accepts several connections
+_numbers = itertools.count()  # not a clock: a loop's clock stands still while it accepts several connections
 _SPARE_FILES = 64  # descriptors that a replica needs for other things
 
 
 def connections(settings: Settings) -> type[ClientConnection]:
-    """Return what `uvicorn.Config(http=...)` takes."""
+    """Return the value for `uvicorn.Config(http=...)`."""
     return type("ClientConnection", (ClientConnection,), {"body_limit": settings.body_limit})
 
 
 class ClientConnection(HttpToolsProtocol):
-    """uvicorn makes one for each connection."""
+    """uvicorn creates one per connection."""
 
     body_limit = 32 << 20  # bytes
-    task: asyncio.Task[Any] | None = None  # which answers the current request
-    _asked_since: float | None = None  # since when the rest of a request is awaited
+    task: asyncio.Task[Any] | None = None  # the one that answers the current request
+    _asked_since: float | None = None  # when waiting for the rest of a request began
     _idle_since = 0.0  # when the last answer was complete
-    _stuck_since: float | None = None  # since when the client does not read
+    _stuck_since: float | None = None  # when the client stopped reading
     _number = 0
     _is_in_headers = True
     _arrived = 0  # bytes of this request
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client has connected."""
+        """Handle a new client."""
         super().connection_made(transport)
         self._asked_since = self.loop.time()
         self._number = next(_numbers)
         connected = transport.get_extra_info("socket")
         if connected is not None and connected.family in (socket.AF_INET, socket.AF_INET6):
-            # Else the body of an answer waits for the client's ACK of its headers: 40 ms.
+            # Otherwise the body of an answer waits for the client's ACK of its headers: 40 ms.
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if len(self.connections) > most_connections():
             self._make_room()
@@ -61,13 +61,13 @@ class ClientConnection(HttpToolsProtocol):
             self.app_state["oarlock.sweep"] = self.loop.call_later(SWEEP, _sweep, self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client has gone, or the connection was closed here: nobody waits for the answer."""
+        """Cancel the answer: the client is gone, or the connection was closed here."""
         super().connection_lost(exc)
         if self.task is not None:
             self.task.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Count before parsing."""
+        """Count the bytes before parsing."""
         self._arrived += len(data)
         if self._is_in_headers and self._arrived > LARGEST_HEADERS + len(data):
             self._refuse(431, f"the headers are larger than {LARGEST_HEADERS} bytes")
@@ -77,7 +77,7 @@ class ClientConnection(HttpToolsProtocol):
             super().data_received(data)
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Handle the start of a request."""
         super().on_message_begin()
         self._asked_since = self.loop.time()
         self._is_in_headers = True
@@ -85,38 +85,38 @@ class ClientConnection(HttpToolsProtocol):
         self.scope["oarlock.connection"] = self  # type: ignore[typeddict-unknown-key]
 
     def on_headers_complete(self) -> None:
-        """Its headers are there."""
+        """Handle the end of its headers."""
         self._is_in_headers = False
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """It is whole."""
+        """Handle the end of the request."""
         self._asked_since = None
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """The answer is written."""
+        """Handle the end of the answer."""
         self._idle_since = self.loop.time()
-        if self._asked_since is not None:  # the next request is here in part, and nobody was reading
+        if self._asked_since is not None:  # part of the next request is here, and was not read yet
             self._asked_since = self._idle_since
         super().on_response_complete()
 
     def pause_writing(self) -> None:
-        """The client does not read."""
+        """Note that the client does not read."""
         self._stuck_since = self.loop.time()
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """Note that the client reads again."""
         self._stuck_since = None
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        """What is no HTTP gets a sentence as well."""
+        """Answer non-HTTP input with a sentence, too."""
         self._refuse(400, "this is not an HTTP request that this server can read")
 
     def look(self, now: float) -> None:
-        """End the connection if the client has had its time."""
+        """End the connection if the client's time is up."""
         if self.transport.is_closing():
             self._stuck_since = self._stuck_since or now  # what is written has to leave within the same time
         if self._stuck_since is not None and now - self._stuck_since > PATIENCE:
@@ -127,7 +127,7 @@ class ClientConnection(HttpToolsProtocol):
             self._refuse(408, "the request did not arrive in time")
 
     def dispensable(self, now: float) -> tuple[int, float] | None:
-        """How soon it makes room for another, least first; None while the server works for it."""
+        """How soon it makes room for another, lowest first; None while the server works for it."""
         if self._asked_since is not None:
             return (0 if now - self._asked_since > SLOW else 2), self._asked_since
         is_idle = self.cycle is None or self.cycle.response_complete
@@ -146,7 +146,7 @@ class ClientConnection(HttpToolsProtocol):
             self._refuse(503, "this server has no room for another connection; try again")
 
     def _most_bytes(self) -> int:
-        """Chunks of a few bytes have more frame than content; nobody honest sends twice the limit."""
+        """Chunks of a few bytes have more framing than content; no honest client sends twice the limit."""
         return 2 * self.body_limit + 2 * LARGEST_HEADERS + (1 << 20)
 
     def _refuse(self, status: int, text: str) -> None:
@@ -169,13 +169,13 @@ _REASONS = {
 
 
 def most_connections() -> int:
-    """Below the number of files that this process may open."""
+    """The maximum number of connections, below the number of files that this process may open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(1, min(MOST_CONNECTIONS, soft - _SPARE_FILES) if soft > 0 else MOST_CONNECTIONS)
 
 
 def _sweep(connection: ClientConnection) -> None:
-    """Look at all connections, and again while there are any."""
+    """Check all connections, and repeat while there are any."""
     now = connection.loop.time()
     for one in list(connection.connections):
         if isinstance(one, ClientConnection):

@@ -1,4 +1,4 @@
-"""The description of the server at `/openapi.json`, with the inputs and outputs of this model. Pure."""
+"""The server's description at `/openapi.json`, with the inputs and outputs of this model. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def description(call: Call) -> Answer:
 
 
 def document(name: str, manifest: Manifest) -> _Schema:
-    """Return the OpenAPI document of a server of this model."""
+    """Return the OpenAPI document of a server for this model."""
     return {
         "openapi": "3.1.0",
         "info": {
@@ -65,7 +65,7 @@ def _tensorflow(model: str, manifest: Manifest) -> _Schema:
 
 
 def predict(manifest: Manifest) -> _Schema:
-    """What `:predict` takes."""
+    """The body of `:predict`."""
     rows: list[_Schema] = [{**_list(_row(manifest.inputs)), "minItems": 1}]
     columns: list[_Schema] = [_object({one.name: tensor(one) for one in manifest.inputs})]
     if len(manifest.inputs) == 1:

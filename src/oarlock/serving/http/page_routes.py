@@ -1,11 +1,11 @@
-"""`/` and the files that the page consists of. They need no token: the page asks for it."""
+"""`/` and the files of the page. They need no token: the page asks for it."""
 
 from __future__ import annotations
 
 from oarlock.serving.dialects.exchange import Answer, Call, Handler
 from oarlock.serving.page import page_files
 
-# Nothing from elsewhere, and no page of somebody else around it.
+# Nothing from other origins, and no embedding in other sites.
 _HEADERS = (
     (b"content-security-policy", b"default-src 'self'; img-src 'self' data: blob:; frame-ancestors 'none'"),
     (b"cache-control", b"no-cache"),
@@ -14,7 +14,7 @@ _HEADERS = (
 
 
 def handlers() -> dict[str, Handler]:
-    """Return who answers at each address of the page."""
+    """Return the handler for each address of the page."""
     found = {f"/page/{name}": _handler(name) for name in page_files.NAMES if name != "index.html"}
     return {"/": _handler("index.html"), **found}
 

@@ -1,4 +1,4 @@
-"""Reading a request's body, never more of it than the limits allow."""
+"""Reads a request's body, never more of it than the limits allow."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from oarlock.serving.dialects.exchange import Refused
 
 Receive = Callable[[], Awaitable[Any]]
-_FRAMES = {b"gzip": 31, b"deflate": 47}  # zlib's window bits; 47: with a header of zlib or gzip
-_WAITING_BODIES = 8  # bodies of the full size that may be half received at a time
+_FRAMES = {b"gzip": 31, b"deflate": 47}  # zlib's window bits; 47: with a zlib or gzip header
+_WAITING_BODIES = 8  # full-size bodies that may be half received at a time
 _RETRY = [(b"retry-after", b"1")]
 
 
@@ -19,11 +19,11 @@ class ClientGone(Exception):
 
 
 class BodyReader:
-    """Reads bodies for one process, and bounds what half-received ones hold together."""
+    """Reads bodies for one process, and limits the total size of half-received ones."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._held = 0  # bytes of bodies that are not yet whole
+        self._held = 0  # bytes of incomplete bodies
 
     async def read(self, receive: Receive, headers: Mapping[bytes, bytes]) -> bytes:
         """Return the whole body. Raises Refused with 413, 415 or 429, and ClientGone."""

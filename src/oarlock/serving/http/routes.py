@@ -1,4 +1,4 @@
-"""Which address is answered by what: one table, made once for the model's name."""
+"""Which handler answers which address: one table, built once for the model's name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from oarlock.serving.http import health, openapi, page_routes
 
 TENSORFLOW = Dialect("tensorflow")
 OPEN_INFERENCE = Dialect("open_inference")
-SERVER = Dialect("server")  # what belongs to no dialect: health, metrics, the page
+SERVER = Dialect("server")  # not part of a dialect: health, metrics, the page
 
 _VERSION = re.compile(r"/versions/([^/:]*)")
 _NUMBER = re.compile(r"[0-9]{1,18}")
@@ -28,7 +28,7 @@ _MODEL = re.compile(r"/(v[12])/models/([^/:]+)")
 
 @dataclass(frozen=True)
 class Route:
-    """Who answers at an address, by method."""
+    """The handlers of an address, by method."""
 
     handlers: Mapping[str, Handler]
     dialect: Dialect
@@ -39,7 +39,7 @@ Table = Mapping[str, Route]
 
 
 def table(name: str) -> dict[str, Route]:
-    """Return all addresses of a model. A version in an address is left out: see `find`."""
+    """Return all addresses of a model, without versions: see `find`."""
     return {
         **{f"/v1/models/{name}{rest}": route for rest, route in _TENSORFLOW.items()},
         **{f"/v2/models/{name}{rest}": route for rest, route in _OPEN_INFERENCE.items()},
@@ -52,7 +52,7 @@ def table(name: str) -> dict[str, Route]:
 
 
 def find(routes: Table, path: str, name: str) -> tuple[Route, int | None]:
-    """Return who answers, and the version that the path names. Raises Refused with 404."""
+    """Return the route and the version in the path. Raises Refused with 404."""
     route = routes.get(path)
     if route is not None:
         return route, None
@@ -67,7 +67,7 @@ def find(routes: Table, path: str, name: str) -> tuple[Route, int | None]:
 
 
 def dialect_of(path: str) -> Dialect:
-    """Whose errors an unknown address gets."""
+    """The dialect for errors at an unknown address."""
     if path.startswith("/v2"):
         return OPEN_INFERENCE
     if path.startswith("/v1/completions"):

@@ -16,7 +16,7 @@ class TokenCheck:
     """Compares what a client sent with the file's content."""
 
     def __init__(self, file: str) -> None:
-        """Raise OSError or ValueError if a file is named that holds no token."""
+        """Raise OSError or ValueError if the named file holds no token."""
         self._file = Path(file) if file else None
         self._token = b"" if self._file is None else _read(self._file)
         self._next_look = time.monotonic() + _LOOK_EVERY
@@ -27,7 +27,7 @@ class TokenCheck:
         return self._file is not None
 
     def check(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raises Refused with 401."""
+        """Raise Refused with 401 unless the token is right."""
         if self._file is None:
             return
         if time.monotonic() >= self._next_look:
@@ -44,7 +44,7 @@ class TokenCheck:
         try:
             self._token = _read(file)
         except (OSError, ValueError):
-            pass  # it is being replaced: the last good one counts
+            pass  # being replaced: the last good one counts
 
 
 def _read(file: Path) -> bytes:

@@ -1,5 +1,5 @@
-"""The page at `/`: static files of our own, and the module that reads them.
+"""The page at `/`: our own static files, and the module that reads them.
 
-The page loads nothing from elsewhere and talks to the same server in its public dialects. Imports nothing
+The page loads nothing from other origins and talks to the same server in its public dialects. Imports nothing
 else of Oarlock.
 """

@@ -18,7 +18,7 @@ NAMES = (
 
 
 def read(name: str) -> tuple[bytes, bytes]:
-    """Return the content and the type of a file of the page."""
+    """Return the content and the type of one of the page's files."""
     content = pkgutil.get_data(__package__, name)
     if content is None:
         raise FileNotFoundError(name)

@@ -1,4 +1,4 @@
-"""What a loaded model takes and gives, beside what its manifest says. Pure."""
+"""A loaded model's inputs and outputs, combined with what its manifest says. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oarlock.serving.runtimes.runtime import ModelError
 def merged(written: Manifest, found: Manifest) -> Manifest:
     """Return the manifest with the inputs and outputs that the loaded model really has.
 
-    Raises ModelError if the file says otherwise.
+    Raises ModelError if the file contradicts them.
     """
     for which in ("inputs", "outputs"):
         said, real = _by_name(getattr(written, which)), _by_name(getattr(found, which))

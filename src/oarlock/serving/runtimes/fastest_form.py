@@ -1,7 +1,7 @@
-"""The fastest form of a model: another one is used if it gives the same answers and is faster.
+"""The fastest form of a model: another form is used if it gives the same answers and is faster.
 
 Both are called with the same warm-up inputs. Answers are the same if numbers differ by at most RELATIVE of
-their size plus ABSOLUTE, and whole numbers and texts not at all.
+their size plus ABSOLUTE, and integers and texts not at all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RELATIVE, ABSOLUTE = 1e-3, 1e-5
 _ROWS = (1, 16)
 _ROUNDS = 30
 _LONGEST = 0.5  # seconds for the rounds of one size; a slow model is called fewer times
-_NOT_SLOWER = 1.05  # with many rows; with one it must be faster
+_NOT_SLOWER = 1.05  # with many rows; with one row it must be faster
 
 Note = Callable[[str], object]
 Clock = Callable[[], float]
@@ -34,7 +34,7 @@ def choose(
     note: Note,
     clock: Clock = time.perf_counter,
 ) -> Runtime:
-    """Return the faster form, if there is one and its answers are the same, or else the plain one."""
+    """Return the faster form if there is one and its answers are the same, else the plain one."""
     if make_faster is None:
         return plain
     batches = [inputs for rows in _ROWS if (inputs := warm_up.inputs(folder, plain.manifest, rows))]
@@ -65,7 +65,7 @@ def choose(
 
 
 def differing(expected: Mapping[str, Array], found: Mapping[str, Array]) -> str:
-    """Say where two answers differ; empty if they are the same."""
+    """Say where two answers differ; empty if they do not."""
     import numpy as np
 
     if expected.keys() != found.keys():
@@ -85,7 +85,7 @@ def differing(expected: Mapping[str, Array], found: Mapping[str, Array]) -> str:
 
 
 def _seconds(runtime: Runtime, inputs: Mapping[str, Array], clock: Clock) -> float:
-    """The shortest of a few calls: whatever else the machine does only makes one longer."""
+    """The shortest of a few calls: other work on the machine only makes a call longer."""
     best, began = float("inf"), clock()
     for _ in range(_ROUNDS):
         start = clock()

@@ -1,4 +1,4 @@
-"""A program of jax.export. XLA compiles it for each number of rows, so only a few numbers are used."""
+"""A jax.export program. XLA compiles it for each number of rows, so only a few numbers are used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from oarlock.training.exporting.written_model import ExportError, first_line
 if TYPE_CHECKING:
     from oarlock.serving.runtimes.runtime import Array
 
-_SIZES = (1, 8, 64)  # compiled while it is loaded; a batch is filled up to the next one
+_SIZES = (1, 8, 64)  # compiled at load time; a batch is padded to the next one
 
 
 def load(folder: Path, manifest: Manifest) -> JaxExport:
@@ -43,7 +43,7 @@ def load(folder: Path, manifest: Manifest) -> JaxExport:
 
 
 class JaxExport:
-    """Calls the program; rows that only fill up a batch are cut off again."""
+    """Calls the program; removes the rows that only pad a batch."""
 
     form = "jax.export"
     only_computes = False  # it may call back into Python
@@ -76,7 +76,7 @@ class JaxExport:
                     *(inputs[name] for name in sorted(positional, key=lambda one: int(one[6:])))
                 )
             except TypeError:
-                pass  # its arguments are really called so
+                pass  # its arguments really have these names
         return self._call(**inputs)
 
     def close(self) -> None:

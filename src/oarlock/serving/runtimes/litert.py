@@ -13,7 +13,7 @@ from oarlock.training.exporting import litert_conversion
 if TYPE_CHECKING:
     from oarlock.serving.runtimes.runtime import Array
 
-_LARGEST = 50 << 20  # bytes of weights that are converted while a model is loaded
+_LARGEST = 50 << 20  # bytes of weights up to which a model is converted at load time
 
 
 def load(folder: Path, manifest: Manifest, threads: int) -> LiteRT:
@@ -45,7 +45,7 @@ def _interpreter() -> Any:
 
 
 class LiteRT:
-    """One interpreter: it holds the inputs and outputs of one call, so that two threads must not share it."""
+    """One interpreter. It holds the inputs and outputs of one call, so two threads must not share it."""
 
     form = "LiteRT"
     only_computes = True

@@ -29,12 +29,12 @@ def load(
     note: Callable[[str], object] = lambda text: None,
     kinds: Mapping[str, LoadOfKind] = MappingProxyType({}),
 ) -> Runtime:
-    """Load a version, in the process that is to use it. Raises ModelError.
+    """Load a version, in the process that will use it. Raises ModelError.
 
-    predict: a predict.py that takes the place of the folder's own.
+    predict: a predict.py that replaces the folder's own.
     threads: how many the model may use; 0: one for each core that this process may use.
-    note: is called with the reason why a faster form is not used.
-    kinds: what loads models of certain kinds from the folder, the manifest and predict.py.
+    note: called with the reason if a faster form is not used.
+    kinds: functions that load models of certain kinds from the folder, the manifest and predict.py.
     """
     try:
         manifest = version.manifest()
@@ -82,7 +82,7 @@ def _load(
 def _of_format(
     folder: Path, manifest: Manifest, threads: int
 ) -> tuple[Runtime, Callable[[], Runtime] | None]:
-    """The model as it was exported, and what makes its faster form."""
+    """The model as it was exported, and a function that makes its faster form."""
     if manifest.format == "saved_model":
         from oarlock.serving.runtimes import litert, saved_model
 

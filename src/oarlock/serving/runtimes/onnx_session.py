@@ -1,4 +1,4 @@
-"""A model in ONNX, run by ONNX Runtime."""
+"""An ONNX model, run by ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def load(folder: Path, manifest: Manifest, threads: int) -> OnnxSession:
     options.log_severity_level = _ERRORS_ONLY
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as problem:  # its classes are made in C++
+    except Exception as problem:  # its classes come from C++
         raise ModelError(f"ONNX Runtime cannot load {path}: {first_line(problem)}") from None
     inputs, outputs = (
         tuple(map(_tensor, several)) for several in (session.get_inputs(), session.get_outputs())
@@ -67,7 +67,7 @@ class OnnxSession:
         """See Runtime."""
         try:
             outputs = dict(zip(self._names, self._session.run(self._names, dict(inputs))))
-        except Exception as problem:  # its classes are made in C++
+        except Exception as problem:  # its classes come from C++
             raise ModelError(f"the model refuses these inputs: {first_line(problem)}") from None
         return {
             name: text_arrays.decoded(one) if name in self._text else one for name, one in outputs.items()

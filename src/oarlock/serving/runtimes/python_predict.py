@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def load(folder: Path, manifest: Manifest, entry: Path, inner: Runtime | None) -> Predict:
-    """Load a predict.py, around a model that is loaded already or as the model. Raises ModelError."""
+    """Load a predict.py, around a loaded model or as the model. Raises ModelError."""
     try:
         loaded = predict_file.load(entry, folder, None if inner is None else inner.run)
     except BadPredict as problem:
@@ -37,7 +37,7 @@ def load(folder: Path, manifest: Manifest, entry: Path, inner: Runtime | None) -
 class Predict:
     """Calls `predict` with arrays by name."""
 
-    only_computes = False  # it is a user's own program
+    only_computes = False  # the user's own code
 
     def __init__(self, manifest: Manifest, entry: Path, loaded: Any, inner: Runtime | None) -> None:
         self.manifest = manifest
@@ -68,7 +68,7 @@ class Predict:
 
 
 def _declared(entry: Path, which: str, loaded: Any) -> tuple[Tensor, ...]:
-    """What the object says it takes or gives: {"text": ("string", [None])}. Nothing if it does not."""
+    """The inputs or outputs that the object declares: {"text": ("string", [None])}. Empty if none."""
     given = getattr(loaded, which, None)
     if given is None:
         return ()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ModelError(Exception):
-    """The model cannot be loaded, or refuses an input; the text is for whoever asked."""
+    """The model cannot be loaded, or refuses an input; the text is for the client."""
 
 
 class Overloaded(Exception):
@@ -30,13 +30,13 @@ class Runtime(Protocol):
 
     manifest: Manifest  # with the inputs and outputs that the loaded model really has
     form: str  # what runs, for `status`: SavedModel, LiteRT, torch.export, ...
-    only_computes: bool  # it neither reads nor waits: the last calls say how long the next one takes
+    only_computes: bool  # neither reads nor waits: the last calls predict how long the next one takes
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Compute the outputs of checked inputs: types and shapes are the manifest's, text is objects of str.
+        """Compute the outputs of checked inputs: types and shapes are the manifest's, text is str objects.
 
         Raises ModelError if the model refuses these inputs.
         """
 
     def close(self) -> None:
-        """Release what it holds."""
+        """Release its resources."""

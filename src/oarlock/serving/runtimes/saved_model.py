@@ -26,7 +26,7 @@ def load(folder: Path, manifest: Manifest, threads: int) -> SavedModel:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(threads)
     except RuntimeError:
-        pass  # TensorFlow runs already: another version in this process
+        pass  # TensorFlow is already running: another version in this process
     try:
         signature = signatures.read(folder)
     except ExportError as problem:
@@ -63,9 +63,9 @@ class SavedModel:
         self._constant, self._error = tf.constant, (tf.errors.OpError, ValueError, TypeError)
 
     def call_directly(self, batch: Mapping[str, Array]) -> None:
-        """From now on leave out what TensorFlow does around a call, a third of the time that one row takes.
+        """From now on skip what TensorFlow does around a call, a third of the time that one row takes.
 
-        It is no documented interface: whatever goes wrong, or if the answers differ, calls stay as they are.
+        This is not a documented interface: if it fails, or the answers differ, calls stay as they are.
         """
         function, called = self._function, self._call
         order, captured = getattr(function, "_arg_keywords", ()), list(function.captured_inputs)
@@ -96,4 +96,4 @@ class SavedModel:
     def close(self) -> None:
         """See Runtime."""
         self._function = self._kept = None
-        self._call = dict  # lets go of the function
+        self._call = dict  # releases the function

@@ -1,4 +1,4 @@
-"""Text in arrays: objects of str for us, UTF-8 bytes for a framework."""
+"""Text in arrays: str objects for us, UTF-8 bytes for a framework."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def encoded(array: Array) -> Array:
-    """Objects of bytes, from objects of str; bytes stay."""
+    """Bytes objects from str objects; bytes stay."""
     import numpy as np
 
     flat = [one.encode() if isinstance(one, str) else one for one in array.ravel().tolist()]
@@ -17,7 +17,7 @@ def encoded(array: Array) -> Array:
 
 
 def decoded(array: Array) -> Array:
-    """Objects of str; bytes that are no UTF-8 are replaced."""
+    """Str objects; bytes that are not UTF-8 are replaced."""
     import numpy as np
 
     array = np.asarray(array, dtype=object)

@@ -1,6 +1,6 @@
-"""A program of torch.export.
+"""A torch.export program.
 
-torch.compile is not tried: it takes a C++ compiler and a minute or more in each process.
+torch.compile is not tried: it needs a C++ compiler and a minute or more in each process.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def load(folder: Path, manifest: Manifest, threads: int) -> TorchExport:
 
 
 def _module(program: Any) -> Any:
-    """Without checks of shapes before each call: the inputs have been compared with the manifest."""
+    """Without shape checks before each call: the inputs have been compared with the manifest."""
     can_skip = "check_guards" in inspect.signature(program.module).parameters
     return program.module(check_guards=False) if can_skip else program.module()
 
@@ -54,7 +54,7 @@ def _inputs(program: Any) -> tuple[Tensor, ...]:
 
 
 def _outputs(program: Any) -> tuple[Tensor, ...]:
-    """Their names are in the tree of what the program returns."""
+    """Their names are in the tree of the program's return value."""
     import torch
 
     nodes = {node.name: node for node in program.graph.nodes}
@@ -74,7 +74,7 @@ class TorchExport:
     """Calls the program with tensors that share the memory of the arrays."""
 
     form = "torch.export"
-    only_computes = False  # it may have operators of its own
+    only_computes = False  # it may have custom operators
 
     def __init__(self, manifest: Manifest, module: Any) -> None:
         import torch

@@ -1,4 +1,4 @@
-"""Inputs to try a model with before anybody asks: its own example if there is one, or made-up ones."""
+"""Inputs to try a model with before the first request: its own example if there is one, else made-up ones."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from oarlock.models.model_versions import EXAMPLE
 if TYPE_CHECKING:
     from oarlock.serving.runtimes.runtime import Array
 
-_ANY = 8  # the size of a dimension that may have any
+_ANY = 8  # the size of a dimension that can have any
 
 
 def inputs(folder: Path, manifest: Manifest, rows: int) -> dict[str, Array]:
     """Return inputs with that many examples: the version's own, repeated, or random ones.
 
-    Nothing if the model takes one batch size only and it is another.
+    Empty if the model accepts only one batch size and this is another.
     """
     if rows != 1 and not manifest.is_batched:
         return {}
@@ -62,5 +62,5 @@ def _made_up(one: Tensor, rows: int) -> Array:
     kind = np.dtype(one.dtype).kind
     if kind == "f":
         return np.asarray(chance.normal(size=shape)).astype(one.dtype)
-    # Bytes are mostly pixels. Other whole numbers may be of words: 0 and 1 are in any vocabulary.
+    # Bytes are mostly pixels. Other integers may be word indices: 0 and 1 are in any vocabulary.
     return np.asarray(chance.integers(0, 256 if one.dtype == "uint8" else 2, shape)).astype(one.dtype)

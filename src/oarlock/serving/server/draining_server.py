@@ -1,8 +1,8 @@
-"""uvicorn on an inherited socket, with an end that costs no request.
+"""uvicorn on an inherited socket, with a shutdown that loses no request.
 
-A connection that is kept alive may carry the next request at any moment, so none is closed in a client's
-face: from the end on, every answer says that it is the connection's last, and those that stay silent are
-closed after a while.
+A connection that is kept alive may carry the next request at any moment, so none is closed abruptly: once
+shutdown begins, every answer says that it is the connection's last, and idle connections are closed after
+a while.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from oarlock.serving.http.app import Application
 from oarlock.serving.http.client_connection import connections
 from oarlock.serving.settings import Settings
 
-_SILENT = 1.0  # seconds for silent connections where the whole server stops
+_SILENT = 1.0  # seconds for idle connections when the whole server stops
 _KEEP_ALIVE = 75  # seconds that an idle connection stays: longer than most load balancers keep theirs
 _TURN = 0.05  # seconds between two looks
 _CLOSE = (b"connection", b"close")
@@ -45,7 +45,7 @@ class DrainingServer(uvicorn.Server):
             lifespan="off",
             interface="asgi3",
             log_config=None,
-            log_level="critical",  # what clients do wrong is their answer's, not the log's
+            log_level="critical",  # clients' mistakes go into their answers, not into the log
             access_log=False,
             proxy_headers=False,
             server_header=False,
@@ -65,7 +65,7 @@ class DrainingServer(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept connections, and listen to the supervisor."""
+        """Accept connections, and handle the supervisor's signals."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(STOP, self._drain, _SILENT)
         loop.add_signal_handler(RETIRE, self._drain, self._grace)
@@ -77,20 +77,20 @@ class DrainingServer(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept no more connections, answer what has come, and close."""
+        """Accept no more connections, answer what has arrived, and close."""
         self._on_drain()
         for server in self.servers:
             server.close()
         for sock in sockets or []:
             sock.close()
         state, began = self.server_state, time.monotonic()
-        state.default_headers = [*state.default_headers, _CLOSE]  # of requests that come from now on
+        state.default_headers = [*state.default_headers, _CLOSE]  # for requests that arrive from now on
         for connection in list(state.connections):
             _answer_last(connection)
         while state.connections and time.monotonic() - began < self._grace:
             if time.monotonic() - began >= self._silent:
                 for connection in list(state.connections):
-                    connection.shutdown()  # at once if it is silent, else after its answer
+                    connection.shutdown()  # at once if it is idle, else after its answer
             await asyncio.sleep(_TURN)
         for connection in list(state.connections):
             if connection.transport is not None:
@@ -100,7 +100,7 @@ class DrainingServer(uvicorn.Server):
 
 
 def _answer_last(connection: Any) -> None:
-    """Have the answer that is being computed say that it is the last one."""
+    """Make the answer in progress say that it is the last one."""
     cycle = connection.cycle
     if cycle is not None and not cycle.response_started:
         cycle.keep_alive = False

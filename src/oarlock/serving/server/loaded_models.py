@@ -31,7 +31,7 @@ class LoadedVersion:
         self.runtime = runtime
         self.manifest: Manifest = runtime.manifest
         self.form: str = runtime.form
-        # A text model has batches of its own: requests join and leave them between two tokens.
+        # A text model does its own batching: requests join and leave between two tokens.
         self.text = runtime if isinstance(runtime, TextModel) else None
         self._counters = counters
         self._model: Batcher | TextModel
@@ -57,7 +57,7 @@ class LoadedVersion:
 
 
 class LoadedModels:
-    """All versions of one replica: one or, in an A/B, several."""
+    """All versions of one replica: one or, in an A/B test, several."""
 
     def __init__(self, settings: Settings, counters: Counters) -> None:
         self.name = settings.name
@@ -68,12 +68,12 @@ class LoadedModels:
         self._draw: Callable[[], LoadedVersion] | None = None
 
     def load(self, versions: Sequence[Version], say: Callable[[str], object]) -> None:
-        """Load and warm up; `say` is told why a faster form is not used. Raises ModelError."""
+        """Load and warm up; `say` gets the reason if a faster form is not used. Raises ModelError."""
         predict = Path(self.settings.predict) if self.settings.predict else None
         threads = max(1, usable_cores() // self.settings.replicas)
         for version in versions:
             runtime = model_loading.load(version, predict, threads=threads, note=say)
-            if not isinstance(runtime, TextModel):  # which has done it
+            if not isinstance(runtime, TextModel):  # which has warmed up already
                 is_choosy = predict is not None
                 first_batches.run(version.path, runtime, self.settings.max_rows, is_choosy=is_choosy)
             self._loaded[version.number] = LoadedVersion(
@@ -82,7 +82,7 @@ class LoadedModels:
         self._draw = self._drawing()
 
     def _drawing(self) -> Callable[[], LoadedVersion]:
-        """How the version of a request that names none is found."""
+        """How to choose the version for a request that names none."""
         loaded = list(self._loaded.values())
         if len(loaded) == 1:
             return lambda: loaded[0]

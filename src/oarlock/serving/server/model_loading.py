@@ -1,4 +1,4 @@
-"""Loads a version of a model, whatever it is: what computes arrays, or what writes text."""
+"""Loads a version of a model of any kind: one that computes arrays, or one that writes text."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def load(
     threads: int = 0,
     note: Callable[[str], object] = lambda text: None,
 ) -> Runtime:
-    """See `load_runtime.load`. Of the kind `completion` it gives a TextModel."""
+    """See `load_runtime.load`. For the kind `completion` it returns a TextModel."""
     return load_runtime.load(version, predict, threads=threads, note=note, kinds=_KINDS)

@@ -1,6 +1,6 @@
-"""One replica: a process that the supervisor has forked, which loads the model and answers requests.
+"""One replica: a process forked by the supervisor that loads the model and answers requests.
 
-Frameworks are imported by then and used only from here on: what they start does not survive a fork.
+Frameworks are already imported but used only from here on: what they start does not survive a fork.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Place:
 
 
 def run(place: Place) -> int:
-    """Load, answer requests until the supervisor says otherwise, and return the exit code."""
+    """Load, answer requests until the supervisor stops it, and return the exit code."""
     processes.die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the supervisor's
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the supervisor
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
@@ -52,7 +52,7 @@ def run(place: Place) -> int:
     except (ModelError, BadManifest, OSError, ImportError, MemoryError) as problem:
         _tell(place.line, {"failed": str(problem) or type(problem).__name__})
         return _LOAD_FAILED
-    except Exception as problem:  # of the model's own code
+    except Exception as problem:  # from the model's own code
         _tell(place.line, {"failed": f"{type(problem).__name__}: {problem}"})
         raise
     _serve(place, models)

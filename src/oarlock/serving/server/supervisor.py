@@ -1,7 +1,7 @@
 """The supervisor of a model server: binds the socket, forks replicas, watches for newer versions.
 
-It imports what the model needs and computes nothing itself: a framework that was used does not survive a
-fork. It is the only task of a local run, and the first process of a pod.
+It imports what the model needs but computes nothing: a framework that was used does not survive a fork. It
+is the only task of a local run, and the first process of a pod.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from oarlock.serving.settings import MOST_REPLICAS, Settings
 from oarlock.training.task import context
 
 _REPORT = 1.0  # seconds
-_STILL = 60.0  # seconds between two reports of the same
+_STILL = 60.0  # seconds between two equal reports
 _SERVER_MODULES = ("uvloop", "httptools", "uvicorn.protocols.http.httptools_impl", "uvicorn.lifespan.off")
 _OURS = (
     "oarlock.serving.server.loaded_models",
@@ -43,7 +43,7 @@ class CannotServe(Exception):
 
 
 class Supervisor:
-    """One model server. `settings_file`: where changed settings are looked for."""
+    """One model server. `settings_file`: where to look for changed settings."""
 
     def __init__(self, settings: Settings, settings_file: Path | None, say: Callable[[str], None]) -> None:
         self._settings = settings
@@ -55,7 +55,7 @@ class Supervisor:
         self._folder = Path()
         self._mirror: BucketMirror | None = None
         self._wanted: VersionSet | None = None
-        self._proven: VersionSet | None = None  # what has answered, and is gone back to
+        self._proven: VersionSet | None = None  # the last set that answered, to return to
         self._seen: tuple[object, ...] | None = None  # the candidate's key at the last look
         self._said: set[object] = set()
         self._reported: dict[str, object] = {}
@@ -107,7 +107,7 @@ class Supervisor:
             self._wait(wakeups, max(0.0, until - now))
 
     def _wait(self, wakeups: _Wakeups, seconds: float) -> None:
-        """Until a replica says something or ends, a signal comes, or the time is over."""
+        """Wait until a replica sends something or ends, a signal arrives, or the time is over."""
         said = [*self._fleet.replicas, *([self._mirror] if self._mirror else [])]
         lines = {one.line.fileno(): one for one in said if one.line is not None}
         found = select.select([wakeups.fd, *lines], [], [], seconds)[0]
@@ -119,12 +119,12 @@ class Supervisor:
         wakeups.clear()
 
     def _on_signal(self) -> None:
-        """Let replicas finish, or end them at a second signal. Who comes now is refused, not kept waiting."""
+        """Let replicas finish, or kill them at a second signal. New clients are refused, not kept waiting."""
         self._listener.close()
         self._fleet.end(now=len(self._signals) > 1)
 
     def _steer(self) -> None:
-        """Go on with what is wanted; give up versions that do not load."""
+        """Continue toward the wanted versions; give up those that do not load."""
         wanted, refused = self._wanted, self._fleet.refused
         if wanted is not None and wanted.key in refused:
             self._on_refused(wanted, refused[wanted.key])
@@ -133,7 +133,7 @@ class Supervisor:
         self._announce()
 
     def _on_refused(self, wanted: VersionSet, why: str) -> None:
-        """Back to what has served so far; at the start, to the next older version."""
+        """Return to what has served so far; at the start, try the next older version."""
         said = f"{wanted.name} of {self._settings.name} does not load: {why}"
         if self._proven is not None:
             self._wanted = self._proven
@@ -182,7 +182,7 @@ class Supervisor:
         return mirror.ready is not None and self._wanted is None
 
     def _take_settings(self) -> None:
-        """Most may change while the server runs; new replicas have them. Where it listens stays."""
+        """Most may change while the server runs; new replicas use them. The address stays the same."""
         if self._file is None:
             return
         try:
@@ -218,33 +218,33 @@ class Supervisor:
         one.start(body, closes)
 
     def _announce(self) -> None:
-        """Say what answers now, whenever that is something else than before."""
+        """Announce what answers now, if that has changed."""
         serving, wanted = self._fleet.serving, self._wanted
         if wanted is None or wanted == self._proven or not self._fleet.ready:
             return
         if self._fleet.ready[-1].key != wanted.key:
             return
         is_first, self._proven = self._proven is None, wanted
-        told = announcement.of(self._settings, self._url, serving[0])
+        announced = announcement.of(self._settings, self._url, serving[0])
         if self._file is not None:
-            announcement.write(announcement.path_for(self._file), told)
-        for line in told.lines() if is_first else told.lines()[:1]:
+            announcement.write(announcement.path_for(self._file), announced)
+        for line in announced.lines() if is_first else announced.lines()[:1]:
             self._say(line)
 
     def _report(self) -> None:
         serving = self._fleet.serving
         if not serving:
             return
-        told = {
+        figures = {
             **self._traffic.look(),
             "replicas": len(self._fleet.ready),
             "version": " and ".join(str(one["number"]) for one in serving),
             "form": str(serving[0]["form"]),
         }
         now = time.monotonic()
-        if told != self._reported or now > self._reported_at + _STILL:
-            self._reported, self._reported_at = told, now
-            context.current().report(**told)
+        if figures != self._reported or now > self._reported_at + _STILL:
+            self._reported, self._reported_at = figures, now
+            context.current().report(**figures)
 
     def _say_once(self, text: str) -> None:
         if text not in self._said:
@@ -253,7 +253,7 @@ class Supervisor:
 
 
 class _Wakeups:
-    """Signals end the wait of the loop, which counts those that ask it to stop."""
+    """Signals interrupt the loop's wait. Those that ask it to stop are counted."""
 
     def __init__(self, asked: list[int]) -> None:
         self._asked = asked
