@@ -1,23 +1,23 @@
 """Where a run's time went: every microsecond of it belongs to exactly one part. Pure; travels into pods.
 
     start       from the run's creation, or from the agent that resumed it, until a generation forms
-    rendezvous  from a generation's forming to the first step that it reports
+    rendezvous  from when a generation forms to the first step that it reports
     step        steps whose work was kept, and what followed the last one if the run succeeded with it
-    checkpoint  the seconds told by `checkpoint` events, taken out of step
-    lost        steps that a later generation did again, and what followed the last step of a generation
-                that failed, was stopped or was formed anew
-    waiting     nobody ran: from a generation's end (its last task's, or the `restart` event) until the next
-                forms or the run ends, and from the last sign of an agent until the next one resumed the run
+    checkpoint  the seconds in `checkpoint` events, subtracted from step
+    lost        steps that a later generation repeated, and what followed the last step of a generation
+                that failed, was stopped or had to form again
+    waiting     no task ran: from a generation's end (its last task's, or the `restart` event) until the next
+                forms or the run ends, and from an agent's last sign until the next one resumed the run
 
 Goodput is step / total. A step counts once, in the execution that was kept: when a generation's first step
 is s, the time that earlier ones spent on s and beyond turns from step into lost. Charging the repetition
 as well would count each loss twice (a run that has to do everything twice has a goodput of a half).
 
-A step belongs to whoever of the chief and the workers reports it first. Reports are thinned, so the time
-between two reported steps is taken as spent evenly on the steps between them. A generation that ends
-without a reported step counts as step as long as no generation of this run ever reported one, and as
-rendezvous once one has: then it failed before its first. What is not decided yet is shown as what it will
-be if all goes well. Clocks of several machines may disagree: time never runs backwards here.
+The chief or worker that reports a step first decides its time. Reports are sampled, so the time between two
+reported steps is divided evenly among the steps between them. A generation that ends without a reported
+step counts as step as long as no generation of this run has reported one, and as rendezvous after that:
+then it failed before its first. Time that is not assigned yet is shown as what it will be if all goes well.
+Clocks of several machines may disagree: time never runs backward here.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ from oarlock.run.typed import build, is_number
 
 PARTS = ("start", "rendezvous", "step", "checkpoint", "lost", "waiting")
 _PHASES = ("start", "together", "waiting", "over")
-_STEPS = 512  # remembered; where there are more, neighbours are joined: a long run's record must stay small
-LATEST = 1e11  # seconds since the epoch: nobody's clock is in the year 5138
+_STEPS = 512  # kept; more than that, and neighbors are joined: the record of a long run must stay small
+LATEST = 1e11  # seconds since the epoch: no clock is in the year 5138
 
 
 @dataclass
 class Accounts:
-    """Microseconds. Fed with every event of the run, in order."""
+    """All times are in microseconds. Gets every event of the run, in order."""
 
     clock: int | None = None  # the latest event's time
-    phase: str = "start"  # of _PHASES; together: a generation runs
+    phase: str = "start"  # one of _PHASES; together: a generation runs
     start: int = 0
     rendezvous: int = 0
     checkpoint: int = 0
     lost: int = 0
     waiting: int = 0
-    steps: list[list[int]] = field(default_factory=list)  # [step, time since the one before it]: kept so far
-    finished: int = 0  # after the last step of a generation that ended well
-    silent: int = 0  # generations that ended without a step
-    undecided: int = 0  # of this generation, since its last step
-    is_settled: bool = True  # whether this generation's time has been decided on
+    steps: list[list[int]] = field(default_factory=list)  # [step, time since the previous one]: kept so far
+    finished: int = 0  # time after the last step of a generation that ended well
+    silent: int = 0  # time of generations that ended without a step
+    undecided: int = 0  # time of this generation since its last step
+    is_settled: bool = True  # whether this generation's time has been assigned
     is_stepping: bool = False  # whether this generation has reported a step
     reports: bool = False  # whether any generation has
     alive: list[str] = field(default_factory=list)  # tasks of this generation that have not ended
-    members: list[str] = field(default_factory=list)  # all of them; the first leads
+    members: list[str] = field(default_factory=list)  # all tasks of this generation; the first leads
     has_agent: bool = False
 
     @classmethod
     def from_data(cls, data: Any) -> Accounts:
-        """What asdict gave. Raises ValueError where it makes no sense."""
+        """Read what asdict returned. Raises ValueError if it makes no sense."""
         accounts = build(cls, data)
         if accounts.phase not in _PHASES or any(len(pair) != 2 for pair in accounts.steps):
             raise ValueError("accounts that do not add up")
@@ -69,14 +69,14 @@ class Accounts:
     def apply(self, event: Mapping[str, Any]) -> None:
         """Take an event into account."""
         if self.phase == "over" and event["kind"] != "agent":
-            return  # the clock of a run stops with its verdict
+            return  # the run's clock stops with its verdict
         self._advance(event)
         change = getattr(self, f"_on_{event['kind']}", None)
         if change is not None:
             change(event)
 
     def at(self, now: float | None = None) -> dict[str, int]:
-        """Microseconds of each part: to `now` where that is given, to the last event otherwise."""
+        """Microseconds of each part, up to `now` if given, otherwise up to the last event."""
         running = 0 if now is None or self.clock is None else max(0, _microseconds(now, 0) - self.clock)
         parts = {
             "start": self.start,
@@ -94,7 +94,7 @@ class Accounts:
         return parts
 
     def in_seconds(self, now: float | None = None) -> dict[str, float | None]:
-        """What `at` returns in seconds, with `total` and `goodput`, which is None while it is unknown."""
+        """The result of `at` in seconds, with `total` and `goodput`, which is None while unknown."""
         parts = self.at(now)
         total = sum(parts.values())
         is_known = total > 0 and (self.reports or self.phase == "over")
@@ -109,7 +109,7 @@ class Accounts:
         self.clock = max(_microseconds(event["t"], before), before or 0)
         passed = self.clock - (self.clock if before is None else before)
         if event["kind"] == "agent" and self.has_agent:
-            self.waiting += passed  # the agent before it was gone
+            self.waiting += passed  # the previous agent was gone
         elif self.phase == "start":
             self.start += passed
         elif self.phase == "together":
@@ -152,13 +152,13 @@ class Accounts:
         self._join_neighbours()
 
     def _on_checkpoint(self, event: Mapping[str, Any]) -> None:
-        """All members save together: the leader's time is everybody's."""
+        """Count the leader's time for all members: they save together."""
         if self.is_settled or event.get("task") not in (None, *self.members[:1]):
             return
         left = _microseconds(event.get("seconds"), 0)
         taken = min(left, self.undecided)
         self.undecided -= taken
-        for mark in reversed(self.steps if self.is_stepping else []):  # its report may have overtaken it
+        for mark in reversed(self.steps if self.is_stepping else []):  # the step's report may have come first
             more = min(left - taken, mark[1])
             mark[1] -= more
             taken += more
@@ -171,7 +171,7 @@ class Accounts:
         elif _role(event.get("task") or "") in TRAINERS and not any(
             _role(name) == "ps" for name in self.members
         ):
-            # The only one that trains, beside an evaluator: what it had in memory is gone.
+            # The only task that trains, besides an evaluator: what it had in memory is gone.
             self._settle()
             self._form()
 
@@ -184,7 +184,7 @@ class Accounts:
         self.alive = list(self.members)
 
     def _settle(self, well: bool = False) -> None:
-        """The generation has ended: its time since the last step is decided on."""
+        """The generation has ended: assign its time since the last step."""
         if not self.is_stepping:
             self.silent += self.undecided
         elif well:
@@ -194,7 +194,7 @@ class Accounts:
         self.undecided, self.is_settled, self.is_stepping = 0, True, False
 
     def _go_back(self, step: int) -> None:
-        """From `step` on all is done again: what that took before was lost."""
+        """All work from `step` on is repeated: count the earlier time for it as lost."""
         while self.steps and self.steps[-1][0] >= step:
             last, spent = self.steps.pop()
             before = self.steps[-1][0] if self.steps else last
@@ -213,7 +213,7 @@ class Accounts:
 
 
 def step_of(event: Mapping[str, Any]) -> int | None:
-    """The step that a report tells; a program may write anything there."""
+    """The step in a report. A program may write anything there."""
     step: Any = event.get("step")
     return int(step) if is_number(step) else None
 

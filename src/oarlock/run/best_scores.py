@@ -1,7 +1,7 @@
-"""The scores of checkpoints: of each metric the latest and the best, with their steps. Pure; travels.
+"""The scores of checkpoints: the latest and the best of each metric, with their steps. Pure; travels.
 
-A score is what an evaluator reports about a checkpoint. `generation` says of which: two generations may save
-the same step.
+A score is what an evaluator reports about a checkpoint. `generation` says which checkpoint: two generations
+may save the same step.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from oarlock.run.typed import is_number
 
-# Of a metric with such a word in its name less is better; of every other one, more.
+# For a metric with one of these words in its name, less is better. For all others, more is.
 _LESS_IS_BETTER = re.compile(
     "(^|[^a-z])(loss|errors?|err|mse|rmse|mae|mape|perplexity|ppl|nll|[wc]er|fid|(cross)?entropy)($|[^a-z])"
 )
@@ -23,7 +23,7 @@ _NO_METRICS = ("t", "kind", "task", "step", "generation", "busy")  # fields of a
 
 @dataclass
 class Score:
-    """What is known of one metric."""
+    """The scores of one metric."""
 
     latest: float
     latest_step: int
@@ -37,13 +37,12 @@ def role_of(task: str) -> str:
 
 
 def is_score(report: Mapping[str, Any]) -> bool:
-    """Whether a report is about a checkpoint, and not about what its own task does."""
+    """Whether a report is about a checkpoint, and not about the progress of its own task."""
     return role_of(str(report.get("task", ""))) == "evaluator" and report.get("step") is not None
 
 
 def of_checkpoint(report: Mapping[str, Any]) -> bool:
-    """Whether it names the checkpoint, as `State.follow` does: then it is kept however short ago the last
-    one was."""
+    """Whether it names the checkpoint, as `State.follow` does. Then it is kept, however recent the last."""
     return is_score(report) and report.get("generation") is not None
 
 
@@ -58,8 +57,8 @@ def less_is_better(metric: str) -> bool:
 
 
 def add(scores: dict[str, Score], metric: str, value: Any, step: int, is_late: bool = False) -> None:
-    """Take a score into account. One that is no finite number is none; a late one of an earlier step is not
-    the latest."""
+    """Add a score. Values that are not finite numbers do not count, and a late score of an earlier step is
+    not the latest."""
     if not is_number(value):
         return
     known = scores.get(metric)

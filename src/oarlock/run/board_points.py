@@ -1,12 +1,12 @@
-"""What TensorBoard shows of a run's events: which numbers, under which tags, at which step. Pure; travels.
+"""What TensorBoard shows for a run's events: which numbers, under which tags, at which step. Pure; travels.
 
-    training     what the chief and the workers report, what the GPUs of the first of them say, and how fast
+    training     what the chief and the workers report, the GPU readings of the first of them, and how fast
                  and how well the run advances
     evaluation   what evaluators report, at the step of the checkpoint that they scored
     ingest       what the ingest reports
 
-Workers that train together mostly report the same numbers: of each tag, those of the first task that reports
-it are taken.
+Workers that train together mostly report the same numbers, so each tag takes those of the first task that
+reports it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from oarlock.run.task_state import TaskState
 
 TRAINING, EVALUATION, INGEST = "training", "evaluation", "ingest"
 _RATE, _GOODPUT = "oarlock/steps_per_second", "oarlock/goodput"
-_GPU = "oarlock/gpu_"  # what follows: memory, power, utilization
+_GPU = "oarlock/gpu_"  # followed by memory, power or utilization
 _NO_NUMBERS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}  # as events.encode writes them
 _LARGEST_STEP = 2**63 - 1
 
 
 @dataclass(frozen=True)
 class Point:
-    """The values of some tags at one step."""
+    """The values of several tags at one step."""
 
     folder: str  # TRAINING, EVALUATION or INGEST
     generation: int
@@ -43,7 +43,7 @@ class Point:
 
 
 def point_of(event: Event, state: RunState) -> Point | None:
-    """Return what an event adds to the board; `state` has the event in it already. None: nothing."""
+    """Return what an event adds to the board, if anything. `state` already includes the event."""
     if event["kind"] == "gpu":
         return _gpu_point(event, state)
     if event["kind"] != "report" or not knows_its_step(source_of(event)):
@@ -65,7 +65,7 @@ def point_of(event: Event, state: RunState) -> Point | None:
 
 
 def _gpu_point(event: Event, state: RunState) -> Point | None:
-    """At the step that the task has reported last; memory in GB, as the screens show it."""
+    """The GPU readings, at the step that the task reported last; memory in GB, as on screens."""
     task = state.tasks[event["task"]]
     if task.step is None or not knows_its_step(task.observed) or any(one.gpu for one in _before(task, state)):
         return None
@@ -79,7 +79,7 @@ def _gpu_point(event: Event, state: RunState) -> Point | None:
 
 
 def _before(task: TaskState, state: RunState) -> Iterator[TaskState]:
-    """The tasks before this one, in rank order, whose numbers are in the same folder."""
+    """The tasks before this one, in rank order, whose numbers go to the same folder."""
     for other in state.tasks.values():
         if other is task:
             return

@@ -1,7 +1,7 @@
 """From a job's roles to its tasks and their ranks. Pure; travels into pods.
 
-A *trainer* is a chief or a worker. Trainers are ranked: the chief first, then the workers in
-order. Parameter servers and evaluators have no rank.
+A *trainer* is a chief or a worker. Trainers have ranks: the chief first, then the workers in order. Parameter
+servers and evaluators have none.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from oarlock.run.quick_dataclass import dataclass
 
 ROLES = ("chief", "worker", "ps", "evaluator")
 TRAINERS = ("chief", "worker")
-INGEST = "ingest"  # not a role of the gang: it runs before
+INGEST = "ingest"  # not a role of the gang: it runs before the gang
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class Task:
 
     @property
     def is_leader(self) -> bool:
-        """The chief, or worker-0 where there is none: it saves, and its end is the run's end."""
+        """Whether it is the chief, or worker-0 without one: it saves, and the run ends with it."""
         return self.rank == 0
 
 
 def form(sizes: Mapping[str, int]) -> tuple[Task, ...]:
-    """All tasks of a gang, trainers first in rank order. `sizes` is how many of each role."""
+    """All tasks of a gang, trainers first in rank order. `sizes`: the number of tasks per role."""
     trainers = [(role, index) for role in TRAINERS for index in range(sizes.get(role, 0))]
     others = [(role, index) for role in ("ps", "evaluator") for index in range(sizes.get(role, 0))]
     return (
@@ -50,12 +50,12 @@ def form(sizes: Mapping[str, int]) -> tuple[Task, ...]:
 
 
 def ingest_name(agent: str, leads: bool, where: str) -> str:
-    """The name of the task that prepares the data on an agent's machine: one for all, or one on each."""
+    """The name of the task that prepares data on an agent's machine: one for all, or one on each."""
     return f"{INGEST}-0" if leads and where == "leader" else f"{INGEST}-{agent}"
 
 
 def is_ingest(task: str) -> bool:
-    """Whether a task of that name prepares data, and is no part of the gang."""
+    """Whether a task of that name prepares data, and is not part of the gang."""
     return task.startswith(f"{INGEST}-")
 
 
@@ -72,8 +72,8 @@ def world(tasks: Iterable[Task]) -> int:
 def in_step(tasks: Iterable[Task]) -> tuple[Task, ...]:
     """Return the tasks that save, or stop, before the same step.
 
-    All trainers of a collective. With parameter servers the leader alone: the others only serve it, or train
-    at their own pace, and the state is on the servers.
+    In a collective these are all trainers. With parameter servers it is only the leader: the others only
+    serve it, or train at their own pace, and the state is on the servers.
     """
     gang = tuple(tasks)
     has_servers = any(task.role == "ps" for task in gang)
@@ -81,12 +81,11 @@ def in_step(tasks: Iterable[Task]) -> tuple[Task, ...]:
 
 
 def restarts_with(lost: Task, tasks: Iterable[Task]) -> tuple[Task, ...]:
-    """Who has to start again when `lost` is gone.
+    """Return the tasks that have to restart when `lost` is gone.
 
-    A collective's members start together. An evaluator only reads checkpoints, so it starts
-    alone. With parameter servers the variables live there: a worker or a chief comes back alone
-    and finds them (measured: re-joined in 0.9 s, the others never noticed), but a lost server
-    takes its variables with it.
+    A collective's members restart together. An evaluator only reads checkpoints, so it restarts alone. With
+    parameter servers the variables live there: a worker or a chief restarts alone and finds them (measured:
+    re-joined in 0.9 s, the others never noticed), but a lost server takes its variables with it.
     """
     gang = tuple(tasks)
     has_servers = any(task.role == "ps" for task in gang)

@@ -20,14 +20,14 @@ FOLDER_VARIABLES = {
     "eval": "EVAL_DIR",
     "model": "MODEL_DIR",
     "logs": "LOG_DIR",
-    "sources": "SOURCES_DIR",  # of an ingest alone
+    "sources": "SOURCES_DIR",  # only for an ingest
 }
-PREEMPTED = 143  # the exit code of whoever was asked to leave, and has: not a failure
+PREEMPTED = 143  # the exit code of a process that was asked to leave, and left: not a failure
 
 
 @dataclass(frozen=True)
 class Gang:
-    """One generation as every member must see it."""
+    """One generation, as every member must see it."""
 
     run: str
     generation: int
@@ -37,17 +37,17 @@ class Gang:
     max_restarts: int = 0
     seed: int | None = None
     machines: Sequence[Sequence[str]] = field(default_factory=list)  # task names, machine by machine
-    checkpoints: Sequence[str] = ()  # those that it may go on from, newest first
-    scored: Sequence[str] = ()  # checkpoints that an evaluator has scored already
-    files: str = ""  # the version of what the program has written beside itself, on the leader's machine
+    checkpoints: Sequence[str] = ()  # those that it may resume from, newest first
+    scored: Sequence[str] = ()  # checkpoints that already have a score
+    files: str = ""  # the version of the files that the program wrote next to itself, on the leader's machine
 
 
 def environment(
     gang: Gang, task: Task, folders: Mapping[str, str], observe: bool = True, chief_name: str = "chief"
 ) -> dict[str, str]:
-    """Every variable that `task` needs. `folders`: data, checkpoints, model, logs as this task sees them;
-    `observe`: whether hooks report the progress of a program that does not; `chief_name`: what TF_CONFIG
-    calls the chief."""
+    """Every variable that `task` needs. `folders`: data, checkpoints, model and logs, as this task sees them;
+    `observe`: whether hooks report the progress of a program that does not; `chief_name`: the chief's name in
+    TF_CONFIG."""
     if is_ingest(task.name):
         return {**_oarlock(gang, task), "OARLOCK_WORLD": "1", **_folders(folders)}
     return {
@@ -84,7 +84,7 @@ def _folders(folders: Mapping[str, str]) -> dict[str, str]:
 
 
 def _cluster(gang: Gang) -> dict[str, list[str]]:
-    """Role -> addresses, in index order. An evaluator inside it would be waited for by everybody."""
+    """Role -> addresses, in index order. Without evaluators: every other task would wait for them."""
     found: dict[str, list[str]] = {}
     for task in gang.tasks:
         if task.role != "evaluator":
@@ -104,7 +104,7 @@ def _older_world(gang: Gang, task: Task) -> dict[str, str]:
 
 
 def _torch(gang: Gang, task: Task) -> dict[str, str]:
-    """All that torchrun sets. Without the last line torch would look for torchrun's own store."""
+    """All variables that torchrun sets. Without the last one torch would look for torchrun's own store."""
     host, port = gang.addresses[leader(gang.tasks).name].rsplit(":", 1)
     machine, local_rank, local_world = _place(gang, task)
     size = str(world(gang.tasks))
@@ -129,7 +129,7 @@ def _torch(gang: Gang, task: Task) -> dict[str, str]:
 
 
 def _place(gang: Gang, task: Task) -> tuple[int, int, int]:
-    """(machine, rank on it, trainers on it). One machine holds everybody unless told otherwise."""
+    """(machine, rank on it, trainers on it). By default one machine holds all tasks."""
     here = trainers_beside(gang, task)
     machine = next((number for number, members in enumerate(gang.machines) if task.name in members), 0)
     return machine, here.index(task.name), len(here)
@@ -145,9 +145,9 @@ def trainers_beside(gang: Gang, task: Task) -> list[str]:
 
 
 def _jax(gang: Gang, task: Task) -> dict[str, str]:
-    """For programs that pass these on themselves; `initialize()` without arguments needs the
-    cluster environment that the runner registers (JAX reads only the address from variables).
-    The names without a prefix are those of Kubeflow's JAXJob, which its published programs read."""
+    """For programs that pass these on themselves. `initialize()` without arguments needs the cluster
+    environment that the runner registers (JAX reads only the address from variables). The names without a
+    prefix are those of Kubeflow's JAXJob, which its published programs read."""
     address, size, rank = gang.addresses[leader(gang.tasks).name], str(world(gang.tasks)), str(task.rank)
     host, port = address.rsplit(":", 1)
     return {

@@ -25,7 +25,7 @@ def used(args: Iterable[str]) -> set[str]:
 
 
 def fill(args: Iterable[str], gang: Gang, task: Task) -> list[str]:
-    """The arguments of one task. A name that has no value in this task stays as it is written."""
+    """The arguments of one task. A name without a value in this task stays as it is written."""
     values = {"world": str(world(gang.tasks))}
     if task.rank is not None:
         values.update(rank=str(task.rank), coordinator=gang.addresses[leader(gang.tasks).name])

@@ -1,8 +1,8 @@
 """The standard `dataclass(frozen=True)`, defined in a third of the time. Pure; travels into pods.
 
 Every agent and zygote defines a hundred of them before its first task can start. The standard library
-compiles six methods for each, 0.5 ms on Python 3.11; here all classes share five of the six. That is 50 ms
-of the 0.42 s that a run of `print("hi")` takes. Checkers of types see the standard decorator.
+compiles six methods for each, 0.5 ms on Python 3.11; here all classes share five of the six. That saves 50 ms
+of the 0.42 s that a run of `print("hi")` takes. Type checkers see the standard decorator.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ else:
 
     class _Frozen:
         def __setattr__(self, name: str, value: Any) -> None:
-            if name in self.__dict__ or name not in self._names:  # what `__init__` sets, it sets once
+            if name in self.__dict__ or name not in self._names:  # `__init__` sets each field once
                 raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
             self.__dict__[name] = value
 

@@ -4,19 +4,19 @@ An event is one flat JSON object: `t` (seconds since the epoch), `kind`, and the
 `run_state` folds them into the state of the run.
 
     run         job, engine, tasks          the run was created (`version`: of the record; `host`: where)
-    agent       pid, host, version          an agent took the run up (again, after --resume)
+    agent       pid, host, version          an agent started on the run (again, after --resume)
     ready       seconds, warm, modules      the zygote has imported what the tasks will need (`keeper`: the
                                             process that keeps the imports, for `keep` seconds after the run)
     never_ready text, task?, code?, ...     a machine cannot run tasks
     alive                                   a task reports, prints or computes; never recorded
     generation  generation, tasks           a gang forms
-    tasks       tasks                       the tasks that there are now: those of a server come and go
+    tasks       tasks                       the current tasks: those of a server come and go
     task        task, state, pid | code     a task started or ended (`code`: its own, or 128+n for signal n)
     report      task, step, total?, busy?, ...  progress as the program reports it; `busy`: the share of its
                                             time in which the task does not wait for the others; `observed`:
-                                            which hook saw it, where the program itself reports nothing
-                                            (`more`: its training goes on)
-    gpu         task, memory, memory_total, power?, utilization?  what the GPUs of a task say, as its agent
+                                            which hook saw it, if the program itself reports nothing
+                                            (`more`: its training continues)
+    gpu         task, memory, memory_total, power?, utilization?  the readings of a task's GPUs, as its agent
                                             reads them: bytes, watts, 0 to 1 (`gpus`: their numbers)
     error       task, type, message, where  the exception that ended a task
     restart     task, reason, left          a generation failed and the next one follows (`forgiven`: it does
@@ -26,7 +26,7 @@ An event is one flat JSON object: `t` (seconds since the epoch), `kind`, and the
     snapshot    name, bytes                 a checkpoint, or the model, was uploaded to the snapshots
     logs        text                        the program itself writes files for TensorBoard to LOG_DIR
     note        text                        one line for the reader
-    warning     task, text, fix?            what is wrong with the program though it runs, once
+    warning     task, text, fix?            what is wrong with the program although it runs, once
     problem     text?, fix?                 what keeps a run from progressing; neither: it is resolved
     image       image, digest               the exact image of a pod, once per digest
     stop        reason                      the run was asked to end
@@ -101,12 +101,12 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
 
 
 def encode(event: Event) -> str:
-    """One line. Numbers that JSON does not know (nan, inf) become text rather than invalid JSON."""
+    """Write an event as one line. Numbers that JSON does not know (nan, inf) become text."""
     return json.dumps(plain(event), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def decode(line: str) -> Event | None:
-    """The event on a line, or None where there is none: a torn last line is not an error."""
+    """Read the event on a line. Returns None if there is none: a torn last line is not an error."""
     try:
         return read(json.loads(line))
     except (ValueError, RecursionError):
@@ -114,8 +114,8 @@ def decode(line: str) -> Event | None:
 
 
 def read(data: Any) -> Event | None:
-    """The event that somebody tells, checked: RunState takes whatever this returns. None where it makes no
-    sense. Of optional fields the nonsense is left out; kinds and fields of a later version stay."""
+    """Check an event from outside: RunState accepts whatever this returns. None if it makes no sense. Bad
+    values of optional fields are left out; kinds and fields of a later version stay."""
     if not isinstance(data, dict):
         return None
     kind, t = word(data.get("kind")), number(0, LATEST)(data.get("t"))

@@ -18,23 +18,23 @@ from oarlock.run.run_events import Event
 from oarlock.run.task_state import Failure, TaskState
 from oarlock.run.typed import VERSION, build, check_version
 
-NOTHING_HAPPENS = "nothing happens"  # how the problem of a run begins that is stuck
+NOTHING_HAPPENS = "nothing happens"  # how the problem of a stuck run begins
 FINAL = frozenset({"succeeded", "failed", "stopped"})
 _RESERVED = frozenset({"t", "kind", "task", "step", "total", "generation", "busy", "observed", "more"})
 _HOLDS_BACK = 1.2  # times as busy as the others
-_MOST_METRICS = 256  # of a task: a program that names a new one at each step must not fill the record
+_MOST_METRICS = 256  # per task: a program that names a new one at each step must not fill the record
 
 
 @dataclass
 class RunState:
-    """What the events say about a run."""
+    """A run's state, according to its events."""
 
     run: str
     job: str = ""
     engine: str = "local"
     state: str = "pending"
     created: float | None = None
-    started: float | None = None  # the first task's start
+    started: float | None = None  # when its first task started
     ended: float | None = None
     updated: float | None = None
     generation: int = 0
@@ -43,16 +43,16 @@ class RunState:
     code: int | None = None
     reason: str | None = None
     failure: Failure | None = None
-    workers: int | None = None  # as wanted by `scale`
-    problem: str | None = None  # what keeps it from progressing now, with what to do about it
+    workers: int | None = None  # as set by `scale`
+    problem: str | None = None  # what keeps it from progressing now, and what to do about it
     tasks: dict[str, TaskState] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)  # about the program, with what to do about it
-    scores: dict[str, Score] = field(default_factory=dict)  # of checkpoints, by metric
-    images: dict[str, list[str]] = field(default_factory=dict)  # digests of each; one, if all went well
+    warnings: list[str] = field(default_factory=list)  # about the program, and what to do about them
+    scores: dict[str, Score] = field(default_factory=dict)  # metric -> scores of checkpoints
+    images: dict[str, list[str]] = field(default_factory=dict)  # image -> digests; just one if all went well
     accounts: Accounts = field(default_factory=Accounts)  # where the time went
-    host: str | None = None  # the machine its agent is on
-    version: int = VERSION  # of what wrote its events
+    host: str | None = None  # its agent's machine
+    version: int = VERSION  # the format of its events
 
     @property
     def is_final(self) -> bool:
@@ -61,22 +61,22 @@ class RunState:
 
     @property
     def is_over(self) -> bool:
-        """Nobody works on it any more: it has a verdict, or was lost."""
+        """Whether no process works on it any more: it has a verdict, or was lost."""
         return self.is_final or self.state == "lost"
 
     @property
     def is_stuck(self) -> bool:
-        """Whether its problem is that nothing happens, which its leading agent says and takes back."""
+        """Whether its problem is that nothing happens, which its leading agent reports and withdraws."""
         return (self.problem or "").startswith(NOTHING_HAPPENS)
 
     @property
     def leader(self) -> TaskState | None:
-        """The first task is the chief or worker-0: the order of `run` is rank order."""
+        """The first task, which is the chief or worker-0: `run` lists tasks in rank order."""
         return next(iter(self.tasks.values()), None)
 
     @property
     def foremost(self) -> TaskState | None:
-        """The task whose progress is the run's: the leader or, before the training, an ingest."""
+        """The task whose progress is the run's: the leader or, before training, an ingest."""
         ingests = [task for name, task in self.tasks.items() if is_ingest(name)]
         working = [task for task in ingests if task.state == "running"]
         reporting = [task for task in working if task.step is not None]  # others wait for its data
@@ -84,7 +84,7 @@ class RunState:
 
     @property
     def straggler(self) -> TaskState | None:
-        """The one that all others wait for: as all go in step, their rates are the same and say nothing."""
+        """The task that all others wait for: they go in step, so their rates are equal and reveal nothing."""
         working = [task for task in self.tasks.values() if task.state == "running" and task.busy is not None]
         if self.state != "running" or len(working) < 2:
             return None
@@ -112,7 +112,7 @@ class RunState:
 
     @classmethod
     def from_data(cls, data: Any) -> RunState:
-        """What `to_data` gave, of this version or another. Raises ValueError where it makes no sense."""
+        """Read what `to_data` returned, in any version. Raises ValueError if it makes no sense."""
         if not isinstance(data, dict) or not isinstance(data.get("tasks"), list):
             raise ValueError("not the state of a run")
         check_version(data)
@@ -188,7 +188,7 @@ class RunState:
         task.note_source(source_of(event), step)
         task.note_total(event.get("total", task.total), step)
         if best_scores.is_score(event):
-            task.step = step  # of a checkpoint: an evaluator has no pace of its own
+            task.step = step  # a checkpoint's: an evaluator has no pace of its own
             self.add_score(event)
         elif step is not None:
             task.measure(step, event["t"])
@@ -202,7 +202,7 @@ class RunState:
         self._task(event).gpu = {key: value for key, value in event.items() if key not in _RESERVED}
 
     def add_score(self, event: Event, is_late: bool = False) -> None:
-        """Take the score of a checkpoint into account. `is_late`: it came after the run, in any order."""
+        """Add the score of a checkpoint. `is_late`: it came after the run, in any order."""
         step = step_of(event)
         for key, value in event.items() if step is not None else ():
             if key not in _RESERVED and (key in self.scores or len(self.scores) < _MOST_METRICS):

@@ -1,4 +1,4 @@
-"""What the events say about one task, and how it failed. Pure; travels into pods."""
+"""What is known of one task from the run's events, and how it failed. Pure; travels into pods."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from oarlock.run.run_events import Event
 
-_SMOOTHED_OVER = 20.0  # seconds, or three reports where these take longer
-_SHORTEST = 1e-6  # seconds: nothing is divided by less
+_SMOOTHED_OVER = 20.0  # seconds, or three reports if these take longer
+_SHORTEST = 1e-6  # seconds; nothing is divided by less
 
 
 @dataclass
 class TaskState:
-    """What the events say about one task."""
+    """One task's state, according to the run's events."""
 
     name: str
     state: str = "pending"  # pending, running, finished, failed, killed
@@ -23,30 +23,30 @@ class TaskState:
     step: int | None = None
     total: int | None = None
     rate: float | None = None  # steps per second
-    measured: float = 0.0  # over so many seconds
-    reported: float | None = None  # when
-    busy: float | None = None  # the share of its time that it does not wait for others
+    measured: float = 0.0  # over this many seconds
+    reported: float | None = None  # when it last reported
+    busy: float | None = None  # the share of its time in which it does not wait for others
     observed: str | None = None  # which hook saw its progress; None: it reports itself
     metrics: dict[str, Any] = field(default_factory=dict)
-    gpu: dict[str, Any] = field(default_factory=dict)  # what its GPUs said last; empty: it uses none
+    gpu: dict[str, Any] = field(default_factory=dict)  # the last readings of its GPUs; empty: it uses none
 
     @property
     def eta(self) -> float | None:
-        """Seconds to the last step, at the current rate."""
+        """Seconds to the last step at the current rate."""
         if not self.rate or self.total is None or self.step is None:
             return None
         return max(0, self.total - self.step) / self.rate
 
     def note_total(self, total: int | None, step: int | None) -> None:
-        """Forget the rate if it counts something else from now on: an ingest fetches bytes, then makes
-        examples of them."""
+        """Drop the rate if the total changes, because something else is counted: an ingest fetches bytes,
+        then makes examples of them."""
         is_back = step is not None and self.step is not None and step < self.step
         if is_back and total != self.total:
             self.rate, self.measured, self.reported = None, 0.0, None
         self.total = total
 
     def note_source(self, source: str | None, step: int | None) -> None:
-        """Forget what another source told: it counted other steps. So does the next progress bar."""
+        """Drop what another source reported: it counted other steps. So does the next progress bar."""
         is_next = source is not None and step is not None and self.step is not None and step < self.step
         if source != self.observed or is_next:
             self.observed, self.step, self.total, self.rate = source, None, None, None
@@ -54,7 +54,7 @@ class TaskState:
 
     def measure(self, step: int, now: float) -> None:
         """Smooth the rate: one slow step (a checkpoint, an epoch's end) must not swing the ETA. Nor must a
-        burst (JAX runs ahead, then tells of 30 steps in a tenth of a second): a short time counts little."""
+        burst (JAX runs ahead, then reports 30 steps in a tenth of a second): a short time counts little."""
         seconds = 0.0 if self.reported is None else now - self.reported
         if self.step is not None and step > self.step and seconds > _SHORTEST:
             self.measured = min(self.measured + seconds, max(_SMOOTHED_OVER, 3 * seconds))
@@ -65,7 +65,7 @@ class TaskState:
 
 @dataclass
 class Failure:
-    """What a task died of. `where` is file:line in the user's own code."""
+    """Why a task failed. `where` is file:line in the user's own code."""
 
     task: str
     reason: str
@@ -76,7 +76,7 @@ class Failure:
 
     @classmethod
     def of(cls, event: Event) -> Failure | None:
-        """The failure that a `restart` or `end` event tells, if a task failed."""
+        """The failure in a `restart` or `end` event, if a task failed."""
         if not event.get("task"):
             return None
         return cls(

@@ -1,7 +1,7 @@
-"""Values from outside, checked: what the fields of an event or a record may be. Pure; travels into pods.
+"""Checks values from outside: what the fields of an event or a record may be. Pure; travels into pods.
 
-A check returns the value as it is kept, or None where it makes no sense. Nothing here raises but `build`
-and `check_version`, and these raise ValueError only.
+A check returns the value to keep, or None if it makes no sense. Only `build` and `check_version` raise, and
+only ValueError.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
-VERSION = 1  # of records, specs and events; those of before it had a number carry none, and are the same
-LONGEST = 10_000  # characters of a text
-_DEEPEST = 16  # a value in a value
+VERSION = 1  # of records, specs and events; older ones have no number, and the same format
+LONGEST = 10_000  # characters in a text
+_DEEPEST = 16  # how deep values may be nested
 _LARGEST = 2**63 - 1
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # a file may be called that
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # a valid file name
 
 Check = Callable[[Any], Any]
 _T = TypeVar("_T")
 
 
 class LaterVersion(ValueError):
-    """Made by a later Oarlock, in a way that this one does not know."""
+    """The data is from a later Oarlock, in a format that this one does not know."""
 
 
 def check_version(data: Mapping[str, Any]) -> None:
-    """Raises LaterVersion. Unknown fields need no new number: a number says that known ones changed."""
+    """Raises LaterVersion. Unknown fields need no new number: a new one means that known fields changed."""
     version = whole(1)(data.get("version", VERSION))
     if version is None:
         raise ValueError(f"its version is {str(data['version'])[:40]!r}")
@@ -36,7 +36,7 @@ def check_version(data: Mapping[str, Any]) -> None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a finite number, and no bool."""
+    """Whether it is a finite number, and not a bool."""
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, int) and not isinstance(value, bool)
@@ -54,7 +54,7 @@ def number(least: float = -_LARGEST, most: float = _LARGEST) -> Check:
 
 
 def whole(least: int = -_LARGEST, most: int = _LARGEST) -> Check:
-    """A program may report step 3.0, or 3.7: it is 3."""
+    """Check for a whole number. A program may report step 3.0, or 3.7: both count as 3."""
     inside = number(least, most)
 
     def check(value: Any) -> int | None:
@@ -74,7 +74,7 @@ def flag(value: Any) -> bool | None:
 
 
 def word(value: Any) -> str | None:
-    """Of a task or an agent; logs are called after it."""
+    """Check for the name of a task or an agent, which is also a file name of its logs."""
     return value if isinstance(value, str) and _NAME.fullmatch(value) else None
 
 
@@ -91,7 +91,7 @@ def several(check: Check, most: int = 100_000) -> Check:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """What JSON and UTF-8 can say. Numbers that JSON does not know (nan, inf) become text."""
+    """Keep what JSON and UTF-8 can express. Numbers that JSON does not know (nan, inf) become text."""
     if isinstance(value, str):
         value = value.encode("utf-8", "backslashreplace").decode()  # half a surrogate pair has no UTF-8
         return value if len(value) <= LONGEST else value[: LONGEST - 1] + "…"
@@ -111,7 +111,7 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 
 def build(kind: type[_T], data: Any, **given: Any) -> _T:
-    """A dataclass from a JSON object. Fields that this version does not know are left out."""
+    """Make a dataclass from a JSON object. Fields that this version does not know are left out."""
     if not isinstance(data, Mapping):
         raise ValueError(f"not a {kind.__name__}: {str(data)[:40]!r}")
     known: dict[str, Any] = {}

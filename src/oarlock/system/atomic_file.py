@@ -1,4 +1,4 @@
-"""Replace a file as a whole: after a crash or a power cut it has the old content or the new, never a half.
+"""Replaces a file as a whole: after a crash or a power cut it has the old content or the new, never half.
 
 Without the fsync a file system may rename first and leave an empty file.
 """
@@ -13,7 +13,7 @@ from typing import IO
 
 
 def write_durably(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Write beside the file, flush to the disk, rename. When this returns, the content is on the disk."""
+    """Write a draft, flush it to disk, rename it. When this returns, the content is on disk."""
     draft = _draft(path)
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with os.fdopen(fd, "wb") as file:
@@ -25,22 +25,22 @@ def write_durably(path: Path, content: bytes, mode: int = 0o600) -> None:
 
 
 def write_whole(path: Path, content: bytes, writer: str = "part") -> None:
-    """Write beside the file and rename: readers see all of it or nothing. No promise about a power cut.
+    """Write a draft and rename it: readers see all of it or nothing. A power cut may lose it.
 
-    `writer` names the draft; processes that may write the same file at the same time need different ones.
+    `writer` names the draft. Processes that may write the same file at the same time need different ones.
     """
     draft = _draft(path, writer)
     try:
         draft.write_bytes(content)
         draft.replace(path)
     except OSError:
-        draft.unlink(missing_ok=True)  # a full disk needs the room
+        draft.unlink(missing_ok=True)  # a full disk needs the space
         raise
 
 
 @contextmanager
 def whole_file(path: Path, writer: str = "part") -> Iterator[IO[bytes]]:
-    """The same in pieces, inside a `with` block. If that raises, the file stays as it is."""
+    """Do the same in pieces, inside a `with` block. If the block raises, the file stays as it is."""
     draft = _draft(path, writer)
     try:
         with draft.open("wb") as file:
@@ -52,7 +52,7 @@ def whole_file(path: Path, writer: str = "part") -> Iterator[IO[bytes]]:
 
 
 def sync_folder(path: Path) -> None:
-    """Flush the names in a folder to the disk: what was renamed within it stays renamed."""
+    """Flush the names in a folder to disk: files renamed in it stay renamed."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)

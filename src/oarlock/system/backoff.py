@@ -1,6 +1,6 @@
 """How long to wait before the next attempt: twice as long after every failure, up to a limit, with jitter.
 
-The jitter keeps many processes that failed together from trying again together.
+The jitter keeps many processes that failed together from retrying together.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class Backoff:
         self.failures = 0
 
     def failed(self) -> float:
-        """Count a failure. Seconds to wait before the next attempt."""
+        """Count a failure. Returns the seconds to wait before the next attempt."""
         wait = doubled(self._first, self._longest, self.failures) * random.uniform(0.5, 1.5)
         self.failures += 1
         return min(wait, self._longest)
 
     def succeeded(self) -> None:
-        """Start from the shortest wait again."""
+        """Start again from the shortest wait."""
         self.failures = 0
 
 
@@ -40,7 +40,7 @@ def retry(
     seconds: float,
     pause: tuple[float, float],
 ) -> T:
-    """Call `attempt` until it raises none of `errors`; an error later than `seconds` is raised.
+    """Call `attempt` until it raises none of `errors`. An error after `seconds` is raised.
 
     Sleeps between two attempts, for a random time between the two bounds of `pause`.
     """

@@ -1,6 +1,6 @@
-"""The control group of this process: in a container its limits, and whom the kernel killed for memory.
+"""The control group of this process: a container's limits, and how many out-of-memory kills there were.
 
-Of each file the first path is that of version 2, the second that of version 1.
+Each file has two paths: the first in version 2, the second in version 1.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ _ROOT = Path("/sys/fs/cgroup")
 
 
 def kills() -> int:
-    """How many processes were killed for memory so far; 0 where the kernel does not count.
+    """How many processes were killed for lack of memory so far; 0 if the kernel does not count.
 
-    A process that gets SIGKILL cannot say who sent it.
+    A process that gets SIGKILL cannot report where it came from.
     """
     for path in (_own() / "memory.events", _ROOT / "memory" / "memory.oom_control"):
         found = re.search(r"^oom_kill (\d+)$", _read(path), re.MULTILINE)
@@ -24,12 +24,12 @@ def kills() -> int:
 
 
 def memory_limit() -> int | None:
-    """How many bytes it may have; None if there is no limit."""
+    """How many bytes this process may use; None if there is no limit."""
     return _number(_own() / "memory.max", _ROOT / "memory" / "memory.limit_in_bytes")
 
 
 def free_memory() -> int:
-    """How many bytes it can get without making room; 0 if that is not known."""
+    """How many bytes this process can get without reclaiming any; 0 if that is not known."""
     found = re.search(r"^MemFree: +(\d+) kB$", _read(Path("/proc/meminfo")), re.MULTILINE)
     free = 1024 * int(found[1]) if found else 0
     limit = memory_limit()
@@ -40,19 +40,19 @@ def free_memory() -> int:
 
 
 def pids_limit() -> int | None:
-    """How many processes and threads it may have; None if there is no limit."""
+    """How many processes and threads are allowed; None if there is no limit."""
     return _number(_own() / "pids.max", _ROOT / "pids" / "pids.max")
 
 
 def _own() -> Path:
-    """Its folder, of version 2; in most containers a namespace makes it the root."""
+    """The folder of this process's group in version 2. In most containers a namespace makes it the root."""
     found = re.search(r"^0::/(.*)$", _read(Path("/proc/self/cgroup")), re.MULTILINE)
     own = _ROOT / found[1] if found else _ROOT
     return own if own.exists() else _ROOT
 
 
 def _number(*paths: Path) -> int | None:
-    """What the first of these files says that exists; None if it says `max`."""
+    """The content of the first of these files that exists; None if it is `max`."""
     text = next(filter(None, map(_read, paths)), "").strip()
     return int(text) if text.isdecimal() else None
 

@@ -1,7 +1,7 @@
 """Messages between processes of one machine: a head, then JSON; file descriptors travel with the head.
 
-`send` and `receive` wait for the other side. A `FrameSocket` never does: two sides that both wait for room
-to send would do so forever, as happened in a gang of 128.
+`send` and `receive` wait for the other side. A `FrameSocket` never does: two sides that both wait for room to
+send would wait forever, as happened in a gang of 128.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from collections import deque
 from contextlib import suppress
 from typing import Any
 
-_HEAD = struct.Struct("!IH")  # the length of the JSON, how many descriptors come with it
-_MOST = 8  # descriptors with one message
+_HEAD = struct.Struct("!IH")  # the length of the JSON, and the number of descriptors
+_MOST = 8  # descriptors per message
 _PIECE = 1 << 16
-_CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # not on every system
+_CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # missing on some systems
 
 Message = dict[str, Any]
 
 
 def send(sock: socket.socket, message: Message, fds: tuple[int, ...] = ()) -> None:
-    """Send a message and copies of descriptors, and wait until the socket has taken all of it."""
+    """Send a message and copies of descriptors. Wait until the socket has accepted all of it."""
     data = _encode(message, fds)
     sent = _send_some(sock, data, fds)
-    if sent < len(data):  # even nothing cannot be sent to a receiver that has read it all and closed its end
+    if sent < len(data):  # even an empty send fails if the receiver has read everything and closed its end
         sock.sendall(data[sent:])
 
 
 def receive(sock: socket.socket) -> tuple[Message | None, list[int]]:
-    """The next message and its descriptors; (None, []) when the other side is gone."""
+    """The next message and its descriptors; (None, []) if the other side is gone."""
     try:
         head, fds = _receive_some(sock, _HEAD.size)
         if len(head) < _HEAD.size:
@@ -67,12 +67,12 @@ class FrameSocket:
         return bool(self._out)
 
     def send(self, message: Message, fds: tuple[int, ...] = ()) -> None:
-        """Send now, or as soon as there is room. The descriptors stay the caller's, to close at once."""
+        """Send now, or as soon as there is room. The caller keeps the descriptors, to close at once."""
         self._out.append((_encode(message, fds), tuple(os.dup(fd) for fd in fds)))
         self.flush()
 
     def flush(self) -> None:
-        """Send what there is room for. If the other side is gone, `fill` notices it."""
+        """Send as much as there is room for. If the other side is gone, `fill` notices it."""
         while self._out:
             data, fds = self._out[0]
             try:
@@ -81,7 +81,7 @@ class FrameSocket:
                 return
             except OSError as error:
                 if error.errno == errno.ETOOMANYREFS:
-                    return  # this user has too many descriptors under way: as good as no room
+                    return  # this user has too many descriptors under way, which is like no room
                 sent = len(data)
             _close(fds)
             self._out.popleft()
@@ -89,7 +89,7 @@ class FrameSocket:
                 self._out.appendleft((data[sent:], ()))
 
     def fill(self) -> bool:
-        """Read what has come, for `take`. False once the other side is gone."""
+        """Read what has arrived, for `take`. Returns False once the other side is gone."""
         try:
             piece, fds = _receive_some(self.sock, _PIECE)
         except BlockingIOError:
@@ -113,7 +113,7 @@ class FrameSocket:
         return message, tuple(self._fds.popleft() for _ in range(count))
 
     def close(self) -> None:
-        """Close the socket and all descriptors under way: in a fork they are other tasks'."""
+        """Close the socket and all descriptors under way: in a fork they belong to other tasks."""
         _close(self._fds)
         for _, fds in self._out:
             _close(fds)
@@ -133,7 +133,7 @@ def _send_some(sock: socket.socket, data: bytes, fds: tuple[int, ...]) -> int:
 
 
 def _receive_some(sock: socket.socket, most: int) -> tuple[bytes, list[int]]:
-    """The kernel ends a piece after the first message that carries descriptors, so there is room for them."""
+    """Receive a piece. The kernel ends it after the first message with descriptors, so these fit."""
     data, rights, _, _ = sock.recvmsg(most, socket.CMSG_SPACE(_MOST * struct.calcsize("i")), _CLOEXEC)
     fds = array.array("i")
     for level, kind, held in rights:

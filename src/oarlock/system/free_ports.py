@@ -1,6 +1,6 @@
 """Free ports for a generation's tasks.
 
-They are below the range that the kernel uses for outgoing connections: a port inside it may be in use by the
+They are below the range that the kernel uses for outgoing connections: a port inside it may be taken by the
 time the task listens. A new choice per generation also avoids ports of the last one that are still in
 TIME_WAIT.
 """
@@ -14,9 +14,9 @@ _RANGE = range(15000, 32000)
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """That many free ports, in random order. Raises OSError where there are not enough."""
+    """Find that many free ports, in random order. Raises OSError if there are not enough."""
     found: list[int] = []
-    chance = random.Random()  # one by one: shuffling all of them took up to 0.3 s
+    chance = random.Random()  # draws one by one: shuffling all of them took up to 0.3 s
     tried: set[int] = set()
     while len(tried) < len(_RANGE):
         if len(found) == count:

@@ -1,4 +1,4 @@
-"""Bytes in as they come, whole lines out. Pure."""
+"""Turns bytes, as they arrive, into whole lines. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class Lines:
     """Splits a stream at newlines and keeps the unfinished rest."""
 
     def __init__(self) -> None:
-        self.rest = b""  # what has come since the last newline
+        self.rest = b""  # the bytes since the last newline
 
     def feed(self, data: bytes) -> list[bytes]:
         """The lines that `data` completes, without their newlines."""
@@ -26,6 +26,6 @@ class Lines:
         return lines
 
     def take_rest(self) -> bytes:
-        """The unfinished line, which is not kept any longer."""
+        """Return the unfinished line and drop it here."""
         rest, self.rest = self.rest, b""
         return rest

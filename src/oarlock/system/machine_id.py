@@ -6,7 +6,7 @@ import functools
 import os
 from pathlib import Path
 
-# On these a lock may be each machine's own. On any other a free lock means that no process has the run.
+# A lock on these may be local to each machine. On any other, a free lock means that no process has the run.
 _SHARED = (
     "nfs",
     "nfs4",
@@ -22,11 +22,11 @@ _SHARED = (
     "glusterfs",
 )
 
-_LOCAL = ("fuse.fuse-overlayfs",)  # in containers without root
+_LOCAL = ("fuse.fuse-overlayfs",)  # used in containers without root
 
 
 def name() -> str:
-    """The name of this machine. OARLOCK_HOST is for containers that get another name at each start."""
+    """The name of this machine. OARLOCK_HOST is for containers that get a new name at each start."""
     return os.environ.get("OARLOCK_HOST") or os.uname().nodename
 
 
@@ -44,7 +44,7 @@ def is_shared(folder: Path) -> bool:
 
 
 def is_agent(pid: int, folder: Path) -> bool:
-    """Whether that process is the agent of the run whose record is there: pids are reused."""
+    """Whether that process is the agent of the run with that record: pids are reused."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:

@@ -1,7 +1,7 @@
 """`network: private`: a network namespace for the tasks of one run, with nothing in it but loopback.
 
-No other process reaches what the tasks listen on, and they reach no other. The agent stays outside: its
-connections to the tasks are inherited sockets. Linux only, and only where the machine allows it.
+No other process can reach the tasks' ports, and the tasks can reach no other. The agent stays outside: its
+connections to the tasks are inherited sockets. Linux only, and only if the machine allows it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PATIENCE = 30.0
 
 
 def enter() -> None:
-    """Move this process, which must have one thread, into a new network: call it before any import.
+    """Move this process, which must have one thread, into a new network. Call this before any import.
 
     Root needs nothing else. Other users first enter a user namespace in which they keep their own id, so that
     files, devices and signals work as before.
@@ -44,7 +44,7 @@ def enter() -> None:
 
 
 def refusal() -> str | None:
-    """Why this machine does not allow it; None if it does. Tried in a process of its own."""
+    """Why this machine does not allow it; None if it does. A separate process tries it."""
     if sys.platform != "linux":
         return "only Linux has network namespaces"
     try:
@@ -62,7 +62,7 @@ def refusal() -> str | None:
 
 
 def main() -> str | None:
-    """Try it. The error, which `sys.exit` prints to stderr."""
+    """Try it. Returns the error, which `sys.exit` prints to stderr."""
     try:
         enter()
     except OSError as problem:

@@ -1,4 +1,4 @@
-"""Leave no process behind: what Linux offers for that, with quiet fallbacks on other systems."""
+"""Leaves no process behind: what Linux offers for that, with quiet fallbacks on other systems."""
 
 from __future__ import annotations
 
@@ -18,17 +18,15 @@ from oarlock.system.polling import wait_for
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PF_EXITING = 0x4
-_HIGH = 900  # a descriptor; from 1,024 on they are too high for select()
+_HIGH = 900  # a descriptor; those from 1,024 on are too high for select()
 WRITER = b"oarlock-writer"  # the name of a process that writes checkpoints; the kernel keeps 15 bytes
-_FILES_OF_A_TASK = (
-    6  # that its agent has open at most: log, output, events, and copies on their way to the zygote
-)
-_FILES = 128  # that an agent has open besides
+_FILES_OF_A_TASK = 6  # open in its agent at most: log, output, events, and copies on their way to the zygote
+_FILES = 128  # open in an agent besides
 BARE_PATH = "import sys; sys.path[:] = [place for place in sys.path if place]"
 
 
 def entry(module: str) -> str:
-    """Code for `python -c` that runs main() of a module of Oarlock: installed, in a checkout or in a zip.
+    """Code for `python -c` that runs main() of an Oarlock module: installed, in a checkout or in a zip.
 
     The current folder is not searched: it is often the program's, whose `secrets.py` must not be imported.
     """
@@ -37,14 +35,14 @@ def entry(module: str) -> str:
 
 
 def raise_limits() -> None:
-    """Raise the limit of open files: a thousand agents need as many; the usual soft limit is 1,024."""
+    """Raise the limit of open files: a thousand agents need as many, and the usual soft limit is 1,024."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 65536 if most == resource.RLIM_INFINITY else min(65536, most)
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def lacking_files(tasks: int) -> str | None:
-    """Why an agent here cannot host that many tasks, if the hard limit of open files is too low for them."""
+    """Why an agent here cannot host that many tasks, if the hard limit of open files is too low."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = tasks * _FILES_OF_A_TASK + _FILES
     if most == resource.RLIM_INFINITY or needed <= most:
@@ -55,17 +53,17 @@ def lacking_files(tasks: int) -> str | None:
 
 
 def die_with_parent(sig: int = signal.SIGKILL) -> None:
-    """Have the kernel send `sig` to this process when its parent ends; 0 takes it back."""
+    """Have the kernel send `sig` to this process when its parent ends; 0 cancels that."""
     _prctl(_PR_SET_PDEATHSIG, sig)
 
 
 def raised(fd: int) -> int:
-    """Give a descriptor a high number, and keep it from programs that this one starts. When a process is
-    killed, the kernel closes the highest first: who listens hears of the death before a driver frees a GPU,
+    """Give a descriptor a high number, and keep it from programs that this process starts. When a process is
+    killed, the kernel closes the highest first: the listener notices the death before a driver frees a GPU,
     which takes 0.3 s."""
     try:
         high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH)
-    except OSError:  # higher than this process may have
+    except OSError:  # higher than the limit of this process
         os.set_inheritable(fd, False)
         return fd
     os.close(fd)
@@ -78,7 +76,7 @@ def adopt_orphans() -> None:
 
 
 def descendants(root: int, spare: Container[int] = ()) -> list[int]:
-    """All processes below `root`, parents first, but not `spare` and those below them. Zombies count: they
+    """All processes below `root`, parents first, except `spare` and those below them. Zombies count: they
     exist until they are reaped."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
@@ -95,7 +93,7 @@ def descendants(root: int, spare: Container[int] = ()) -> list[int]:
 
 
 def ended_children() -> set[int]:
-    """Children of this process that have ended and were not waited for."""
+    """Children of this process that have ended and are not reaped yet."""
     found, me = set(), str(os.getpid()).encode()
     for entry in Path("/proc").glob("[0-9]*"):
         fields = stat_fields(entry)
@@ -104,25 +102,25 @@ def ended_children() -> set[int]:
     return found
 
 
-_spared: set[int] = set()  # children that have an owner here, who ends them
+_spared: set[int] = set()  # children with an owner in this process, which ends them
 
 
 def spare(pid: int) -> None:
-    """Have `end_orphans` leave this child alone, with all that is below it."""
+    """Have `end_orphans` leave this child alone, with all its descendants."""
     _spared.add(pid)
 
 
 def release(pid: int) -> None:
-    """Nobody here looks after this child any more."""
+    """Undo `spare`: this child has no owner here any more."""
     _spared.discard(pid)
 
 
 def end_orphans(
     limit: float = 5.0, spare: Collection[int] | None = None, unawaited: bytes | None = None
 ) -> None:
-    """Kill and reap everything below this process but what is spared; a fork bomb gets `limit` seconds.
+    """Kill and reap everything below this process that is not spared. A fork bomb gets `limit` seconds.
 
-    Those that are named `unawaited` are only killed: of gigabytes of memory the kernel frees 10 a second.
+    Processes named `unawaited` are only killed: the kernel frees just 10 GB of memory a second.
     """
     spared = _spared if spare is None else spare
 
@@ -133,7 +131,7 @@ def end_orphans(
             try:
                 os.waitpid(pid, os.WNOHANG)
             except ChildProcessError:
-                pass  # its parent reaps it, or has ended and it is ours at the next look
+                pass  # its parent reaps it; or that has ended, and it is ours next time
         return all(unawaited is not None and _has_name(pid, unawaited) for pid in strays)
 
     with suppress(TimeoutError):
@@ -141,7 +139,7 @@ def end_orphans(
 
 
 def set_name(name: bytes) -> None:
-    """Give this process another name than that of its interpreter, where the system allows that."""
+    """Give this process a name other than its interpreter's, if the system allows that."""
     with suppress(OSError):
         Path("/proc/self/comm").write_bytes(name)
 
@@ -162,7 +160,7 @@ def send(pid: int, sig: int) -> None:
 
 
 def send_group(pid: int, sig: int) -> None:
-    """Signal a task and its process group, each process once: programs take a second SIGTERM for "now"."""
+    """Signal a task and its process group, each process once: for programs a second SIGTERM means "now"."""
     try:
         os.killpg(pid, sig)
     except ProcessLookupError:
@@ -189,12 +187,12 @@ def exit_code(status: int) -> int:
 
 
 def shell_code(returncode: int) -> int:
-    """The same for a return code of `subprocess`, in which a signal is negative."""
+    """The same for a return code from `subprocess`, where a signal is negative."""
     return 128 - returncode if returncode < 0 else returncode
 
 
 def is_dying(pid: int) -> bool:
-    """Whether it is killed but not dead yet: its sockets close first, and a large process takes
+    """Whether it is killed but not dead yet: its sockets close first, and a large process takes some
     milliseconds."""
     fields = stat_fields(Path(f"/proc/{pid}"))
     return fields is not None and bool(int(fields[6]) & _PF_EXITING)
@@ -211,7 +209,7 @@ def stat_fields(entry: Path) -> list[bytes] | None:
         stat = (entry / "stat").read_bytes()
     except OSError:
         return None
-    # The name is in parentheses and may contain anything, parentheses too: read what follows the last one.
+    # The name is in parentheses and may contain anything, even parentheses: read what follows the last one.
     return stat[stat.rindex(b")") + 2 :].split()
 
 

@@ -1,4 +1,4 @@
-"""Processors: how many this process may use, and whether processes compute, by the time they have used."""
+"""Processors: how many this process may use, and whether processes compute, by the time they use."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 from oarlock.system import processes
 
-_IDLE = 0.02  # of one processor: what threads use that only wait and look at a clock
+_IDLE = 0.02  # of one processor: used by threads that only wait and check a clock
 _TICKS = 2  # the kernel counts in hundredths of a second: one may be chance
 
 
 def usable_cores() -> int:
-    """Of this machine; a pod is told its share of one."""
+    """The cores of this machine that this process may use. In a pod, a variable gives its share."""
     share = os.environ.get("OARLOCK_CORES", "")
     if share.isdecimal() and int(share):
         return int(share)
@@ -24,17 +24,17 @@ def usable_cores() -> int:
 
 
 class ProcessorTime:
-    """Remembers what each process had used when it was last seen to compute."""
+    """Remembers each process's time when it was last seen to compute."""
 
     def __init__(self) -> None:
-        self._seen: dict[int, tuple[float, int]] = {}  # when, and ticks
+        self._seen: dict[int, tuple[float, int]] = {}  # pid -> when, and ticks
 
     def is_used(self, pid: int) -> bool:
-        """Whether it has computed since this was last true; so it is when it is asked first."""
+        """Whether it has computed since the last time this was true. The first call for a process is true."""
         now, used = time.monotonic(), sum(map(_ticks, [pid, *processes.descendants(pid)]))
         then, before = self._seen.get(pid, (now, used + 1))
         most = max(_TICKS, _IDLE * (now - then) * os.sysconf("SC_CLK_TCK"))
-        if used < before or used - before > most:  # less: a process below it has ended
+        if used < before or used - before > most:  # less: one of its descendants has ended
             self._seen[pid] = now, used
             return True
         return False

@@ -22,7 +22,7 @@ def stays_inside(name: str) -> bool:
 def leads_out(name: str, target: str) -> bool:
     """Whether a symbolic link called `name` may lead out of the folder that the name is relative to.
 
-    `..` is accepted only at the start of `target`: after another link it means something else than it says.
+    `..` is accepted only at the start of `target`: after another link its meaning changes.
     """
     parts = target.split("/")
     ups = next((at for at, part in enumerate(parts) if part != ".."), len(parts))

@@ -1,8 +1,8 @@
-"""Python stacks of a task that hangs, even when it is blocked in C.
+"""Python stacks of a task that hangs, even if it is blocked in C.
 
 `faulthandler` on a real-time signal writes them from the signal handler itself, so no Python code has to run
 (an ordinary handler shows nothing while a thread is in a C call). A task that was stopped from outside
-(SIGSTOP, a debugger) cannot answer, which is recognized.
+(SIGSTOP, a debugger) cannot answer; this is detected.
 """
 
 from __future__ import annotations
@@ -22,24 +22,23 @@ NO_PYTHON = "has no Python to show stacks of"
 
 
 def register() -> None:
-    """In the task: show all stacks when SIGNAL comes."""
+    """Call this in the task: it then shows all stacks on SIGNAL."""
     if hasattr(faulthandler, "register"):
         faulthandler.register(SIGNAL, all_threads=True, chain=False)
 
 
 @dataclass(frozen=True)
 class StackRequest:
-    """A request for stacks, and whether the task has written all of its answer."""
+    """A request for stacks, which knows whether the task has finished its dump."""
 
     pid: int
     said: str  # what to expect: SHOWS, STOPPED or NO_PYTHON
-    blocked: frozenset[str] = frozenset()  # threads that blocked the signal before
+    blocked: frozenset[str] = frozenset()  # threads that had blocked the signal before
 
     @property
     def is_open(self) -> bool:
-        """Whether the answer is still to come. faulthandler marks no end, but a handler runs with its own
-        signal blocked: so while the signal is pending, or a thread blocks it that did not before, it is not
-        done."""
+        """Whether the dump is not finished. faulthandler marks no end, but a handler runs with its own signal
+        blocked. So while the signal is pending, or a thread blocks it that did not before, it is not done."""
         return self.said == SHOWS and (
             _is_in("ShdPnd", _status(self.pid)) or not _blocking(self.pid) <= self.blocked
         )

@@ -1,8 +1,8 @@
 """A thread that writes for the agent, so that neither a hanging disk nor an unread pipe stops its loop.
 
-Jobs are done in the order in which they are put. While the writing proceeds, a caller that puts too much
-waits for room, as it would for a slow disk. Once nothing has moved for a while, what may be lost is refused
-instead, and no caller waits any more until everything is written.
+Jobs run in the order in which they are queued. As long as writing makes progress, a caller that queues too
+much waits for room, as it would for a slow disk. Once nothing has moved for a while, jobs that may be lost
+are refused instead, and no caller waits until everything is written.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from collections import deque
 from collections.abc import Callable
 
 _MOST = 16 << 20  # bytes that may wait
-_MOMENT = 0.1  # seconds for which a caller waits for an event to be written
-_FAREWELL = 15.0  # seconds at the end of the process
+_MOMENT = 0.1  # seconds that a caller waits for an event to be written
+_FAREWELL = 15.0  # seconds to finish when the process ends
 
 
 class Outlet:
-    """`patience`: seconds for which a caller waits for room."""
+    """`patience`: seconds that a caller waits for room."""
 
     def __init__(self, patience: float, most: int = _MOST) -> None:
         self.patience = patience
         self.most = most
-        self.is_stalled = False  # there was no room for too long
+        self.is_stalled = False  # there has been no room for too long
         self._jobs: deque[tuple[Callable[[], None], int]] = deque()
         self._size = 0
         self._is_late = False  # an event was not written within _MOMENT
@@ -32,7 +32,7 @@ class Outlet:
         self._thread: threading.Thread | None = None
 
     def put(self, job: Callable[[], None], size: int = 0, *, must: bool = True) -> bool:
-        """Have a job done, which must not raise. False if there is no room and the job is not a `must`."""
+        """Queue a job, which must not raise. Returns False if there is no room and it is not a `must`."""
         with self._changed:
             if not must and not self._has_room(size):
                 patience = 0.0 if self.is_stalled else self.patience
@@ -54,7 +54,7 @@ class Outlet:
             self._is_late = not self.flush(_MOMENT)
 
     def flush(self, seconds: float) -> bool:
-        """Wait at most that long. Whether everything is written."""
+        """Wait at most that long. Returns whether everything is written."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._jobs, seconds)
 
@@ -62,7 +62,7 @@ class Outlet:
         return not self._jobs or self._size + size <= self.most
 
     def _work(self) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # signals are for the loop
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # the loop handles signals
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: bool(self._jobs))

@@ -1,10 +1,10 @@
-"""Copies of prepared data, for machines that do not see the leader's folder: the ingest runs once for all.
+"""Copies of prepared data, for machines that cannot see the leader's folder: the ingest runs once for all.
 
     python -m oarlock.agent.ingest.data_copy '{"target": ...}'
 
 The leading agent offers its data once it is complete (`Offer`). A following agent's stage starts this module
-as a task; it asks until there is an offer, and fetches the files. Data that is too much for that, or that has
-links in it, is not offered: then each machine prepares its own.
+as a task. It asks until there is an offer, and fetches the files. Data that is too large for that, or that
+contains links, is not offered: then each machine prepares its own.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The folder of prepared data: built beside, then renamed, so that it is complete or not there.
+"""The folder of prepared data: built as a draft, then renamed, so that it is complete or missing.
 
     <root>/<key>                what an ingest has made; `.ingest.json` in it says when and by which run
-    <root>/.<key>.ingest/       while it is made: a lock, the sources, and the data so far
+    <root>/.<key>.ingest/       the draft: a lock, the sources, and the data so far
 
-`key` is a digest of all that the data depends on, so that another program or source is another folder.
+`key` is a digest of all that the data depends on, so another program or source gets another folder.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python -m oarlock.agent.ingest.steps prepare '{"target": ...}'    clear leftovers, fetch the sources
     python -m oarlock.agent.ingest.steps seal '{"target": ...}'       flush, mark as complete, move into place
 
-The stage (`stage`) starts it, and holds the lock of the data folder meanwhile.
+The stage (`stage`) starts it, and holds the lock of the data folder in the meantime.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The agent of a pod, as its first process: unpack the program, install what it needs, lead or follow.
+"""The agent as a pod's first process: unpack the program, install what it needs, lead or follow.
 
     /oarlock/code     what the client sent: agent.zip, program.tar.gz in parts, spec.json      (read-only)
     /oarlock/secret   the run's token
@@ -6,7 +6,7 @@
     /oarlock/store    the leader's claim (in other pods a folder of the pod, unless the claim is shared):
                       data/, and runs/<run>/ with the record, checkpoints and the program's folder
 
-The process exits with 0 only when the run is over, so that its index is complete. When it has to leave before
+The process exits with 0 only when the run is over, so that its index is complete. If it has to leave before
 that, it exits with 143, and Kubernetes starts another pod in its place.
 """
 

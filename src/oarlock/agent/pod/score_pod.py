@@ -1,9 +1,9 @@
-"""Run by `exec` in a pod of its own beside a run's claim: score checkpoints of the run, as its evaluator.
+"""Runs with `exec` in a separate pod with the run's claim: scores its checkpoints, as its evaluator.
 
     python3 /oarlock/code/agent.zip '{"step": 1000, "everything": false}'
 
-Standard output has a `report` for each score and, if it fails, an `end` that says why, in lines of JSON. What
-the program prints goes to standard error. Nothing is restarted, and no agent leads: the client waits.
+Standard output gets a `report` for each score and, after a failure, an `end` with the reason, as lines of
+JSON. What the program prints goes to standard error. Nothing restarts and no agent leads: the client waits.
 """
 
 from __future__ import annotations

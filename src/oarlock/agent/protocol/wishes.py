@@ -1,21 +1,21 @@
-"""What the leading agent wants of a host. Pure.
+"""What the leading agent wants from a host. Pure.
 
-A *wish* says what should be, not what to do next: it is repeated on every new connection, may arrive twice or
-late, and the host compares it with what is there.
+A *wish* is a goal, not the next thing to do: every new connection repeats it, it may arrive twice or late,
+and the host compares it with what exists.
 
-    run     the tasks placed here run, in this generation; those with a higher launch number start again
-    halt    the trainers learn from their gates at which step to leave, and leave by themselves
-    clear   no task of this generation runs; everything below the zygote is swept away
+    run     the tasks placed here run, in this generation; those with a higher launch number restart
+    halt    the trainers get the step at which to leave from their gates, and leave by themselves
+    clear   no task of this generation runs; all descendants of the zygote are killed
     finish  the leader task is done: servers are stopped, the others have the grace to end by themselves
     stop    every task is asked to end: SIGTERM, grace, SIGKILL
     over    the run has ended: leave
 
 An *order* is carried out once, when it arrives, and never again:
 
-    stacks                  every task shows its Python stacks in its log
-    where, meet, carry-on   what the leading agent says to all gates, passed on to the tasks
+    stacks                  every task writes its Python stacks to its log
+    where, meet, carry-on   what the leading agent sends to all gates, through the hosts
     fault                   what a user does to a task on purpose
-    made                    the leader task has made these folders, for which others wait
+    made                    the leader task has made these folders, which others wait for
     part                    end this machine's tasks: it was asked to leave, and the gang cannot halt
 """
 

@@ -1,12 +1,13 @@
-"""TensorBoard's files of a run: what its tasks report, as the leading agent writes it below LOG_DIR.
+"""TensorBoard's files of a run: the leading agent writes what the tasks report below LOG_DIR.
 
     LOG_DIR/training/events.out.tfevents.<seconds>.<host>.<pid>.oarlock
     LOG_DIR/evaluation/...
 
-A LOG_DIR that the job chooses may serve several runs: there the run's name comes before. Keras writes to
-LOG_DIR/train and LOG_DIR/validation: TensorBoard may read only the newest file of a folder. Every agent that
-leads the run begins files of its own, because half a record would make the rest of a file unreadable. A
-thread writes, and nothing waits for it: points are lost while a disk hangs or is full, which is noted once.
+Several runs may share a LOG_DIR that the job chooses: there the run's name comes first. The folders differ
+from LOG_DIR/train and LOG_DIR/validation, where Keras writes: TensorBoard may read only the newest file of a
+folder. Every agent that leads the run starts its own files, because half a record would make the rest of a
+file unreadable. A thread writes, and nothing waits for it: points are lost while a disk hangs or is full,
+which is noted once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The lines that an agent prints in a pod, whose standard output is all that clients see of it. Pure.
 
     ::oarlock {"n": 3, "of": 1763200000.5, "t": ..., "kind": ...}     the run's third event
-    worker-1/2 | loss 0.31                                          a line of worker-1, of generation 2
-    worker-1/2 ~ 45%|####      | 45/100                             what it has begun to write, and not ended
+    worker-1/2 | loss 0.31                                          a line of worker-1 in generation 2
+    worker-1/2 ~ 45%|####      | 45/100                             a line that it has begun but not ended
 
 `n` counts the events of one record and `of` identifies that record (by the time of its first event), so that
 a reader recognizes events that it sees twice because the leading agent was replaced. All other lines are the

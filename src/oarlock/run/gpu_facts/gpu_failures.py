@@ -1,8 +1,8 @@
-"""What failures of GPUs look like in the words of torch, JAX, TensorFlow, NCCL and the driver, and what to do
+"""What GPU failures look like in messages of torch, JAX, TensorFlow, NCCL and the driver, and what to do
 about each. Pure; travels into pods.
 
 Each row of the table is a pattern, what it means and one sentence of advice. The first row that matches
-counts, so that causes stand before what follows from them.
+counts, so causes come before their consequences.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Literal
 
 from oarlock.run.quick_dataclass import dataclass
 
-# memory: it ran out. lost, faulty: the device, not the program. program: a kernel of it. busy: somebody else
-# has the GPU. peer: another task failed, or the network. setup: driver and program do not fit.
+# memory: it ran out. lost, faulty: the device, not the program. program: one of its kernels. busy: another
+# process has the GPU. peer: another task failed, or the network. setup: driver and program do not fit.
 Kind = Literal["memory", "lost", "faulty", "program", "busy", "peer", "setup"]
 KINDS: tuple[Kind, ...] = ("memory", "lost", "faulty", "program", "busy", "peer", "setup")
 
 
 @dataclass(frozen=True)
 class GpuFailure:
-    """One failure, as far as its text tells."""
+    """One failure, as far as its text describes it."""
 
     kind: Kind
     what: str
     fix: str
-    ordinal: int | None = None  # the GPU, as the task numbers them
-    bus: str | None = None  # the GPU, as the kernel names it
-    pid: int | None = None  # the process, as the kernel names it
-    holders: dict[int, str] = field(default_factory=dict)  # other processes, and how much memory they have
+    ordinal: int | None = None  # the GPU's number in the task
+    bus: str | None = None  # the GPU, as in the kernel log
+    pid: int | None = None  # the process, as in the kernel log
+    holders: dict[int, str] = field(default_factory=dict)  # pid -> how much memory another process holds
 
 
 _SMALLER = "use smaller batches, or more GPUs with a part of the batch each"
@@ -107,11 +107,11 @@ _XIDS: dict[int, tuple[Kind, str, str]] = {
     140: ("faulty", "its memory has an error that cannot be corrected", _RESTART_GPU),
     149: ("faulty", "NVLink failed", _RESTART_GPU),
 }  # fmt: skip
-_FOLLOWS = frozenset({45, 154})  # what the driver says after another Xid
+_FOLLOWS = frozenset({45, 154})  # what the driver logs after another Xid
 
 
 def in_words(text: str) -> GpuFailure | None:
-    """Return the GPU's failure in what a task said last: its exception, or the end of its log."""
+    """Return the GPU failure in a task's last words: its exception, or the end of its log."""
     if exhausted := _EXHAUSTED.search(text):
         return _memory(text[exhausted.start() :])
     for pattern, kind, what, fix in _WORDS:
@@ -121,7 +121,7 @@ def in_words(text: str) -> GpuFailure | None:
 
 
 def in_kernel_log(line: str) -> GpuFailure | None:
-    """Return the GPU's failure in a line of the kernel log."""
+    """Return the GPU failure in a line of the kernel log."""
     if found := _XID.search(line):
         bus, number, told = found[1], int(found[2]), found[3]
         if number in _FOLLOWS:
@@ -138,7 +138,7 @@ def in_kernel_log(line: str) -> GpuFailure | None:
 
 
 def _memory(text: str) -> GpuFailure:
-    """What torch, JAX and TensorFlow say about sizes, in this order."""
+    """Read the sizes in messages of torch, JAX and TensorFlow, in this order."""
     asked = _first(
         text, rf"Tried to allocate {_SIZE}", rf"trying to allocate {_SIZE}", rf"request for {_SIZE}",
         r"with (shape ?\[[\d,]+\])",
@@ -160,7 +160,7 @@ def _memory(text: str) -> GpuFailure:
 
 
 def in_bytes(size: str) -> float:
-    """Return a size as torch and XLA write it, `2.26 GiB`, as a number; 0 where it is none."""
+    """Return a size that torch or XLA writes as `2.26 GiB` as a number; 0 if it is none."""
     found = re.fullmatch(r"([\d.]+) ?([KMGT]?)(?:i?B|bytes)", size)
     return 0.0 if found is None else float(found[1]) * 1024 ** " KMGT".find(found[2] or " ")
 

@@ -1,7 +1,7 @@
-"""How fast a GPU is at best: dense bf16 operations per second, by the name that its driver gives. Pure.
+"""How fast a GPU is at best: dense bf16 operations per second, by the name that its driver reports. Pure.
 
-The figures are those of the makers' data sheets, without sparsity, at float32 accumulation; float16 where a
-GPU has no bf16 (T4, V100). A MIG slice has no figure: its share differs by model.
+The figures are from the makers' data sheets, without sparsity, at float32 accumulation; float16 if a GPU has
+no bf16 (T4, V100). A MIG slice has no figure: its share differs by model.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 _TERA = 1e12
-# The first that matches counts: a longer name stands before the one that it begins with.
+# The first match counts: a longer name comes before its own prefix.
 _PEAKS: tuple[tuple[str, float], ...] = (
     (r"\bB200\b", 2250),
     (r"\bH200 NVL\b", 835),
@@ -39,7 +39,7 @@ _PEAKS: tuple[tuple[str, float], ...] = (
 
 
 def peak_of(name: str) -> float | None:
-    """Return the operations per second of a GPU of that name; None for one that is not in the table."""
+    """Return the operations per second of a GPU of that name; None if it is not in the table."""
     if re.search(r"\bMIG\b", name):
         return None
     return next((peak * _TERA for pattern, peak in _PEAKS if re.search(pattern, name, re.IGNORECASE)), None)

@@ -1,7 +1,7 @@
-"""Which GPUs a task sees, and the variables that make it so. Pure; travels into pods.
+"""Which GPUs a task sees, and the variables for that. Pure; travels into pods.
 
-A variable that is empty hides every GPU. CUDA numbers GPUs by speed unless it is told to number them as
-`nvidia-smi` does. AMD's HIP counts within what ROCR leaves, so that its numbers start at 0.
+An empty variable hides every GPU. CUDA numbers GPUs by speed unless a variable makes it number them like
+`nvidia-smi`. AMD's HIP counts within what ROCR leaves, so its numbers start at 0.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ ROCR, HIP = "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"
 class Gpus:
     """The GPUs of a run's tasks."""
 
-    tasks: dict[str, list[str]] = field(default_factory=dict)  # a task that is not here sees all there are
+    tasks: dict[str, list[str]] = field(default_factory=dict)  # a task that is missing here sees all GPUs
     make: str = "nvidia"  # or amd
     by_bus: bool = False  # their numbers are those of nvidia-smi
-    # A trainer sees those of all trainers on its machine and takes the one of its LOCAL_RANK, as under
-    # torchrun; where it is false, a task sees its own.
+    # A trainer sees the GPUs of all trainers on its machine and uses the one of its LOCAL_RANK, as under
+    # torchrun. If false, a task sees only its own.
     by_local_rank: bool = False
 
     def variables(self, gang: Gang, task: Task) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""AMD's GPUs, from the files of the kernel: memory, power and utilization, numbered as ROCm numbers them."""
+"""AMD's GPUs, from the kernel's files: memory, power and utilization, numbered as ROCm numbers them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from oarlock.system.gpus.gpu_reading import GpuReading, bus_of
 
 
 class AmdFiles:
-    """Reads below `root`, where /sys is."""
+    """Reads below `root`, which contains /sys."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._sys = root / "sys/class"
 
     def read(self) -> list[GpuReading]:
-        """Return what every GPU says, in the order of the kernel's topology."""
+        """Return the readings of all GPUs, in the order of the kernel's topology."""
         nodes = self._sys / "kfd/kfd/topology/nodes"
         files = sorted(nodes.glob("*/properties"), key=lambda file: int(file.parent.name))
         known = [(file.parent, dict(_pairs(file))) for file in files]

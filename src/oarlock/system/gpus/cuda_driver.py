@@ -1,6 +1,6 @@
 """NVIDIA's CUDA driver, called through ctypes: the contexts in which a process works on GPUs.
 
-Frameworks work in the primary context of a GPU, whoever in the process has opened it.
+Frameworks work in the primary context of a GPU, whichever part of the process has opened it.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ _NAME = "libcuda.so.1"
 
 
 def contexts() -> tuple[int, ...]:
-    """Return the GPUs on which this process has a context, as it numbers those that it sees. Loads nothing:
-    in a process without the driver there are none."""
+    """Return the GPUs on which this process has a context, by their numbers in this process. Loads nothing: a
+    process without the driver has none."""
     try:
         library = ctypes.CDLL(_NAME, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     except OSError:
         return ()
     count = ctypes.c_int()
     if library.cuDeviceGetCount(ctypes.byref(count)) != 0:
-        return ()  # it is loaded, and nobody has initialized it
+        return ()  # it is loaded, but not initialized
     return tuple(number for number in range(count.value) if _is_open(library, number))
 
 
 def open_contexts(numbers: Sequence[int]) -> bool:
-    """Open a context on each of these GPUs. It stays open for as long as this process lives."""
+    """Open a context on each of these GPUs. They stay open for as long as this process lives."""
     try:
         library = ctypes.CDLL(_NAME)
     except OSError:

@@ -1,4 +1,4 @@
-"""What one GPU says about itself at one time. Pure; travels into pods."""
+"""What one GPU reports at one time. Pure; travels into pods."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ _BUS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.[0-9a-f
 class GpuReading:
     """One GPU, or a MIG slice of one: its memory in bytes, its power in watts."""
 
-    number: str  # as nvidia-smi and CUDA_DEVICE_ORDER=PCI_BUS_ID number them; of a slice its UUID
+    number: str  # as nvidia-smi and CUDA_DEVICE_ORDER=PCI_BUS_ID number them; for a slice its UUID
     name: str
     uuid: str
     bus: str  # 0000:3b:00
-    memory: int  # in use, by whomever
+    memory: int  # in use, by any process
     memory_total: int
     power: float | None = None
     utilization: float | None = None  # 0 to 1: the share of the time in which it computed
-    holders: dict[int, int] = field(default_factory=dict)  # memory by process, as far as they can be seen
+    holders: dict[int, int] = field(default_factory=dict)  # pid -> memory, for the visible processes
 
     def is_called(self, word: str) -> bool:
-        """Whether a variable that says which GPUs are seen means this one: by number, or by UUID."""
+        """Whether a word in a variable that selects GPUs means this one: by number, or by UUID."""
         return word == self.number or (len(word) > len("GPU-") and self.uuid.startswith(word))
 
 
 def bus_of(text: str) -> str:
-    """Return a PCI address in one form, however the library or the kernel writes it; empty: it is none."""
+    """Return a PCI address in one form, however the library or the kernel writes it; empty if it is none."""
     found = _BUS.search(text)
     if found is None:
         return ""

@@ -1,4 +1,4 @@
-"""A thread that reads the GPUs of this machine, so that a driver which hangs stops nobody else."""
+"""A thread that reads the GPUs of this machine, so that a driver that hangs blocks no other thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class GpuSource(Protocol):
     """Where readings come from."""
 
     def read(self) -> list[GpuReading]:
-        """Return what every GPU says now."""
+        """Return the current reading of every GPU."""
 
 
 class Look(NamedTuple):
@@ -33,13 +33,13 @@ class Look(NamedTuple):
 
 
 def find_source() -> GpuSource | None:
-    """Return what reads this machine's GPUs; None where there are none."""
+    """Return the reader for this machine's GPUs; None if there are none."""
     found = (nvml.open_library(), AmdFiles())
     return next((source for source in found if source is not None and source.read()), None)
 
 
 class GpuWatch:
-    """Looks every `period` seconds, and at once if asked to."""
+    """Reads every `period` seconds, and at once on request."""
 
     def __init__(self, find: Callable[[], GpuSource | None] = find_source, period: float = _PERIOD) -> None:
         self._find = find
@@ -47,10 +47,10 @@ class GpuWatch:
         self._asked = threading.Event()
         self._thread: threading.Thread | None = None
         self._newest: Look | None = None
-        self.has_none = False  # there is no GPU here: nothing will ever be read
+        self.has_none = False  # this machine has no GPU: there will never be a reading
 
     def start(self) -> None:
-        """Begin to look. A second call does nothing."""
+        """Start to read. A second call does nothing."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="oarlock-gpus", daemon=True)
             self._thread.start()
@@ -64,7 +64,7 @@ class GpuWatch:
         return None
 
     def _work(self) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # signals are for the loop
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # the loop handles signals
         source = self._find()
         self.has_none = source is None
         while source is not None:
@@ -75,7 +75,7 @@ class GpuWatch:
 
 
 def is_used_by(pid: int, proc: Path = Path("/proc")) -> bool:
-    """Whether a process has a GPU's driver open. Whoever may not look sees nothing."""
+    """Whether a process has a GPU's driver open. Without permission to look, it seems not."""
     try:
         with os.scandir(proc / str(pid) / "fd") as files:
             return any(_target(file.path).startswith(_USED) for file in files)

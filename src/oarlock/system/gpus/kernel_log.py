@@ -1,4 +1,4 @@
-"""What the kernel has said about GPUs since this process began to listen: /dev/kmsg, where it may be read."""
+"""What the kernel has logged about GPUs since this process began to listen: /dev/kmsg, if it is readable."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import re
 from pathlib import Path
 
 _ABOUT_GPUS = re.compile(r"NVRM: |amdgpu")
-_RECORD = 8192  # bytes: the longest that the kernel gives
+_RECORD = 8192  # bytes: the longest record of the kernel
 _MOST_RECORDS = 100_000
 _MOST_LINES = 50
 
 
 class KernelLog:
-    """Hears nothing where the log may not be read, as in most containers."""
+    """Has no lines if the log is not readable, as in most containers."""
 
     def __init__(self, file: Path = Path("/dev/kmsg")) -> None:
         self._lines: list[str] = []
@@ -25,14 +25,12 @@ class KernelLog:
             self._fd = -1
 
     def about_gpus(self) -> list[str]:
-        """Return the newest lines about GPUs since the beginning, oldest first."""
+        """Return the newest lines about GPUs since the start, oldest first."""
         for _ in range(_MOST_RECORDS if self._fd >= 0 else 0):
             try:
                 record = os.read(self._fd, _RECORD)
             except OSError as problem:
-                if (
-                    problem.errno == errno.EPIPE
-                ):  # some records are overwritten: go on with those that are there
+                if problem.errno == errno.EPIPE:  # some records are overwritten: continue with the rest
                     continue
                 break
             if not record:

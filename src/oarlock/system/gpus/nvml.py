@@ -1,6 +1,6 @@
-"""NVIDIA's management library, called through ctypes: every driver brings it, and containers get it mounted.
+"""NVIDIA's management library, called through ctypes: every driver has it, and containers get it mounted.
 
-A call may block for as long as the driver does, after a GPU has failed for ever: call it in a thread.
+A call may block as long as the driver does, which is forever after some GPU failures: call it in a thread.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Any
 
 from oarlock.system.gpus.gpu_reading import GpuReading, bus_of
 
-# The linker's own search first; then where WSL and GKE put it.
+# The linker's own search first, then where WSL and GKE put it.
 _NAMES = (
     "libnvidia-ml.so.1",
     "/usr/lib/wsl/lib/libnvidia-ml.so.1",
     "/usr/local/nvidia/lib64/libnvidia-ml.so.1",
 )
-_TEXT = 96  # bytes: the longest name or UUID that the library writes
+_TEXT = 96  # bytes: the longest name or UUID in the library
 _MOST_PROCESSES = 256
-_UNKNOWN = 2**64 - 1  # the memory of a process that the driver does not tell
+_UNKNOWN = 2**64 - 1  # the driver does not report a process's memory
 
 
 class _Memory(ctypes.Structure):
@@ -48,13 +48,13 @@ class _Process(ctypes.Structure):
 
 
 class Nvml:
-    """The library, initialized. What it cannot say is left out."""
+    """The initialized library. What it does not report is left out."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
 
     def read(self) -> list[GpuReading]:
-        """Return what every GPU says, in the order of nvidia-smi. One that is lost is not there."""
+        """Return the readings of all GPUs, in the order of nvidia-smi. A lost GPU is missing."""
         found: list[GpuReading] = []
         count = ctypes.c_uint()
         if not self._ask("nvmlDeviceGetCount_v2", ctypes.byref(count)):
@@ -122,13 +122,13 @@ class Nvml:
         return value.value if self._ask(name, device, ctypes.byref(value)) else None
 
     def _ask(self, name: str, *args: Any) -> bool:
-        """Whether the library knows the question, and answers it."""
+        """Whether the library has this function, and answers."""
         function = getattr(self._library, name, None)
         return function is not None and function(*args) == 0
 
 
 def open_library() -> Nvml | None:
-    """Load and initialize the library; None where there is none, or no driver that answers it."""
+    """Load and initialize the library; None if there is none, or no driver that answers it."""
     for name in _NAMES:
         try:
             library = ctypes.CDLL(name)

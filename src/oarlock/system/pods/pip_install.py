@@ -1,8 +1,8 @@
 """Install packages inside a pod before anything is imported.
 
-They go into an environment of the pod's own, ahead of the image's packages. pip sees those too: what fits is
-used as it is, so that `pip: [tqdm]` does not bring another NumPy with it; what does not fit is left alone and
-shadowed, because the image belongs to root and pip's `--prefix` would try to uninstall it.
+They go into the pod's own environment, ahead of the image's packages. pip sees those too. A package that fits
+is used as it is, so that `pip: [tqdm]` does not bring another NumPy. One that does not fit stays, and is
+shadowed: the image belongs to root, and pip's `--prefix` would try to uninstall it.
 """
 
 from __future__ import annotations
@@ -15,22 +15,21 @@ import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-_TAIL = 5  # of pip's lines, in an error
-# pip only warns of it; after the last attempt it says that there is no such package.
+_TAIL = 5  # of pip's lines in an error
+# pip only warns about this; after the last attempt it says that there is no such package.
 _UNREACHABLE = re.compile(
     r"Retrying .*total=0.*after connection broken by .*?: (?:\[Errno -?\d+\] )?([^:'\"]*)['\")]*: /"
 )
 
 
 def install(packages: Sequence[str], work: Path, cwd: str, env: Mapping[str, str]) -> str | None:
-    """Install packages below `work`. None, or what went wrong, in pip's words.
+    """Install packages below `work`. Returns None, or what went wrong, in pip's words.
 
-    `env` is what pip may need of the user's: an index, a proxy. Paths among the packages are relative to
-    `cwd`.
+    `env` has the user's variables for pip: an index, a proxy. Paths among the packages are relative to `cwd`.
     """
     if not packages:
         return None
-    import venv  # 15 ms that a pod without packages saves
+    import venv  # 15 ms, which a pod without packages saves
 
     folder = work / "packages"
     try:
@@ -57,7 +56,7 @@ def install(packages: Sequence[str], work: Path, cwd: str, env: Mapping[str, str
 
 
 def _failure(requirements: Sequence[str], output: str) -> str:
-    """What went wrong, with pip's own reason on the first line, because some views show no more."""
+    """What went wrong, with pip's own reason on the first line, because some views show only that."""
     said = [line for line in output.splitlines() if line.strip() and not line.startswith("WARNING")]
     why = next((line for line in reversed(said) if line.startswith("ERROR: ")), "").removeprefix("ERROR: ")
     what = f"pip could not install {' '.join(requirements)}"
@@ -71,7 +70,7 @@ def _failure(requirements: Sequence[str], output: str) -> str:
 
 
 def _of_the_image() -> list[str]:
-    """The folders of the image's packages, pip among them: its Python may be in an environment itself."""
+    """The folders of the image's packages, including pip: its Python may itself be in an environment."""
     return [place for place in sys.path if place.endswith(("site-packages", "dist-packages"))]
 
 

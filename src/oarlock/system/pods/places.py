@@ -7,4 +7,4 @@ CODE = f"{ROOT}/code"  # what the client sent
 SECRET = f"{ROOT}/secret"
 WORK = f"{ROOT}/work"  # the pod's own
 STORE = f"{ROOT}/store"  # the claim
-MODEL = f"{WORK}/model"  # a model that a client handed over, unpacked
+MODEL = f"{WORK}/model"  # a model from a client, unpacked

@@ -1,4 +1,4 @@
-"""Unpack an archive that a client sent in parts: files, and links that stay inside. Nothing else."""
+"""Unpacks an archive that a client sent in parts: files, and links that stay inside. Nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def unpack(code: Path, name: str, folder: Path) -> None:
 
 
 def _judged(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """The members, all checked: files, and links that stay inside. Not every Python 3.9 has tarfile's
+    """The members, all checked: files, and links that stay inside. Some versions of Python 3.9 lack tarfile's
     filters."""
     links: set[str] = set()
     for member in archive:
