@@ -57,11 +57,11 @@ def _lead(spec: Spec, has_input: bool) -> int:
         make_folders(spec)
         return lead(spec, record, spec.seat(0), has_input=has_input)
     except BaseException as error:
-        told = traceback.format_exc()
+        trace = traceback.format_exc()
         record.end(
             "failed", 1, reason=f"the agent failed: {error_text(type(error).__name__, error)}; see agent.log"
         )
-        record.complain(told)  # after the verdict, which frees some space on a full disk
+        record.complain(trace)  # after the verdict, which frees some space on a full disk
         processes.end_orphans()
         return 1
 

@@ -69,11 +69,11 @@ def _gpu_point(event: Event, state: RunState) -> Point | None:
     task = state.tasks[event["task"]]
     if task.step is None or not knows_its_step(task.observed) or any(one.gpu for one in _before(task, state)):
         return None
-    told = {**task.gpu, "memory": (_number(task.gpu.get("memory")) or 0) / 1e9}
+    reading = {**task.gpu, "memory": (_number(task.gpu.get("memory")) or 0) / 1e9}
     values = {
         f"{_GPU}{name}": value
         for name in ("memory", "power", "utilization")
-        if (value := _number(told.get(name))) is not None
+        if (value := _number(reading.get(name))) is not None
     }
     return Point(_folder(task), state.generation, event["t"], task.step, dict(sorted(values.items())))
 

@@ -225,8 +225,8 @@ class RunState:
         self.workers = event.get("workers")
 
     def _on_problem(self, event: Event) -> None:
-        told = [str(event[key]) for key in ("text", "fix") if event.get(key)]
-        self.problem = "; ".join(told) or None
+        parts = [str(event[key]) for key in ("text", "fix") if event.get(key)]
+        self.problem = "; ".join(parts) or None
 
     def _on_stop(self, event: Event) -> None:
         self.state = "stopping"

@@ -71,9 +71,9 @@ class TaskEvents:
         figures = self._machine.gpu_figures(alive)
         if figures is None:
             return
-        for process, told in zip(alive, figures):
-            if told:
-                self._upstream.on_event({"kind": "gpu", "task": process.name, **told})
+        for process, reading in zip(alive, figures):
+            if reading:
+                self._upstream.on_event({"kind": "gpu", "task": process.name, **reading})
         self._loop.after(GPUS, _GPU_INTERVAL if any(figures) else _GPU_SOON, self.look_at_gpus)
 
     def hear(self, process: TaskProcess, lines: Sequence[bytes]) -> None:

@@ -160,8 +160,8 @@ class TaskShutdown:
             since = since if held is None else self._loop.now()
             self._loop.after(GPU_MEMORY, _LOOK_AGAIN, lambda: self._await_memory(began, since))
         else:
-            told = held or "the driver does not say what is in use"
-            text = f"the memory of dead tasks on GPUs is not free after {_FREED:g} s: {told}"
+            detail = held or "the driver does not say what is in use"
+            text = f"the memory of dead tasks on GPUs is not free after {_FREED:g} s: {detail}"
             self._upstream.on_event({"kind": "note", "text": text})
             self._on_empty()
 

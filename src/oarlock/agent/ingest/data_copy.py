@@ -205,8 +205,8 @@ class Copy:
         part = self._folder.work / "part"
         with self._line() as line:
             dialogue = control.Dialogue(line, self._token)
-            told = messages.files(dialogue.ask({"ask": DATA, "name": file.name}))
-            if [size for _, size in told] != [file.size]:
+            sent = messages.files(dialogue.ask({"ask": DATA, "name": file.name}))
+            if [size for _, size in sent] != [file.size]:
                 raise ValueError(f"{file.name} has changed")
             Incoming(line, *dialogue.rest()).into(part, file.size)
         part.chmod(file.mode)

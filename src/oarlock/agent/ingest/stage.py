@@ -188,8 +188,8 @@ class IngestStage:
             self._note(f"{self._task.name} ended: {failure_fields.describe(ended)['reason']}; it runs again")
             self._begin(self._ingest)
         else:
-            told = failure_fields.describe(ended)
-            self._fail(told.pop("reason"), code=failure_fields.exit_code(ended), **told)
+            fields = failure_fields.describe(ended)
+            self._fail(fields.pop("reason"), code=failure_fields.exit_code(ended), **fields)
 
     def _finish(self) -> None:
         self.is_due = False

@@ -174,8 +174,8 @@ class Conductor:
             text = why.removeprefix(f"{agent.name}: ")  # pods add their name: it may end the run
             self.record.emit("note", text=f"{agent.name} can run no tasks: {text}")
         else:
-            told = {name: event[name] for name in ("task", "type", "message", "where") if event.get(name)}
-            machine.end(Verdict("failed", event.get("code") or 1, why), **told)
+            fields = {name: event[name] for name in ("task", "type", "message", "where") if event.get(name)}
+            machine.end(Verdict("failed", event.get("code") or 1, why), **fields)
 
     # Tasks
 

@@ -14,10 +14,10 @@ from oarlock.run.error_text import error_text
 
 def describe(outcome: Outcome) -> dict[str, Any]:
     """Fields of a `restart` or `end` event."""
-    told: dict[str, Any] = {"task": outcome.name, "reason": _reason(outcome)}
+    fields: dict[str, Any] = {"task": outcome.name, "reason": _reason(outcome)}
     if outcome.error:
-        told.update({key: outcome.error.get(key) for key in ("type", "message", "where")})
-    return told
+        fields.update({key: outcome.error.get(key) for key in ("type", "message", "where")})
+    return fields
 
 
 def exit_code(outcome: Outcome | None) -> int:

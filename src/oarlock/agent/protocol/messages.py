@@ -229,8 +229,8 @@ def task_event(line: bytes, task: str, now: float) -> Event:
         found = checked.json_list(data.get("gpus"), "gpus")
         return {"kind": GPUS, "gpus": [one for one in found if type(one) is int and 0 <= one < _MOST_GPUS]}
     t = checked.or_none(data, "t", checked.number)
-    told = {**data, "task": task, "t": now if t is None or not 0 <= t <= now else t}
-    return checked_events.event(told, _OF_TASKS)
+    event = {**data, "task": task, "t": now if t is None or not 0 <= t <= now else t}
+    return checked_events.event(event, _OF_TASKS)
 
 
 def _gate_event(data: Message) -> Event:

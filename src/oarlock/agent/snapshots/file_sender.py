@@ -112,8 +112,8 @@ class FileSender:
                     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
                 files = self._files(question)
                 sizes = [path.stat().st_size for _, path in files]
-                told = [[name, size] for (name, _), size in zip(files, sizes)]
-                sock.sendall(before + wire.sealed(wire.pack({"files": told}), seal))
+                headers = [[name, size] for (name, _), size in zip(files, sizes)]
+                sock.sendall(before + wire.sealed(wire.pack({"files": headers}), seal))
                 for (_, path), size in zip(files, sizes):
                     send_file(sock, seal, path, size)
             except (OSError, KeyError, TypeError):

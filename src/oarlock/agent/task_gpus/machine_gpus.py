@@ -112,16 +112,16 @@ def _summed(gpus: Sequence[GpuReading]) -> dict[str, Any]:
         return {}
     powers = [gpu.power for gpu in gpus if gpu.power is not None]
     rates = [gpu.utilization for gpu in gpus if gpu.utilization is not None]
-    told: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "gpus": [gpu.number for gpu in gpus],
         "memory": sum(gpu.memory for gpu in gpus),
         "memory_total": sum(gpu.memory_total for gpu in gpus),
     }
     if powers:
-        told["power"] = round(sum(powers), 1)
+        figures["power"] = round(sum(powers), 1)
     if rates:
-        told["utilization"] = round(sum(rates) / len(rates), 3)
-    return told
+        figures["utilization"] = round(sum(rates) / len(rates), 3)
+    return figures
 
 
 def _held(gpu: GpuReading) -> str:

@@ -25,18 +25,18 @@ def watch() -> Callable[[], tuple[int, ...]]:
     opened them."""
     given = deciding(os.environ)
     early_forks: list[bool] = []
-    is_told = False
+    is_reported = False
 
     def before_fork() -> None:
         # A child of a process without a context may open one; a child of a process with a context may not.
-        if not is_told and not early_forks and not cuda_driver.contexts():
+        if not is_reported and not early_forks and not cuda_driver.contexts():
             early_forks.append(True)
 
     os.register_at_fork(before=before_fork)
 
     def opened() -> tuple[int, ...]:
-        nonlocal is_told
-        is_told, now = True, deciding(os.environ)
+        nonlocal is_reported
+        is_reported, now = True, deciding(os.environ)
         if now.get(LOADING) == "LAZY" and LOADING not in given:
             del now[LOADING]
         # How TensorFlow handles a context that is already open is untested.

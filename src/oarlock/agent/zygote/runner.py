@@ -192,8 +192,8 @@ def _explain(error: BaseException, launch: Launch) -> int:
     trace = error.__traceback__
     while trace is not None and _is_plumbing(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
-    told = task_input.explained(error, launch.has_input)
-    error = told or error
+    no_input = task_input.explained(error, launch.has_input)
+    error = no_input or error
     channel.send(
         {
             "kind": "error",
@@ -202,8 +202,8 @@ def _explain(error: BaseException, launch: Launch) -> int:
             "where": _where(error, trace, launch.cwd),
         }
     )
-    if told is not None:
-        print(f"oarlock: {told}", file=sys.stderr, flush=True)
+    if no_input is not None:
+        print(f"oarlock: {no_input}", file=sys.stderr, flush=True)
         return 1
     try:
         sys.excepthook(type(error), error.with_traceback(trace), trace)

@@ -284,13 +284,13 @@ def _start_again(
 ) -> NoReturn:
     """Replace this process by a fresh interpreter, with the same pid, that leaves this library out."""
     modules = tuple(name for name in prepare.modules if name != unsafe.module)
-    told = {
+    state = {
         "prepare": ORDERS.to_data(replace(prepare, modules=modules, network="shared")),  # it is already in it
         "skipped": [*skipped, f"{unsafe.module}: {unsafe.why}"],
     }
     os.set_inheritable(sock.fileno(), True)
     start = processes.entry("oarlock.agent.zygote.zygote")
-    words = [sys.executable, "-c", start, *sys.argv[1:3], json.dumps(told)]
+    words = [sys.executable, "-c", start, *sys.argv[1:3], json.dumps(state)]
     os.execv(sys.executable, words)
 
 

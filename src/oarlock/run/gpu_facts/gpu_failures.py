@@ -123,11 +123,11 @@ def in_words(text: str) -> GpuFailure | None:
 def in_kernel_log(line: str) -> GpuFailure | None:
     """Return the GPU failure in a line of the kernel log."""
     if found := _XID.search(line):
-        bus, number, told = found[1], int(found[2]), found[3]
+        bus, number, text = found[1], int(found[2]), found[3]
         if number in _FOLLOWS:
             return None
-        kind, what, fix = _XIDS.get(number, ("faulty", told.strip().rstrip("."), _RESTART_GPU))
-        pid = _XID_PID.search(told)
+        kind, what, fix = _XIDS.get(number, ("faulty", text.strip().rstrip("."), _RESTART_GPU))
+        pid = _XID_PID.search(text)
         return GpuFailure(kind, f"{what} (Xid {number})", fix, bus=bus, pid=int(pid[1]) if pid else None)
     if found := _FALLEN.search(line):
         kind, what, fix = _XIDS[79]

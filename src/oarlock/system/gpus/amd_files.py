@@ -18,12 +18,12 @@ class AmdFiles:
         nodes = self._sys / "kfd/kfd/topology/nodes"
         files = sorted(nodes.glob("*/properties"), key=lambda file: int(file.parent.name))
         known = [(file.parent, dict(_pairs(file))) for file in files]
-        gpus = [(node, told) for node, told in known if told.get("simd_count", "0") != "0"]
+        gpus = [(node, properties) for node, properties in known if properties.get("simd_count", "0") != "0"]
         readings = [self._reading(str(number), *gpu) for number, gpu in enumerate(gpus)]
         return [reading for reading in readings if reading is not None]
 
-    def _reading(self, number: str, node: Path, told: dict[str, str]) -> GpuReading | None:
-        device = self._sys / f"drm/renderD{told.get('drm_render_minor', '')}/device"
+    def _reading(self, number: str, node: Path, properties: dict[str, str]) -> GpuReading | None:
+        device = self._sys / f"drm/renderD{properties.get('drm_render_minor', '')}/device"
         used, total = _whole(device / "mem_info_vram_used"), _whole(device / "mem_info_vram_total")
         if used is None or total is None:
             return None

@@ -81,7 +81,7 @@ class Nvml:
             return []
         uuid = self._text("nvmlDeviceGetUUID", device)
         rates = _Utilization()
-        is_told = self._ask("nvmlDeviceGetUtilizationRates", device, ctypes.byref(rates))
+        is_known = self._ask("nvmlDeviceGetUtilizationRates", device, ctypes.byref(rates))
         milliwatts = self._number("nvmlDeviceGetPowerUsage", device)
         return [
             GpuReading(
@@ -92,7 +92,7 @@ class Nvml:
                 memory=memory.used,
                 memory_total=memory.total,
                 power=None if milliwatts is None else milliwatts / 1000,
-                utilization=rates.gpu / 100 if is_told else None,
+                utilization=rates.gpu / 100 if is_known else None,
                 holders=self._holders(device),
             )
         ]
@@ -109,13 +109,13 @@ class Nvml:
 
     def _bus(self, device: ctypes.c_void_p) -> str:
         pci = _Pci()
-        is_told = self._ask("nvmlDeviceGetPciInfo_v3", device, ctypes.byref(pci))
-        return bus_of(pci.address.decode(errors="replace")) if is_told else ""
+        is_known = self._ask("nvmlDeviceGetPciInfo_v3", device, ctypes.byref(pci))
+        return bus_of(pci.address.decode(errors="replace")) if is_known else ""
 
     def _text(self, name: str, device: ctypes.c_void_p) -> str:
         text = ctypes.create_string_buffer(_TEXT)
-        is_told = self._ask(name, device, text, ctypes.c_uint(_TEXT))
-        return text.value.decode(errors="replace") if is_told else ""
+        is_known = self._ask(name, device, text, ctypes.c_uint(_TEXT))
+        return text.value.decode(errors="replace") if is_known else ""
 
     def _number(self, name: str, device: ctypes.c_void_p) -> int | None:
         value = ctypes.c_uint()
