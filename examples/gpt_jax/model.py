@@ -1,6 +1,6 @@
-"""The network: a small GPT that reads bytes and says what the next one may be. Functions of a dict of arrays.
+"""The network: a small GPT that reads bytes and predicts the next one. Functions of a dict of arrays.
 
-Nothing here knows about workers. `save` stores a model in a folder, and `load` reads it again.
+Nothing here knows about workers. `save` stores a model in a folder, and `load` reads it back.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 Weights = dict[str, jax.Array]
-# From queries, keys, values and what is kept: what is seen, and what is kept from then on.
+# Takes queries, keys, values and the cache; returns the attention output and the new cache.
 Attend = Callable[[jax.Array, jax.Array, jax.Array, Any], tuple[jax.Array, Any]]
 
 
@@ -27,7 +27,7 @@ class Config:
     heads: int = 4
     context: int = 64  # how many bytes it looks back
     dropout: float = 0.1
-    vocabulary: int = 256  # bytes, so any text can be read and there is no tokenizer to keep
+    vocabulary: int = 256  # bytes, so it can read any text and there is no tokenizer to keep
 
     @property
     def operations(self) -> int:
@@ -37,10 +37,10 @@ class Config:
 
 
 def first_weights(config: Config, seed: int) -> Weights:
-    """By name. Every layer's are stacked in one array, so that all layers are one loop and compile once."""
+    """Weights by name. Each is stacked over all layers, so that all layers are one loop and compile once."""
     layers, width = config.layers, config.width
     usual = width**-0.5
-    small = usual / (2 * layers) ** 0.5  # what adds to the stream, or it would grow with every layer
+    small = usual / (2 * layers) ** 0.5  # for what adds to the stream, or it would grow with every layer
     matrices = {
         "tokens": ((config.vocabulary, width), usual),
         "positions": ((config.context, width), usual),
@@ -60,13 +60,13 @@ def first_weights(config: Config, seed: int) -> Weights:
 
 
 def loss_of(weights: Weights, rows: jax.Array, config: Config, key: jax.Array | None = None) -> jax.Array:
-    """Of windows as `text.windows` gives them; with a key parts are dropped, as in training."""
+    """The loss of windows from `text.windows`; with a key, dropout applies as in training."""
     scores = scores_of(weights, rows[:, :-1], config, key)
     return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(scores), rows[:, 1:, None].astype(int), axis=-1))
 
 
 def scores_of(weights: Weights, inputs: jax.Array, config: Config, key: jax.Array | None = None) -> jax.Array:
-    """For every place, how likely each byte is to follow."""
+    """The scores of each next byte, for every position."""
 
     def attend(q: jax.Array, k: jax.Array, v: jax.Array, kept: None) -> tuple[jax.Array, None]:
         return jax.nn.dot_product_attention(q, k, v, is_causal=True), kept
@@ -83,7 +83,7 @@ def through(
     kept: Any = None,
     key: jax.Array | None = None,
 ) -> tuple[jax.Array, Any]:
-    """(scores, what is kept). `attend` says what is seen of the bytes before; `kept` is its own, by layer."""
+    """(scores, cache). `attend` decides which earlier bytes are seen; `kept` is its cache, by layer."""
     keys = None if key is None else jax.random.split(key, 2 * config.layers + 1)
     weights = {name: array.astype(arithmetic()) for name, array in weights.items()}
     tokens = weights["tokens"]
@@ -100,9 +100,9 @@ def through(
     blocks = {name[7:]: array for name, array in weights.items() if name.startswith("blocks/")}
     half = config.layers
     layers = (blocks, kept, None, None) if keys is None else (blocks, kept, keys[:half], keys[half:-1])
-    # Two layers at a time: on a CPU a step takes six tenths of what it takes with one.
+    # Two layers at a time: on a CPU a step takes six tenths of the time it takes with one.
     x, kept = jax.lax.scan(block, x, layers, unroll=2)
-    # The embedding is also the head: a byte is said with the vector that it is read with.
+    # The embedding is also the output head: a byte is written with the vector that it is read with.
     return (norm(x, weights["norm"]) @ tokens.T).astype(jnp.float32), kept
 
 
@@ -126,7 +126,7 @@ def dropped(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
 
 
 def arithmetic() -> jax.typing.DTypeLike:
-    """On a GPU most of it is done in 16 bits. The weights themselves keep their 32."""
+    """On a GPU most computation is in 16 bits. The weights themselves stay in 32."""
     return jnp.float32 if jax.default_backend() == "cpu" else jnp.bfloat16
 
 

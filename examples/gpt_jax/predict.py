@@ -1,7 +1,7 @@
-"""How the model is served: `load` gives what `oarlock serve` asks for the next bytes of many texts at a time.
+"""How the model is served: `load` returns what `oarlock serve` asks for the next bytes of many texts at once.
 
 This file, `model.py`, `weights.npz` and `config.json` are one version of the model. The server draws the
-bytes, from the scores that come from here; nothing is computed twice, because keys and values of what was
+bytes from the scores that this returns. Nothing is computed twice, because the keys and values of what was
 read are kept.
 """
 
@@ -27,12 +27,12 @@ def load(folder: Path) -> Reader:
 
 
 class Reader:
-    """Reads texts, each in a slot of its own, and says how likely each byte is to follow."""
+    """Reads texts, each in its own slot, and returns the scores of each next byte."""
 
     def __init__(self, weights: model.Weights, config: model.Config, slots: int = SLOTS) -> None:
         self.slots, self.context, self.vocabulary = slots, config.context, config.vocabulary
         self._weights = jax.device_put(weights)
-        # One slot more: for rows that fill up a batch.
+        # One more slot, for rows that pad a batch.
         shape = (config.layers, slots + 1, config.context, config.heads, config.width // config.heads)
         self._kept = tuple(jnp.zeros(shape, model.arithmetic()) for _ in ("keys", "values"))
         self._read = jax.jit(partial(read, config=config), donate_argnums=1)
@@ -44,15 +44,15 @@ class Reader:
         return bytes([token])
 
     def start(self, slot: int, tokens: Sequence[int]) -> np.ndarray:
-        """Forget what the slot held and read these; the scores of the byte that follows them."""
+        """Clear the slot and read these tokens; return the scores of the next byte."""
         size = min(max(16, padded(len(tokens))), self.context)
         row = np.zeros((1, size), np.int32)
         row[0, : len(tokens)] = tokens
-        # What fills up the row lies after the text: nothing looks there until the next bytes replace it.
+        # The padding comes after the text: nothing looks there until the next bytes replace it.
         return self._scores([slot], np.arange(size)[None], row, len(tokens) - 1)[0]
 
     def step(self, slots: Sequence[int], positions: Sequence[int], tokens: Sequence[int]) -> np.ndarray:
-        """Read one more byte in each of these slots; the scores of those that follow, a row each."""
+        """Read one more byte in each of these slots; return the scores of the next ones, one row each."""
         count = len(slots)
         rows = np.zeros((3, padded(count)), np.int32)
         rows[0] = self.slots
@@ -77,13 +77,13 @@ def read(
     last: jax.Array,
     config: model.Config,
 ) -> tuple[jax.Array, Kept]:
-    """(scores of what follows the byte at the place `last` of each row, keys and values)"""
+    """(scores after the byte at position `last` of each row, keys and values)"""
 
     def attend(q: jax.Array, k: jax.Array, v: jax.Array, kept: Kept) -> tuple[jax.Array, Kept]:
         keys, values = (
             old.at[slots[:, None], positions].set(new) for old, new in zip(kept, (k, v), strict=True)
         )
-        # Each byte sees those before it and itself. What a slot holds after them is of an older text.
+        # Each byte sees itself and those before it. What a slot holds after them belongs to an older text.
         seen = jnp.arange(config.context) <= positions[:, None, :, None]
         return jax.nn.dot_product_attention(q, keys[slots], values[slots], mask=seen), (keys, values)
 
@@ -92,5 +92,5 @@ def read(
 
 
 def padded(count: int) -> int:
-    """The next of 1, 4, 16, 64, ...: a shape that was met before needs no compiling."""
+    """The next of 1, 4, 16, 64, ...: a shape that was seen before needs no compiling."""
     return 4 ** math.ceil(math.log(count, 4))

@@ -44,7 +44,7 @@ def write(
         return jnp.argmax(scores)
 
     written = list(prompt.encode()) or [10]
-    window = np.zeros(config.context, np.uint8)  # always of this size, so that it compiles once
+    window = np.zeros(config.context, np.uint8)  # always this size, so that it compiles once
     for number in range(length):
         seen = written[-config.context :]
         window[: len(seen)] = seen

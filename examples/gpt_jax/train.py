@@ -1,12 +1,12 @@
-"""Train a small GPT on documentation with JAX, on one worker or on many, and let it write some.
+"""Train a small GPT on documentation with JAX, on one worker or many, and let it write some.
 
     oarlock run examples/gpt_jax             two workers on this machine, as job.yaml says
     oarlock run -n 4 examples/gpt_jax        four
     python train.py                          one, with no launcher at all
 
-Every step trains on the same 24 windows of text, shared out to the workers. State and position are saved
-every few seconds: a worker that dies, a machine that is taken away or Ctrl-C cost the steps since then, and
-what comes out is to the last bit what would have come out anyway.
+Every step trains on the same 24 windows of text, split among the workers. State and position are saved
+every few seconds: a dead worker, a machine that is taken away or Ctrl-C cost only the steps since then, and
+the result is the same to the last bit.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main() -> None:
     if args.deterministic:  # before JAX starts its GPU; a CPU gives the same bits anyway
         flags = os.environ.get("XLA_FLAGS", "")
         os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_deterministic_ops=true".strip()
-    task = oarlock.current()  # who we are; the only worker there is if nobody launched us
+    task = oarlock.current()  # this task; without a launcher, the only worker
     train, held_out, about = text.load(args.data)
     batches = oarlock.data.Batches(text.count_windows(train, args.context), args.batch, seed=args.seed)
     say = print if task.is_chief else lambda *_: None
@@ -47,22 +47,22 @@ def main() -> None:
 
     if task.world > 1:
         jax.distributed.initialize()  # connects the workers
-    mesh = Mesh(jax.devices(), "data")  # the devices of all of them, in one row
+    mesh = Mesh(jax.devices(), "data")  # all workers' devices, in one row
     everywhere, in_parts = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in [(), ("data",)])
 
     config = model.Config(args.layers, args.width, args.heads, args.context, args.dropout)
     weights = jax.device_put(model.first_weights(config, args.seed), everywhere)
-    # Everything that must survive. If this run has saved it before, it is as it was then from here on.
+    # Everything that must survive. If this run has saved a checkpoint, State restores it here.
     state = oarlock.State(weights=weights, moments=no_moments(weights))
     say(f"{sum(array.size for array in state.weights.values()):,} weights, from step {state.step}")
 
-    # What a step takes, so that Oarlock can say how fast this is, and what share of the GPU is used.
+    # What a step costs, so that Oarlock can show the speed and the share of the GPU in use.
     tokens = config.context * len(batches.mine(0))
     task.report(flops=config.operations * tokens, tokens_per_step=tokens)
     train_step = train_step_of(config, args)
     for step in state.steps(args.steps, save=args.save, batches=batches):
         mine = text.windows(train, args.context, batches.mine(step))
-        rows = jax.make_array_from_process_local_data(in_parts, mine)  # everybody's, as one array
+        rows = jax.make_array_from_process_local_data(in_parts, mine)  # all workers' rows, as one array
         state.weights, state.moments, loss = train_step(state.weights, state.moments, rows, step)
         state.report(loss=loss)  # read when it is sent, a few times a second: the step does not wait for it
         if (step + 1) % args.show == 0:
@@ -73,11 +73,11 @@ def main() -> None:
         loss = float(test_loss(weights, config, held_out))
         folder = publish(weights, config, loss)
         print(f"loss {loss:.4f} on text it never saw, of the model in {folder}")
-        print(sample.write(*model.load(folder), seed=args.seed))  # as whoever uses it will
+        print(sample.write(*model.load(folder), seed=args.seed))  # loaded as a server would
 
 
 def publish(weights: model.Weights, config: model.Config, loss: float) -> Path:
-    """Leave a version of the model that `oarlock serve` takes: the weights, and the code that reads them."""
+    """Write a version of the model for `oarlock serve`: the weights, and the code that reads them."""
     here = Path(__file__).parent
     with tempfile.TemporaryDirectory() as scratch:
         model.save(scratch, weights, config)
@@ -110,18 +110,18 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def how_often(told: str) -> int | str:
-    return int(told) if told.isdigit() else told
+def how_often(value: str) -> int | str:
+    return int(value) if value.isdigit() else value
 
 
 def train_step_of(config: model.Config, args: argparse.Namespace) -> Step:
-    # The weights that come out take the place of those that went in.
+    # The new weights replace the old ones in memory.
     @partial(jax.jit, donate_argnums=(0, 1))
     def train_step(
         weights: model.Weights, moments: Moments, rows: jax.Array, step: jax.Array
     ) -> tuple[model.Weights, Moments, jax.Array]:
-        # Written as for one machine. `rows` lies in parts on all devices and the weights on each, so JAX
-        # computes in parts too, and adds up what has to be: the loss is that of the whole batch.
+        # Written as if for one machine. `rows` is split over all devices and the weights are on each, so JAX
+        # also splits the computation and adds up what it must: the loss is that of the whole batch.
         key = jax.random.fold_in(jax.random.key(args.seed), step)  # nothing random needs saving
         loss, gradients = jax.value_and_grad(model.loss_of)(weights, rows, config, key)
         gradients = clipped(gradients, 1.0)
@@ -168,7 +168,7 @@ def clipped(gradients: model.Weights, most: float) -> model.Weights:
 
 
 def learning_rate(step: jax.Array, args: argparse.Namespace) -> jax.Array:
-    """Up in a line, down in a cosine: a function of the step, so there is no schedule to save."""
+    """Linear up, cosine down: a function of the step, so there is no schedule to save."""
     done = (step - args.warmup) / max(1, args.steps - args.warmup)
     falling = 0.1 + 0.9 * 0.5 * (1 + jnp.cos(jnp.pi * done))
     return args.lr * jnp.where(step < args.warmup, (step + 1) / max(1, args.warmup), falling)

@@ -1,6 +1,6 @@
-"""The network: a small GPT that reads bytes and says what the next one may be.
+"""The network: a small GPT that reads bytes and predicts the next one.
 
-Nothing here knows about workers. Save what `exported` gives, and `imported` makes the model of it again.
+Nothing here knows about workers. Save what `exported` returns; `imported` turns it back into a model.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Config:
     heads: int = 4
     context: int = 64  # how many bytes it looks back
     dropout: float = 0.1
-    vocabulary: int = 256  # bytes, so any text can be read and there is no tokenizer to keep
+    vocabulary: int = 256  # bytes, so it can read any text and there is no tokenizer to keep
 
     @property
     def operations(self) -> int:
@@ -33,11 +33,11 @@ class Config:
 
     @property
     def rows(self) -> int:
-        """Of the embedding: a GPU multiplies matrices fast if their sizes are multiples of 128."""
+        """Rows of the embedding: a GPU multiplies matrices fast if their sizes are multiples of 128."""
         return -(-self.vocabulary // 128) * 128
 
 
-# Heads of 128 numbers: a GPU computes their attention faster than that of twice as many of 64.
+# Heads of 128 numbers: a GPU computes their attention faster than that of twice as many heads of 64.
 SIZES = {
     "tiny": Config(),
     "124m": Config(layers=12, width=768, heads=6, context=1024, dropout=0.0),
@@ -56,12 +56,12 @@ class GPT(nn.Module):
         self.norm = nn.LayerNorm(config.width)
         for name, weight in self.named_parameters():
             if weight.ndim == 2:
-                # What adds to the stream begins smaller, or the stream would grow with every layer.
+                # What adds to the stream starts smaller, or the stream would grow with every layer.
                 adding = 2 * config.layers if name.endswith("out.weight") else 1
                 nn.init.normal_(weight, std=(config.width * adding) ** -0.5)
 
     def forward(self, inputs: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
-        """The loss, or without targets the scores of every next byte."""
+        """The loss; without targets, the scores of every next byte."""
         positions = torch.arange(inputs.shape[1], device=inputs.device)
         scores = self.scores(inputs, positions, [causal] * len(self.blocks))
         if targets is None:
@@ -71,11 +71,11 @@ class GPT(nn.Module):
     def scores(
         self, inputs: torch.Tensor, positions: torch.Tensor, attends: Sequence[Attend]
     ) -> torch.Tensor:
-        """`attends` has a function for each layer, which says what is seen of the bytes before."""
+        """`attends` has a function for each layer that decides which earlier bytes are seen."""
         x = self.dropout(self.tokens(inputs) + self.positions(positions))
         for block, attend in zip(self.blocks, attends):
             x = block(x, attend)
-        # The embedding is also the head: a byte is said with the vector that it is read with.
+        # The embedding is also the output head: a byte is written with the vector that it is read with.
         return F.linear(self.norm(x), self.tokens.weight)
 
 
@@ -105,7 +105,7 @@ class Attention(nn.Module):
 
 
 def causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    # Without dropout inside, so that the fused kernels can be used, on the CPU too.
+    # No dropout inside, so that the fused kernels can be used, on the CPU too.
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
@@ -120,7 +120,7 @@ class Mlp(nn.Module):
 
 
 def exported(model: GPT) -> dict[str, Any]:
-    """All it takes to make the model again. If it is sharded, all workers must call this: each has a part."""
+    """What is needed to rebuild the model. If it is sharded, all workers must call this: each has a part."""
     weights = {name: whole(weight).cpu() for name, weight in model.state_dict().items()}
     return {"config": asdict(model.config), "weights": weights}
 

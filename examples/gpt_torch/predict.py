@@ -1,7 +1,7 @@
-"""How the model is served: `load` gives what `oarlock serve` asks for the next bytes of many texts at a time.
+"""How the model is served: `load` returns what `oarlock serve` asks for the next bytes of many texts at once.
 
-This file, `model.py` and `model.pt` are one version of the model. The server draws the bytes, from the scores
-that come from here; nothing is computed twice, because keys and values of what was read are kept.
+This file, `model.py` and `model.pt` are one version of the model. The server draws the bytes from the scores
+that this returns. Nothing is computed twice, because the keys and values of what was read are kept.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ SLOTS = 16  # texts at a time
 def load(folder: Path) -> Reader:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
-        torch.set_num_threads(1)  # for so small a model several are no faster, and slower on a busy machine
+        torch.set_num_threads(1)  # for such a small model, more are no faster, and slower on a busy machine
     stored = torch.load(Path(folder) / "model.pt", map_location=device, weights_only=True)
     return Reader(imported(stored).to(device))
 
 
 class Reader:
-    """Reads texts, each in a slot of its own, and says how likely each byte is to follow."""
+    """Reads texts, each in its own slot, and returns the scores of each next byte."""
 
     def __init__(self, model: GPT, slots: int = SLOTS) -> None:
         config = model.config
@@ -45,18 +45,18 @@ class Reader:
         return bytes([token])
 
     def start(self, slot: int, tokens: Sequence[int]) -> np.ndarray:
-        """Forget what the slot held and read these; the scores of the byte that follows them."""
+        """Clear the slot and read these tokens; return the scores of the next byte."""
         return self._read([slot], [list(range(len(tokens)))], [list(tokens)])[0]
 
     def step(self, slots: Sequence[int], positions: Sequence[int], tokens: Sequence[int]) -> np.ndarray:
-        """Read one more byte in each of these slots; the scores of those that follow, a row each."""
+        """Read one more byte in each of these slots; return the scores of the next ones, one row each."""
         return self._read(list(slots), [[place] for place in positions], [[token] for token in tokens])
 
     @torch.inference_mode()
     def _read(self, *numbers: list[Any]) -> np.ndarray:
         slots, positions, tokens = (torch.tensor(each, device=self._device) for each in numbers)
         length = int(positions.max()) + 1
-        # Each byte sees those before it and itself. What a slot holds after them is of an older text.
+        # Each byte sees itself and those before it. What a slot holds after them belongs to an older text.
         seen = torch.arange(length, device=self._device) <= positions[:, None, :, None]
 
         def attend(

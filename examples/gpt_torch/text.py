@@ -1,8 +1,8 @@
-"""The text: `load()` gives the bytes to train on and the bytes held out, gathering them the first time.
+"""The text: `load()` returns the bytes to train on and the bytes held out, and gathers them the first time.
 
-By default it is documentation that is here already, so nothing is downloaded: Python's own (`help("for")`
-shows some of it) and that of the installed packages, 4 MB at most. A bare Python has 1.7 MB of it. Or name
-your own text, by path or URL. Machines with other packages have another text: each one notes a checksum.
+By default it uses documentation that is already on this machine, so nothing is downloaded: Python's own
+(`help("for")` shows some of it) and that of the installed packages, up to 4 MB. A bare Python has 1.7 MB. Or
+name your own text, by path or URL. Machines with other packages have other text: each notes a checksum.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import numpy as np
 import oarlock
 
 MOST = 4_000_000  # bytes
-MOST_OF_A_PACKAGE = 100_000  # so that a large one does not drown the others
+MOST_OF_A_PACKAGE = 100_000  # so that a large one does not drown out the others
 MOST_HELD_OUT = 65_536  # or a twentieth, if that is less
 
 
@@ -39,25 +39,25 @@ class Text(NamedTuple):
 def load(source: str | None = None) -> Text:
     """The text as bytes (uint8); `source` is a path or URL."""
     name = f"python{sys.version_info.major}.{sys.version_info.minor}" if source is None else digest(source)
-    # Workers of one machine share DATA_DIR: the first one gathers, the others wait, the next run finds it.
+    # Workers on one machine share DATA_DIR: the first gathers, the others wait, and the next run finds it.
     folder = oarlock.data.once(oarlock.current().data / f"text-{name}", lambda folder: ingest(folder, source))
     text = np.memmap(folder / "text.bin", dtype=np.uint8, mode="r")
     held_out = min(len(text) // 20, MOST_HELD_OUT)
     meta = json.loads((folder / "meta.json").read_text())
     about = f"{meta['bytes']:,} bytes of text, checksum {meta['checksum']}"
-    oarlock.current().note(about)  # in the record of the run: the same on every machine, or they differ
+    oarlock.current().note(about)  # in the run's record: the same on every machine, or they differ
     return Text(text[:-held_out], text[-held_out:], about)
 
 
 def load_tokens(path: str) -> Text:
-    """The same of a file of 16-bit token numbers, as many trainers of language models prepare them."""
+    """The same for a file of 16-bit token numbers, the format that many language model trainers prepare."""
     tokens = np.memmap(path, dtype=np.uint16, mode="r")
     held_out = min(len(tokens) // 20, MOST_HELD_OUT)
     return Text(tokens[:-held_out], tokens[-held_out:], f"{len(tokens):,} tokens of {path}")
 
 
 def windows(text: np.ndarray, size: int, numbers: Sequence[int]) -> np.ndarray:
-    """The windows with these numbers, one a row: `size` bytes and the one that follows them."""
+    """The windows with these numbers, one per row: `size` bytes and the byte that follows them."""
     return text[np.asarray(numbers)[:, None] * size + np.arange(size + 1)]
 
 
@@ -66,7 +66,7 @@ def count_windows(text: np.ndarray, size: int) -> int:
 
 
 def ingest(folder: Path, source: str | None = None) -> None:
-    """Store the text in `folder`: its bytes, and beside them what they are."""
+    """Store the text in `folder`: its bytes, and a description of them."""
     text = documentation() if source is None else fetch(source)
     if len(text) < 20_000:
         raise SystemExit(f"{len(text)} bytes of text are too few to train on; name a longer one with --data.")
@@ -90,8 +90,8 @@ def fetch(source: str) -> bytes:
 
 
 def documentation() -> bytes:
-    """Python's own, then that of the packages by name, until there is enough of it."""
-    found: dict[bytes, None] = {}  # a dict, because the same text often stands in several places
+    """Python's own, then the packages' by name, until there is enough."""
+    found: dict[bytes, None] = {}  # a dict, because the same text often occurs in several places
     size = 0
     for document in map(clean, chain(language_reference(), standard_library(), packages())):
         if document and document not in found:
@@ -99,14 +99,14 @@ def documentation() -> bytes:
             size += len(document)
         if size >= MOST:
             break
-    # By their checksums: an order that anybody can repeat, and that leaves some of everything for the end,
-    # which is held out.
+    # By checksum: an order that is reproducible and leaves some of everything for the end, which is
+    # held out.
     ordered = sorted(found, key=digest)
     return b"\n\n".join(ordered) + b"\n"
 
 
 def language_reference() -> list[str]:
-    """What help() shows of the language itself: 79 chapters of prose."""
+    """What help() shows about the language itself: 79 chapters of prose."""
     try:
         from pydoc_data.topics import topics
     except ImportError:  # some images leave it out
@@ -123,7 +123,7 @@ def standard_library() -> Iterator[str]:
 
 
 def packages() -> Iterator[str]:
-    """Of each one what its page on PyPI says, and then its docstrings."""
+    """For each package, the text of its PyPI page, then its docstrings."""
     by_name = {
         str(package.metadata["Name"]).lower(): package for package in importlib.metadata.distributions()
     }
@@ -150,9 +150,9 @@ def of_files(package: importlib.metadata.Distribution) -> Iterator[str]:
 
 
 def docstrings(path: Path) -> str:
-    """Those of a Python file that are longer than a line or two. It is only read, never run."""
+    """The docstrings in a Python file that are longer than a line or two. The file is read, never run."""
     try:
-        with warnings.catch_warnings():  # an invalid escape in somebody's file is not our concern
+        with warnings.catch_warnings():  # an invalid escape in a package's file is not our concern
             warnings.simplefilter("ignore")
             tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
@@ -163,6 +163,6 @@ def docstrings(path: Path) -> str:
 
 
 def clean(text: str) -> bytes:
-    """UTF-8 without tabs, control characters, spaces at the end of a line and more than one empty line."""
+    """UTF-8 without tabs, control characters, trailing spaces and repeated empty lines."""
     lines = [re.sub(r"[^\x20-\x7e\xa0-\uffff]", "", line).rstrip() for line in text.expandtabs().splitlines()]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip().encode(errors="ignore")

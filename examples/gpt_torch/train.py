@@ -1,12 +1,12 @@
-"""Train a small GPT on documentation with PyTorch, on one worker or on many, and let it write some.
+"""Train a small GPT on documentation with PyTorch, on one worker or many, and let it write some.
 
     oarlock run examples/gpt_torch           two workers on this machine, as job.yaml says
     oarlock run -n 4 examples/gpt_torch      four
     python train.py                          one, with no launcher at all
 
-Every step trains on the same 24 windows of text, shared out to the workers. State and position are saved
-every few seconds: a worker that dies, a machine that is taken away or Ctrl-C cost the steps since then, and
-what comes out is to the last bit what would have come out anyway.
+Every step trains on the same 24 windows of text, split among the workers. State and position are saved
+every few seconds: a dead worker, a machine that is taken away or Ctrl-C cost only the steps since then, and
+the result is the same to the last bit.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ GLOBAL_BATCH = 24  # windows of all workers together: 1, 2, 3, 4, 6, 8 and 12 of
 def main() -> None:
     args = arguments()
     config = shape(args)
-    task = oarlock.current()  # who we are; the only worker there is if nobody launched us
+    task = oarlock.current()  # this task; without a launcher, the only worker
     train, held_out, about = text.load_tokens(args.tokens) if args.tokens else text.load(args.data)
     batches = oarlock.data.Batches(text.count_windows(train, config.context), args.batch, seed=args.seed)
     say = print if task.is_chief else lambda *_: None
@@ -46,18 +46,18 @@ def main() -> None:
     device = my_device(args.deterministic)
     if task.world > 1:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    torch.manual_seed(args.seed)  # the same first weights on every worker
-    with device:  # made where it trains: a restart does not wait for random numbers of the CPU
+    torch.manual_seed(args.seed)  # the same initial weights on every worker
+    with device:  # created where it trains: a restart does not wait for the CPU's random numbers
         model = GPT(config)
     if args.fsdp and dist.is_initialized():
-        shard(model, device)  # each worker keeps a part of the weights, before the optimizer sees them
+        shard(model, device)  # each worker keeps a part of the weights; before the optimizer sees them
     optimizer = adamw(model, args.lr, device)
 
-    # Everything that must survive. If this run has saved it before, it is as it was then from here on.
+    # Everything that must survive. If this run has saved a checkpoint, State restores it here.
     state = oarlock.State(model=model, optimizer=optimizer)
     say(f"{sum(weight.numel() for weight in model.parameters()):,} weights, from step {state.step}")
 
-    # On a GPU a copy in 16 bits computes, and the weights keep their 32. FSDP has its own way to do that.
+    # On a GPU a 16-bit copy computes, and the weights stay in 32 bits. FSDP has its own way to do that.
     half = HalfPrecision(model) if device.type == "cuda" and not args.fsdp else None
     trained = half.model if half else model
     if dist.is_initialized() and not args.fsdp:
@@ -65,7 +65,7 @@ def main() -> None:
     if args.compile:
         trained = torch.compile(trained, options=compiler_options(config, device, args.deterministic))
 
-    # What a step takes, so that Oarlock can say how fast this is, and what share of the GPU is used.
+    # What a step costs, so that Oarlock can show the speed and the share of the GPU in use.
     tokens = config.context * len(batches.mine(0))
     task.report(flops=config.operations * tokens, tokens_per_step=tokens)
     model.train()
@@ -89,11 +89,11 @@ def main() -> None:
         if (step + 1) % args.show == 0:
             say(f"step {step + 1}: loss {loss:.4f}")
 
-    stored = exported(model)  # by all workers: if the weights are sharded, each has a part of them
+    stored = exported(model)  # on all workers: if the weights are sharded, each has a part of them
     if task.is_chief:
-        finished = imported(stored).to(device)  # as whoever uses it will: that is the one that counts
+        finished = imported(stored).to(device)  # loaded as a server would: that is the one that counts
         loss = loss_of(finished, held_out, device)
-        if args.tokens:  # whose words only the owner of the file knows
+        if args.tokens:  # only the owner of the file knows what these stand for
             task.model.mkdir(parents=True, exist_ok=True)
             torch.save(stored, task.model / "model.pt")
             print(f"loss {loss:.4f} on tokens it never saw, of the model in {task.model}")
@@ -104,7 +104,7 @@ def main() -> None:
 
 
 def publish(stored: dict[str, Any], loss: float) -> Path:
-    """Leave a version of the model that `oarlock serve` takes: the weights, and the code that reads them."""
+    """Write a version of the model for `oarlock serve`: the weights, and the code that reads them."""
     here = Path(__file__).parent
     with tempfile.TemporaryDirectory() as scratch:
         weights = Path(scratch) / "model.pt"
@@ -150,7 +150,7 @@ def arguments() -> argparse.Namespace:
 
 
 def shape(args: argparse.Namespace) -> Config:
-    """The network: of the named size, but for what was given beside that."""
+    """The network: the named size, except for what the arguments override."""
     names = ("layers", "width", "heads", "context", "dropout", "vocabulary")
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     if args.tokens:
@@ -158,13 +158,13 @@ def shape(args: argparse.Namespace) -> Config:
     return replace(SIZES[args.size], **given)
 
 
-def how_often(told: str) -> int | str:
-    return int(told) if told.isdigit() else told
+def how_often(value: str) -> int | str:
+    return int(value) if value.isdigit() else value
 
 
 def my_device(deterministic: bool) -> torch.device:
     if not torch.cuda.is_available():
-        return torch.device("cpu")  # where the same sums always come out the same
+        return torch.device("cpu")  # where the same sums always give the same result
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
@@ -177,7 +177,7 @@ def compiler_options(config: Config, device: torch.device, deterministic: bool) 
     """For networks wider than 1,024, let the compiler try two kernels for each LayerNorm: 2% of a step."""
     if device.type != "cuda" or config.width <= 1024 or deterministic:
         return None
-    # torch 2.11 cannot read its own note of the choice: a restart would fail. It is made in no time.
+    # torch 2.11 cannot read its own note of the choice: a restart would fail. Choosing again takes no time.
     os.environ.setdefault("TORCHINDUCTOR_DISABLE_MULTI_KERNEL_CACHE", "1")
     return {"triton.multi_kernel": 1}
 
@@ -186,7 +186,7 @@ def shard(model: GPT, device: torch.device) -> None:
     from torch.distributed.fsdp import (
         MixedPrecisionPolicy,
         fully_shard,
-    )  # half a second, for those who use it
+    )  # takes half a second, so only if it is used
 
     policy = (
         MixedPrecisionPolicy(param_dtype=torch.bfloat16) if device.type == "cuda" else MixedPrecisionPolicy()
@@ -197,7 +197,7 @@ def shard(model: GPT, device: torch.device) -> None:
 
 
 def profiled(file: str | None, say: Callable[[str], None]) -> torch.profiler.profile | argparse.Namespace:
-    """A profiler for the fifth to the seventh step; it does nothing without a file."""
+    """A profiler for the fifth to the seventh step; without a file, it does nothing."""
     if not file:
         return argparse.Namespace(step=lambda: None)
 
@@ -222,7 +222,7 @@ def adamw(model: GPT, lr: float, device: torch.device) -> torch.optim.Optimizer:
 
 
 def learning_rate(step: int, args: argparse.Namespace) -> float:
-    """Up in a line, down in a cosine: a function of the step, so there is no schedule to save."""
+    """Linear up, cosine down: a function of the step, so there is no schedule to save."""
     if step < args.warmup:
         return args.lr * (step + 1) / args.warmup
     done = (step - args.warmup) / max(1, args.steps - args.warmup)
@@ -230,7 +230,7 @@ def learning_rate(step: int, args: argparse.Namespace) -> float:
 
 
 def on_device(rows: np.ndarray, device: torch.device) -> torch.Tensor:
-    """As bytes, an eighth of what numbers would be, and while the GPU still computes the last step."""
+    """Copied as bytes, an eighth of the size of integers, while the GPU still computes the last step."""
     numbers = torch.from_numpy(rows.astype("int32") if rows.dtype == "uint16" else rows)
     if device.type == "cuda":
         numbers = numbers.pin_memory().to(device, non_blocking=True)

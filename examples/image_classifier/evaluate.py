@@ -1,11 +1,11 @@
-"""Score every checkpoint while the training continues, on pictures that were held out.
+"""Score every checkpoint on held-out pictures while training continues.
 
     oarlock run examples/image_classifier        starts it as the evaluator, as job.yaml says
     oarlock evaluate RUN                         scores a run's checkpoints once
     python evaluate.py                           scores those of `python train.py`
 
-precision@1 is the share of pictures whose likeliest class is the right one; recall@5 the share of those whose
-right class is among the five likeliest, which is less of an achievement with 10 classes than with 1,000.
+precision@1 is the share of pictures whose likeliest class is right; recall@5 is the share whose right class
+is among the five likeliest, which is easier with 10 classes than with 1,000.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHOWN = 48  # pictures with their predictions
 def main() -> None:
     args = arguments()
     dataset = records.read(args.data)
-    # The moving average of the weights is what is scored and exported; nothing else is restored.
+    # The moving average of the weights is scored and exported; nothing else is restored.
     averaged = model.build(dataset.shape, len(dataset.labels), args.width, args.blocks)
     state = oarlock.State(averaged=averaged)
     predict = tf.function(lambda images: tf.nn.softmax(averaged(images, training=False)))
@@ -43,7 +43,7 @@ def main() -> None:
             scored.add(probabilities, labels.numpy())
         rate = scored.count / (time.monotonic() - began)
         found = scored.found()
-        state.report(**found)  # the rate is no score: another time it is another one
+        state.report(**found)  # the rate is not a score: it differs every time
         said = ", ".join(f"{name} {value:.4f}" for name, value in found.items())
         print(f"step {step}: {said} of {scored.count:,} pictures, {rate:,.0f} a second", flush=True)
 

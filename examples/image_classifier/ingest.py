@@ -4,7 +4,7 @@
     python ingest.py --out data --source photos/         your own, a folder for each class
     python ingest.py --out data --source https://host/photos.tgz --size 96
 
-`oarlock run` does this first, once. It may be killed: started again, it continues with what is missing.
+`oarlock run` does this first, once. You can kill it: started again, it continues with what is missing.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def main() -> None:
     if not begin(out, plan):
         print(f"the pictures are in {out} already")
         return
-    # Under `oarlock run`, SOURCES_DIR has what the job's `ingest.sources` declares, and outlives a killed
-    # ingest; DATA_DIR starts empty.
+    # Under `oarlock run`, SOURCES_DIR has what the job's `ingest.sources` declares, and survives if ingest
+    # is killed; DATA_DIR starts empty.
     kept = Path(os.environ.get("SOURCES_DIR") or out)
     fetched = kept / "fetched"
     source = str(kept / args.source) if (kept / args.source).exists() else args.source
@@ -71,7 +71,7 @@ def arguments() -> argparse.Namespace:
 
 
 def begin(folder: Path, plan: dict[str, str]) -> bool:
-    """Whether something is left to do. What other arguments have left half done is removed."""
+    """Whether anything is left to do. Removes what a run with other arguments left half done."""
     folder.mkdir(parents=True, exist_ok=True)
     known = folder / "ingest.json"
     if known.exists() and json.loads(known.read_text()) == plan:
@@ -91,7 +91,7 @@ def shape_of(picture: sources.Picture, size: int | None) -> list[int]:
 
 
 def write(path: Path, pictures: Sequence[sources.Picture], shape: list[int], progress: Progress) -> None:
-    """One shard: written beside and renamed, so that it is whole if it is there."""
+    """One shard: written under another name and renamed, so that it is whole if it exists."""
     if not path.exists():
         partial = path.with_name(path.name + ".partial")
         with tf.io.TFRecordWriter(str(partial)) as file:
@@ -102,7 +102,7 @@ def write(path: Path, pictures: Sequence[sources.Picture], shape: list[int], pro
 
 
 def pixels_of(content: Path | np.ndarray, shape: list[int]) -> bytes:
-    """A picture's bytes in the size of all: photographs lose what is not in their middle square."""
+    """A picture's bytes in the common size: photographs are cropped to their middle square."""
     height, width, channels = shape
     if not isinstance(content, Path):
         if list(content.shape) == shape:

@@ -1,7 +1,7 @@
 """The network, its moving average, and the export.
 
 A small residual network: a strided convolution, then stages that each halve the picture and double the
-channels. `width` and `blocks` scale it: 16 and 1 train in minutes on two cores, 64 and 3 want a GPU.
+channels. `width` and `blocks` scale it: 16 and 1 train in minutes on two cores, 64 and 3 need a GPU.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def build(
         return normalized(layers.Conv2D(channels, size, strides, padding="same", use_bias=False)(x))
 
     images = keras.Input(shape, dtype="uint8")
-    x = layers.Rescaling(1 / 127.5, offset=-1)(images)  # inside, so that whoever serves it need not know
+    x = layers.Rescaling(1 / 127.5, offset=-1)(images)  # inside the model, so that servers need not know
     x = layers.ReLU()(convolved(x, width, size=5, strides=2))
     for stage in range(STAGES):
         channels = width * 2**stage
@@ -43,14 +43,14 @@ def build(
 
 
 def move_average(averaged: keras.Model, model: keras.Model, decay: tf.Tensor) -> None:
-    """Move each variable of `averaged` towards that of `model`: a smoother model than any single step's."""
+    """Move each variable of `averaged` toward that of `model`: a smoother model than any single step's."""
     for average, variable in zip(averaged.variables, model.variables):
         if average.dtype.startswith("float"):
             average.assign(decay * average + (1 - decay) * variable)
 
 
 def export(model: keras.Model, labels: Sequence[str]) -> Path | None:
-    """A SavedModel that takes raw pictures of any size and answers with class names and probabilities."""
+    """A SavedModel that takes raw pictures of any size and returns class names and probabilities."""
     height, width, channels = model.input_shape[1:]
     names = tf.constant(labels)
 

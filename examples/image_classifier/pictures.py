@@ -1,7 +1,7 @@
 """A picture of predictions, as a PNG file, with nothing but zlib.
 
-Every tile shows an image and beside it a bar for each class, as long as its probability: green for the right
-class, red for a wrong one that the model prefers, grey for the others.
+Every tile shows an image and, beside it, a bar for each class, as long as its probability: green for the
+right class, red for a wrong one that the model prefers, gray for the others.
 """
 
 from __future__ import annotations

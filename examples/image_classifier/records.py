@@ -11,7 +11,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-DESCRIPTION = "dataset.json"  # written last: where it is, everything is
+DESCRIPTION = "dataset.json"  # written last: if it exists, everything does
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def read(folder: str) -> Dataset:
 
 
 def to_record(pixels: bytes, label: int) -> bytes:
-    """One image as it is stored."""
+    """One image in its stored form."""
     image = tf.train.Feature(bytes_list=tf.train.BytesList(value=[pixels]))
     kind = tf.train.Feature(int64_list=tf.train.Int64List(value=[label]))
     features = tf.train.Features(feature={"image": image, "label": kind})
@@ -64,8 +64,8 @@ def to_record(pixels: bytes, label: int) -> bytes:
 
 
 def augmented(images: tf.Tensor, chosen: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """The chosen images, each mirrored or not, and moved by up to a fourteenth of its size. Every image of
-    the whole set has its draw, so that it does not matter who asks for which."""
+    """The chosen images, each randomly mirrored, and shifted by up to a fourteenth of its size. Every image
+    of the whole set has its own draw, so it does not matter which worker asks for which."""
     count, height, width = (tf.shape(images)[axis] for axis in range(3))
 
     def draw(which: int, low: tf.Tensor | int, high: tf.Tensor | int) -> tf.Tensor:
@@ -79,6 +79,6 @@ def augmented(images: tf.Tensor, chosen: tf.Tensor, seed: tf.Tensor) -> tf.Tenso
     for axis, size in ((1, height), (2, width)):
         most = size // 14
         by = draw(axis, -most, most + 1)[:, None]
-        where = tf.clip_by_value(tf.range(size)[None] + by, 0, size - 1)  # the edge is repeated
+        where = tf.clip_by_value(tf.range(size)[None] + by, 0, size - 1)  # repeats the edge
         images = tf.gather(images, where, axis=axis, batch_dims=1)
     return images

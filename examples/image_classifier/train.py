@@ -4,10 +4,10 @@
     oarlock run examples/image_classifier/mirrored.yaml    2 workers in step, evaluator
     python ingest.py && python train.py                    one process, with no launcher at all
 
---strategy ps, mirrored or one says how; by default it is what the roles of the job are made for.
+--strategy ps, mirrored or one selects how; the default fits the roles of the job.
 
-A step is one batch in all three. Which pictures it holds, and how they are mirrored and moved, depends on
-the seed and the step alone, so the training resumes at any step without an iterator to save.
+A step is one batch in all three. Which pictures it holds, and how they are mirrored and shifted, depends only
+on the seed and the step, so training resumes at any step without an iterator to save.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> None:
     task = oarlock.current()
     chosen = args.strategy or strategies.default()
     if chosen == "ps" and not task.is_chief:
-        strategies.serve()  # does what the chief says, until the run ends
+        strategies.serve()  # runs what the chief sends until the run ends
     dataset = records.read(args.data)
     keras.utils.set_random_seed(args.seed)
     batches = oarlock.data.Batches(dataset.counts["train"], args.batch, seed=args.seed)
@@ -47,7 +47,7 @@ def main() -> None:
         optimizer = optimizer_of(args, last)
         optimizer.build(network.trainable_variables)
 
-    # What to keep. If there is a checkpoint, everything is as it was then. The evaluator takes `averaged`.
+    # What to keep. If there is a checkpoint, State restores everything. The evaluator uses `averaged`.
     state = oarlock.State(model=network, optimizer=optimizer, averaged=averaged)
     average = tf.function(lambda decay: model.move_average(averaged, network, decay))
     strategy.prepare(lambda: dataset.whole("train"), train_step_of(network, optimizer, args))
@@ -56,7 +56,7 @@ def main() -> None:
         strategy.train(batches, step)
         made = step + 1
         if made % AVERAGE == 0 or made % args.save == 0 or made == last:
-            loss = strategy.loss()  # waits until all steps so far are made
+            loss = strategy.loss()  # waits until all steps so far are done
             if not math.isfinite(loss):  # before it is saved
                 raise SystemExit(f"the loss is {loss} at step {made}: try a lower --lr")
             average(tf.constant(decay_at(made // AVERAGE, args.average**AVERAGE)))
@@ -64,7 +64,7 @@ def main() -> None:
 
     if task.is_chief:
         alone = model.build(dataset.shape, len(dataset.labels), args.width, args.blocks)
-        alone.set_weights(averaged.get_weights())  # else parameter servers would write it, on their machines
+        alone.set_weights(averaged.get_weights())  # or parameter servers would write it, on their machines
         print(f"the model is in {model.export(alone, dataset.labels)}")
 
 
@@ -87,25 +87,25 @@ def arguments() -> argparse.Namespace:
 
 
 def optimizer_of(args: argparse.Namespace, last: int) -> keras.optimizers.Optimizer:
-    """With a learning rate that falls to 0, or for RMSProp, as Inception was trained, to a hundredth."""
+    """With a learning rate that falls to 0; for RMSProp, as Inception was trained, to a hundredth."""
     schedules = keras.optimizers.schedules
     if args.optimizer == "adam":
-        # Workers on parameter servers update the two averages one after the other: with the usual epsilon of
-        # 1e-7 a worker that reads between the two takes an enormous step.
+        # Workers on parameter servers update the two averages one after the other: with the default epsilon
+        # of 1e-7, a worker that reads between the two takes an enormous step.
         return keras.optimizers.Adam(schedules.CosineDecay(args.lr or 0.004, last), epsilon=1e-3)
     lr = schedules.ExponentialDecay(args.lr or 0.045, last, 0.01)
     return keras.optimizers.RMSprop(lr, rho=0.9, momentum=0.9, epsilon=1.0)
 
 
 def decay_at(update: int, decay: float) -> float:
-    """Less at first: the average would remember the random weights of the start."""
+    """Less at first: otherwise the average would remember the random initial weights."""
     return min(decay, (1 + update) / (10 + update))
 
 
 def train_step_of(
     network: keras.Model, optimizer: keras.optimizers.Optimizer, args: argparse.Namespace
 ) -> strategies.Step:
-    """A function that trains on the `chosen` ones of all pictures, and gives its part of the batch's loss."""
+    """A function that trains on the `chosen` pictures and returns its part of the batch's loss."""
 
     def train_step(images: tf.Tensor, labels: tf.Tensor, chosen: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
         picked = records.augmented(images, chosen, seed=tf.stack([args.seed, step]))
@@ -114,7 +114,7 @@ def train_step_of(
             losses = keras.losses.sparse_categorical_crossentropy(
                 tf.gather(labels, chosen), scores, from_logits=True
             )
-            # By the batch of all workers: the optimizer adds up the gradients of those that make it together.
+            # Divided by the batch of all workers: the optimizer adds up the gradients of those in the step.
             loss = tf.reduce_sum(losses) / args.batch
         optimizer.apply(tape.gradient(loss, network.trainable_variables), network.trainable_variables)
         return loss
@@ -123,7 +123,7 @@ def train_step_of(
 
 
 class Rate:
-    """Examples a second since the last time it was asked."""
+    """Examples per second since the last call."""
 
     def __init__(self, batch: int, step: int) -> None:
         self.batch, self.step, self.since = batch, step, time.monotonic()

@@ -1,6 +1,6 @@
 """The pairs that ingest.py prepared: TFRecord shards of numbers, the vocabulary, and the texts.
 
-A record is the numbers of a body's words and of its title's, filled up to a fixed length, two bytes each.
+A record is the numbers of a body's words and of its title's, padded to a fixed length, two bytes each.
 `dataset.json` describes them.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-DESCRIPTION = "dataset.json"  # written last: where it is, everything is
+DESCRIPTION = "dataset.json"  # written last: if it exists, everything does
 VOCABULARY = "vocabulary.txt"
 
 
@@ -22,7 +22,7 @@ class Dataset:
     source: str
     vocabulary: int  # words in it
     body: int  # words of a body that are read
-    title: int  # words of a title, its end included
+    title: int  # words of a title, including its end
     counts: dict[str, int]  # pairs by part: train, validation, test
     shards: dict[str, list[str]]  # file names by part
 

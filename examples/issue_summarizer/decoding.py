@@ -1,4 +1,4 @@
-"""From a body to titles: the likeliest word each time (greedy), or the best of several beginnings (beam)."""
+"""From a body to titles: the likeliest word each time (greedy), or the best of several candidates (beam)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import words
 from model import Memory, Summarizer
 
 NEVER = -1e9
-LENGTH = 1.0  # a title's score is divided by its length to this power: else the shortest would win
+LENGTH = 1.0  # a title's score is divided by its length to this power: otherwise the shortest would win
 
 
 def greedy(model: Summarizer, bodies: tf.Tensor) -> tf.Tensor:
@@ -26,15 +26,15 @@ def greedy(model: Summarizer, bodies: tf.Tensor) -> tf.Tensor:
 
 
 def beam(model: Summarizer, bodies: tf.Tensor, beams: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """The `beams` best titles of each body, best first: numbers of shape (bodies, beams, title), and for each
-    the logarithm of its probability."""
+    """The `beams` best titles of each body, best first: numbers of shape (bodies, beams, title), and the log
+    probability of each."""
     count, choices = tf.shape(bodies)[0], model.vocabulary + model.body
     rows = count * beams
     memory = tf.nest.map_structure(lambda each: tf.repeat(each, beams, axis=0), model.memory(bodies))
     bodies = tf.repeat(bodies, beams, axis=0)
     titles, past = tf.zeros((rows, model.title), tf.int32), model.no_past(rows)
     chosen, ended = tf.fill((rows,), words.START), tf.zeros((rows,), tf.bool)
-    total = tf.tile(tf.constant([[0.0] + [NEVER] * (beams - 1)]), (count, 1))  # all begin the same
+    total = tf.tile(tf.constant([[0.0] + [NEVER] * (beams - 1)]), (count, 1))  # all start the same
     over = tf.one_hot([words.PAD], choices, 0.0, NEVER)  # after its end a title costs nothing
     for place in tf.range(model.title):
         scores, past = next_word(model, chosen, place, past, bodies, memory)
@@ -61,8 +61,8 @@ def next_word(
     bodies: tf.Tensor,
     memory: Memory,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The logarithm of each word's probability at a place: first the vocabulary's, then the body's. And what
-    the next place needs of this one."""
+    """The log probability of each word at a position: first the vocabulary's, then the body's. Also what the
+    next position needs from this one."""
     x, past = model.decode_next(chosen, place, past, bodies, memory)
     shares, copies = model.copied(x, bodies, memory)
     written = tf.nn.softmax(model.written(x)[:, 0]) * tf.sigmoid(-copies)

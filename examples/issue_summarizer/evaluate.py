@@ -1,11 +1,11 @@
-"""Score every checkpoint while the training continues, on pairs that were held out.
+"""Score every checkpoint on held-out pairs while training continues.
 
     oarlock run examples/issue_summarizer        starts it as the evaluator, as job.yaml says
     oarlock evaluate RUN                         scores a run's checkpoints once
     python evaluate.py                           scores those of `python train.py`
 
-BLEU and ROUGE-L compare the words of a title with those of the one that a person wrote, from 0 to 100. The
-baseline is the first sentence of the body, cut to as many words as the longest title has: fewer score less.
+BLEU and ROUGE-L compare the words of a title with those of the human one, from 0 to 100. The baseline
+is the first sentence of the body, cut to the length of the longest title: with fewer words it scores less.
 `titles.txt`, in the run's folder under `eval`, has all titles to read.
 """
 
@@ -30,8 +30,8 @@ def main() -> None:
     args = arguments()
     data = dataset.read(args.data)
     network = model.build(data, args)
-    state = oarlock.State(model=network)  # nothing else of a checkpoint is restored
-    exported = export.Titles(network, data, args.beams)  # what is scored is what is exported
+    state = oarlock.State(model=network)  # nothing else in a checkpoint is restored
+    exported = export.Titles(network, data, args.beams)  # scores what is exported
     losses = tf.function(lambda bodies, titles: tf.stack(model.losses(network, bodies, titles)))
     held = HeldOut(data, args.pairs)
     for step in state.follow():
@@ -47,7 +47,7 @@ def main() -> None:
         held.write(oarlock.current().eval / "titles.txt", greedy, beam)
         said = ", ".join(f"{name} {value:.2f}" for name, value in found.items())
         print(f"step {step}: {said} of {len(beam):,} pairs in {time.monotonic() - began:.0f} s", flush=True)
-        state.report(**found)  # last: with the last score the run is over
+        state.report(**found)  # last: the run ends with the last score
 
 
 def arguments() -> argparse.Namespace:
@@ -62,14 +62,14 @@ def arguments() -> argparse.Namespace:
 
 
 class HeldOut:
-    """Pairs that the training does not see, and what their titles are compared with."""
+    """Pairs that training does not see, and what their titles are compared with."""
 
     def __init__(self, data: dataset.Dataset, count: int) -> None:
         self.bodies, self.titles = (texts[:count] for texts in data.texts("test"))
         self.references = split(self.titles)
         sentences = split(scores.first_sentence(body) for body in self.bodies)
         self.baseline = [b" ".join(sentence[: data.title]).decode() for sentence in sentences]
-        # Some titles stand above several bodies: here are those that the training has never seen.
+        # Some titles belong to several bodies: these are the ones that training has never seen.
         seen = {title.lower() for title in data.texts("train")[1]}
         self.unseen = [place for place, title in enumerate(self.titles) if title.lower() not in seen]
 
@@ -82,7 +82,7 @@ class HeldOut:
         return scores.bleu([found[place] for place in places], [self.references[place] for place in places])
 
     def write(self, path: Path, greedy: Sequence[str], beam: Sequence[str]) -> None:
-        """All titles beside each other, to read."""
+        """All titles side by side, to read."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "w", encoding="utf-8") as file:
             for body, title, *written in zip(self.bodies, self.titles, self.baseline, greedy, beam):
@@ -100,7 +100,7 @@ def split(texts: Iterable[str]) -> list[list[bytes]]:
 def in_batches(
     write: Callable[[tf.Tensor], dict[str, tf.Tensor]], bodies: Sequence[str], size: int
 ) -> list[str]:
-    """The titles that `write` gives for all bodies."""
+    """The titles that `write` returns for all bodies."""
     parts = (write(tf.constant(bodies[at : at + size]))["title"] for at in range(0, len(bodies), size))
     return [title.decode() for part in parts for title in part.numpy()]
 

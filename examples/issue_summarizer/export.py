@@ -1,6 +1,6 @@
-"""The trained network as a SavedModel with text in and text out: whoever serves it needs TensorFlow alone.
+"""The trained network as a SavedModel with text in and text out: a server needs only TensorFlow.
 
-It has several functions. A server answers with the best title; the others are for whoever loads the folder.
+It has several functions. A server answers with the best title; the others are for programs that load it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from model import Summarizer
 
 import oarlock
 
-NEAREST = 5  # known pairs that a search gives
+NEAREST = 5  # known pairs that a search returns
 TEXTS = [tf.TensorSpec((None,), tf.string, name="body")]
 
 
 class Titles:
     """Functions of texts."""
 
-    common: tf.Variable  # this and the following: what `remember` makes known
+    common: tf.Variable  # this and the following are set by `remember`
     known_vectors: tf.Variable
     known_titles: tf.Variable
 
@@ -39,7 +39,7 @@ class Titles:
 
     @tf.function(input_signature=TEXTS)
     def beam(self, body: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The best title; all that the search has kept, and the logarithms of their probabilities."""
+        """The best title; also all candidates that the search kept, and their log probabilities."""
         bodies, spelled = self.read(body)
         titles, scores = decoding.beam(self.model, bodies, self.beams)
         flat = tf.reshape(titles, (-1, self.model.title))
@@ -59,13 +59,13 @@ class Titles:
 
     @tf.function(input_signature=TEXTS)
     def nearest(self, body: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The titles of the known bodies whose vectors are the most similar."""
+        """The titles of the known bodies with the most similar vectors."""
         similar = tf.matmul(self.apart(self.encode(body)["vector"]), self.known_vectors, transpose_b=True)
         similarity, places = tf.math.top_k(similar, min(NEAREST, self.known_vectors.shape[0]))
         return {"titles": tf.gather(self.known_titles, places), "similarity": similarity}
 
     def apart(self, vectors: tf.Tensor) -> tf.Tensor:
-        """Without what all bodies have in common, which else would make all of them similar."""
+        """Without what all bodies have in common, which would otherwise make all of them similar."""
         return tf.math.l2_normalize(vectors - self.common, axis=-1)
 
     def read(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

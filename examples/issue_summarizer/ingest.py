@@ -23,7 +23,7 @@ import words
 import oarlock
 
 PARTS = ("train", "validation", "test")
-COLUMNS = "issue_title,body"  # as the recipe's file has them
+COLUMNS = "issue_title,body"  # as in the recipe's file
 CHUNK = 4096  # texts at a time
 
 
@@ -32,7 +32,7 @@ def main() -> None:
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     (out / dataset.DESCRIPTION).unlink(missing_ok=True)
-    found = pairs.cleaned(read(args, out))[: args.sample]  # in the order of checksums: any of them
+    found = pairs.cleaned(read(args, out))[: args.sample]  # in checksum order: a random sample
     parts: dict[str, list[pairs.Pair]] = {part: [] for part in PARTS}
     for pair in found:
         parts[pairs.part_of(pair, args.holdout)].append(pair)

@@ -1,7 +1,7 @@
-"""The network: a small transformer that writes words of its vocabulary, or copies them from the body.
+"""The network: a small transformer that writes words from its vocabulary, or copies them from the body.
 
-An encoder reads the body. A decoder with attention to it gives, for each place of a title, a probability of
-every word of the vocabulary, of every word of the body, and of which of the two to go by.
+An encoder reads the body. A decoder with attention to it returns, for each position of a title, the
+probability of every word in the vocabulary, of every word in the body, and of copying.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dataset import Dataset
 from keras import layers
 
 HEADS = 4
-FAR = -1e9  # a score that no softmax leaves anything of
+FAR = -1e9  # a score that softmax turns into 0
 
 Offered = list[tf.Tensor]  # keys and values
-Memory = tuple[list[Offered], tf.Tensor]  # of the bodies: for each layer of the decoder, and keys for copying
+Memory = tuple[list[Offered], tf.Tensor]  # of the bodies: for each decoder layer, and keys for copying
 
 
 def build(data: Dataset, args: argparse.Namespace) -> Summarizer:
-    """A network for a dataset, as large as the arguments say."""
+    """A network for a dataset, of the size that the arguments set."""
     return Summarizer(data.vocabulary, data.body, data.title, args.width, args.depth)
 
 
@@ -40,7 +40,7 @@ class Summarizer(keras.Model):
         self.asked, self.offered = layers.Dense(width), layers.Dense(width)
         self.copies = layers.Dense(1)
         self.bias = self.add_weight(shape=(vocabulary,), initializer="zeros", name="bias")
-        self(tf.fill((1, body), words.END), tf.fill((1, title), words.END))  # makes all variables
+        self(tf.fill((1, body), words.END), tf.fill((1, title), words.END))  # creates all variables
 
     def call(self, bodies: tf.Tensor, titles: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         memory = self.memory(bodies)
@@ -60,13 +60,13 @@ class Summarizer(keras.Model):
         return tf.math.l2_normalize(tf.reduce_sum(self.encode(bodies) * counted, axis=1), axis=-1)
 
     def memory(self, bodies: tf.Tensor) -> Memory:
-        """What the decoder needs of the bodies, the same for every word: keys and values for each of its
+        """What the decoder needs from the bodies, the same for every word: keys and values for each of its
         layers, and keys for copying."""
         encoded = self.encode(bodies)
         return [block.other.offered(encoded) for block in self.decoder], self.offered(encoded)
 
     def decode(self, titles: tf.Tensor, bodies: tf.Tensor, memory: Memory) -> tf.Tensor:
-        """A vector for each place of the titles, made from the words before it: `titles` begin with START."""
+        """A vector for each position of the titles, from the words before it: `titles` start with START."""
         x = self.embedded(titles) + self.title_places(tf.range(self.title))
         before = tf.linalg.band_part(tf.ones((self.title, self.title), tf.bool), -1, 0)
         for block, body in zip(self.decoder, memory[0]):
@@ -76,8 +76,8 @@ class Summarizer(keras.Model):
     def decode_next(
         self, chosen: tf.Tensor, place: tf.Tensor, past: tf.Tensor, bodies: tf.Tensor, memory: Memory
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The vector of one more place, given the last word, and the keys and values of the places before, to
-        which its own are added. Gives both."""
+        """The vector of one more position, given the last word and the keys and values of earlier positions.
+        Returns it, and the keys and values with its own added."""
         x = self.embedded(chosen[:, None]) + self.title_places(place)
         places, kept = tf.range(self.title), []
         for block, body, own in zip(self.decoder, memory[0], tf.unstack(past)):
@@ -93,7 +93,7 @@ class Summarizer(keras.Model):
         return tf.matmul(x, tf.convert_to_tensor(self.words.embeddings), transpose_b=True) + self.bias
 
     def copied(self, x: tf.Tensor, bodies: tf.Tensor, memory: Memory) -> tuple[tf.Tensor, tf.Tensor]:
-        """The shares of the body's places if a word is copied, and the score of copying."""
+        """The share of each position in the body if a word is copied, and the score of copying."""
         looks = tf.matmul(self.asked(x), memory[1], transpose_b=True) * self.width**-0.5
         return tf.nn.softmax(tf.where((bodies != words.PAD)[:, None], looks, FAR)), self.copies(x)[..., 0]
 
@@ -103,7 +103,7 @@ class Summarizer(keras.Model):
 
 
 class Block(layers.Layer):
-    """Attention among its own places, to the body if it reads it, and two dense layers."""
+    """Attention among its own positions, to the body if it reads it, and two dense layers."""
 
     def __init__(self, width: int, reads_body: bool) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class Block(layers.Layer):
         past: tf.Tensor | None = None,
         is_new: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, Offered]:
-        """Also gives the keys and values of its own places: with `past`, those and the new one's."""
+        """Also returns the keys and values of its own positions; with `past`, those plus the new one's."""
         normed = self.norms[0](x)
         own = self.own.offered(normed)
         if past is not None:
@@ -155,7 +155,7 @@ class Attention(layers.Layer):
 
 
 def is_word(bodies: tf.Tensor) -> tf.Tensor:
-    """Which places of the bodies there is something to look at, for every head and place that looks."""
+    """Which positions of the bodies hold a word, for every head and position that looks."""
     return (bodies != words.PAD)[:, None, None]
 
 
@@ -172,7 +172,7 @@ def losses(model: Summarizer, bodies: tf.Tensor, titles: tf.Tensor) -> tuple[tf.
     shares, copies = model.copied(x, bodies, memory)
     matches = tf.cast(titles[:, :, None] == bodies[:, None, :], tf.float32)
     copied = tf.math.log(tf.reduce_sum(shares * matches, axis=-1) + 1e-9) + tf.math.log_sigmoid(copies)
-    # The vocabulary is the dearest part of all: only for places that have a word.
+    # The vocabulary is the most expensive part: compute it only for positions that have a word.
     where = tf.where(titles != words.PAD)
     x, titles, copied, copies = (tf.gather_nd(each, where) for each in (x, titles, copied, copies))
     in_vocabulary = titles < model.vocabulary

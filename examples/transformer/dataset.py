@@ -1,6 +1,6 @@
 """The pairs that ingest.py prepared: numbers of pieces in NumPy files, the vocabulary, and the texts.
 
-`Buckets` says which of them a step trains on: pairs of about the same length, so that little is filled up.
+`Buckets` decides which of them a step trains on: pairs of similar length, so that there is little padding.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pairs import Pair
 
 import oarlock
 
-DESCRIPTION = "dataset.json"  # written last: where it is, everything is
-BOUNDS = (8, 12, 16, 24, 32, 48, 64, 96)  # pieces of the longer side of a pair, its end included
+DESCRIPTION = "dataset.json"  # written last: if it exists, everything does
+BOUNDS = (8, 12, 16, 24, 32, 48, 64, 96)  # pieces of the longer side of a pair, including its end
 SHARES = 12  # the pairs of a step are a multiple of it: 1, 2, 3, 4, 6 or 12 workers can share them
 
-Batch = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]  # inputs, what they should give, what counts
+Batch = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]  # inputs, targets, weights
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Dataset:
     folder: Path
     source: str
     vocabulary: int  # pieces in it
-    longest: int  # pieces of a sentence, its end included
+    longest: int  # pieces of a sentence, including its end
     counts: dict[str, int]  # pairs by part: train, validation, test
 
     @property
@@ -75,7 +75,7 @@ def write(
 
 
 class Numbers:
-    """Sentences as numbers, one after the other, and where each ends."""
+    """Sentences as numbers, one after another, and where each ends."""
 
     def __init__(
         self, sources: np.ndarray, source_ends: np.ndarray, targets: np.ndarray, target_ends: np.ndarray
@@ -86,13 +86,13 @@ class Numbers:
         self.sources, self.targets = self.sources[:-1], self.targets[:-1]
 
     def lengths(self) -> np.ndarray:
-        """Of the longer side of each pair."""
+        """The length of the longer side of each pair."""
         return np.array([max(map(len, pair)) for pair in zip(self.sources, self.targets)])
 
     def batch(self, chosen: Sequence[int] | np.ndarray, length: int) -> Batch:
-        """What Keras takes: the inputs, what they should give, and what counts of it.
+        """The batch in Keras's format: the inputs, the targets, and the weights.
 
-        The decoder sees the target one place later than it has to give it: first START.
+        The decoder input is the target shifted by one position: it starts with START.
         """
         sources = filled([self.sources[place] for place in chosen], length)
         targets = filled([self.targets[place] for place in chosen], length)
@@ -109,18 +109,18 @@ def filled(rows: Sequence[np.ndarray], length: int) -> np.ndarray:
 
 
 class Buckets:
-    """Which pairs a step trains on. It depends on seed and step alone, so there is no iterator to save.
+    """Which pairs a step trains on. It depends only on seed and step, so there is no iterator to save.
 
     Each step takes pairs of one bucket, about `tokens` pieces of each language. An epoch has all steps of all
     buckets, shuffled.
     """
 
     def __init__(self, lengths: np.ndarray, tokens: int, seed: int = 0) -> None:
-        # (length, places of its pairs, their batches)
+        # (length, indices of its pairs, their batches)
         self.buckets: list[tuple[int, np.ndarray, oarlock.data.Batches]] = []
-        # Of an epoch, before they are shuffled: (bucket, batch of its own)
+        # The steps of an epoch, before they are shuffled: (bucket, batch in it)
         self.steps: list[tuple[int, int]] = []
-        waiting = np.array([], int)  # pairs that are too few for a step go with the next longer ones
+        waiting = np.array([], int)  # pairs too few for a step join the next longer ones
         for shorter, length in zip((0, *BOUNDS), BOUNDS):
             waiting = np.concatenate([waiting, np.flatnonzero((lengths > shorter) & (lengths <= length))])
             rows = min(tokens // length, len(waiting)) // SHARES * SHARES
@@ -140,7 +140,7 @@ class Buckets:
         return len(self.steps)
 
     def mine(self, step: int, rank: int | None = None, world: int | None = None) -> tuple[np.ndarray, int]:
-        """(places of this worker's pairs, length to fill them up to)."""
+        """(indices of this worker's pairs, length to pad them to)."""
         (chosen,) = self.shuffled.indices(step)
         bucket, number = self.steps[chosen]
         length, places, batches = self.buckets[bucket]

@@ -1,5 +1,5 @@
-"""From a source to its translation: the likeliest piece each time (greedy), or the best of several beginnings
-(beam). Keys and values of what is written already are kept, so each piece costs one place, not all before it.
+"""From a source to its translation: the likeliest piece each time (greedy), or the best of several candidates
+(beam). Keys and values of what is already written are kept, so each piece costs one position, not all.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import tensorflow as tf
 from model import Memory, Past, Transformer
 
 NEVER = -1e9
-LENGTH = 0.6  # a translation's score is divided by its length to this power: else the shortest would win
+LENGTH = 0.6  # a translation's score is divided by its length to this power: otherwise the shortest would win
 UNFIT = (pieces.PAD, pieces.START, pieces.UNKNOWN)
 
 
@@ -30,13 +30,13 @@ def greedy(model: Transformer, sources: tf.Tensor) -> tf.Tensor:
 
 def beam(model: Transformer, sources: tf.Tensor, beams: int) -> tuple[tf.Tensor, tf.Tensor]:
     """The `beams` best translations of each source, best first: numbers of shape (sources, beams, longest),
-    and for each the logarithm of its probability."""
+    and the log probability of each."""
     count, size = tf.shape(sources)[0], model.vocabulary
     rows = count * beams
     memory = tf.nest.map_structure(lambda each: tf.repeat(each, beams, axis=0), model.memory(sources))
     written, past = tf.zeros((rows, model.longest), tf.int32), model.no_past(rows)
     chosen, ended = tf.fill((rows,), pieces.START), tf.zeros((rows,), tf.bool)
-    total = tf.tile(tf.constant([[0.0] + [NEVER] * (beams - 1)]), (count, 1))  # all begin the same
+    total = tf.tile(tf.constant([[0.0] + [NEVER] * (beams - 1)]), (count, 1))  # all start the same
     over = tf.one_hot([pieces.PAD], size, 0.0, NEVER)  # after its end a translation costs nothing
     for place in tf.range(model.longest):
         likely, past = next_piece(model, chosen, place, past, memory)
@@ -58,7 +58,7 @@ def beam(model: Transformer, sources: tf.Tensor, beams: int) -> tuple[tf.Tensor,
 def next_piece(
     model: Transformer, chosen: tf.Tensor, place: tf.Tensor, past: Past, memory: Memory
 ) -> tuple[tf.Tensor, Past]:
-    """The logarithm of each piece's probability at a place, and what the next place needs of this one."""
+    """The log probability of each piece at a position, and what the next position needs from this one."""
     scores, past = model.decode_next(chosen, place, past, memory)
     unfit = tf.reduce_sum(tf.one_hot(UNFIT, model.vocabulary, -NEVER), axis=0)
     return tf.nn.log_softmax(scores) - unfit, past

@@ -1,12 +1,12 @@
-"""Score every checkpoint while the training continues, on pairs that were held out.
+"""Score every checkpoint on held-out pairs while training continues.
 
     oarlock run examples/transformer             starts it as the evaluator, as job.yaml says
     oarlock evaluate RUN                         scores a run's checkpoints once
     python evaluate.py                           scores those of `python train.py`
 
-BLEU and chrF compare a translation with that of a person, from 0 to 100; sacrebleu computes them, so they are
-those of other people's papers. Untranslated is what the Portuguese itself would get: names and numbers are
-the same in both languages. In the run's folder under `eval`, `translations.txt` has all translations to read,
+BLEU and chrF compare a translation with a human one, from 0 to 100; sacrebleu computes them, so they are
+comparable with published ones. Untranslated is the score of the Portuguese itself: names and numbers are
+the same in both languages. In the run's folder under `eval`, `translations.txt` lists all translations,
 and `attention.png` shows what the model looks at when it writes one.
 """
 
@@ -34,8 +34,8 @@ def main() -> None:
     data = dataset.read(args.data)
     network = model.build(data, args)
     network.compile(loss=model.Surprise(), weighted_metrics=[model.accuracy()])
-    state = oarlock.State(model=network)  # nothing else of a checkpoint is restored
-    exported = translator.Translator(network, data.vocabulary_file, args.beams)  # what is scored is exported
+    state = oarlock.State(model=network)  # nothing else in a checkpoint is restored
+    exported = translator.Translator(network, data.vocabulary_file, args.beams)  # scores what is exported
     held, out = HeldOut(data, args.pairs), oarlock.current().eval
     out.mkdir(parents=True, exist_ok=True)
     print(f"BLEU is {held.signature}", flush=True)
@@ -52,7 +52,7 @@ def main() -> None:
         print(f"step {step}: {said} of {len(beam):,} pairs in {time.monotonic() - began:.0f} s")
         for source, target, translation in list(zip(held.sources, held.targets, beam))[:SHOWN]:
             print(f"  {source}\n    is        {translation}\n    should be {target}", flush=True)
-        state.report(**found)  # last: with the last score the run is over
+        state.report(**found)  # last: the run ends with the last score
 
 
 def arguments() -> argparse.Namespace:
@@ -71,7 +71,7 @@ def arguments() -> argparse.Namespace:
 
 
 def validated(network: model.Transformer, data: dataset.Dataset, tokens: int) -> dict[str, float]:
-    """Loss and accuracy on the pairs for validation."""
+    """Loss and accuracy on the validation pairs."""
     numbers = data.numbers("validation")
     buckets = dataset.Buckets(numbers.lengths(), tokens)
     batches = (numbers.batch(*buckets.mine(step, rank=0, world=1)) for step in range(buckets.steps_per_epoch))
@@ -80,13 +80,13 @@ def validated(network: model.Transformer, data: dataset.Dataset, tokens: int) ->
 
 
 class HeldOut:
-    """Pairs that the training does not see, and how translations of them are scored."""
+    """Pairs that training does not see, and how translations of them are scored."""
 
     def __init__(self, data: dataset.Dataset, count: int) -> None:
         self.sources, self.targets = (texts[:count] for texts in data.texts("test"))
         metric = sacrebleu.BLEU()
         self.untranslated = metric.corpus_score(self.sources, [self.targets]).score
-        self.signature = metric.get_signature()  # says how it was computed, to compare it with others
+        self.signature = metric.get_signature()  # says how it was computed, for comparison with others
 
     def bleu(self, translations: Sequence[str]) -> float:
         return sacrebleu.BLEU().corpus_score(translations, [self.targets]).score
@@ -95,11 +95,11 @@ class HeldOut:
         return sacrebleu.CHRF().corpus_score(translations, [self.targets]).score
 
     def typical(self) -> str:
-        """A sentence of middling length."""
+        """A sentence of medium length."""
         return min(self.sources, key=lambda text: (abs(len(text.split()) - 8), text))
 
     def write(self, path: Path, *found: Sequence[str]) -> None:
-        """All translations beside each other, to read. First what BLEU is here, in sacrebleu's words."""
+        """All translations side by side, to read. The first line describes BLEU, in sacrebleu's words."""
         with open(path, "w", encoding="utf-8") as file:
             file.write(f"BLEU {self.signature}\n\n")
             for texts in zip(self.sources, self.targets, *found):

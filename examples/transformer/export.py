@@ -1,8 +1,8 @@
-"""The trained network as a SavedModel with text in and text out: whoever serves it needs TensorFlow alone.
+"""The trained network as a SavedModel with text in and text out: a server needs only TensorFlow.
 
-Cutting sentences into pieces, the search, and putting pieces together are operations of its graph; the
-vocabulary is an asset in it, and settings.json beside it says how it was trained. Whatever Keras trained it
-with, it is TensorFlow that exports it.
+Splitting sentences into pieces, the search, and joining pieces are operations of its graph. The vocabulary
+is an asset in it, and settings.json beside it says how it was trained. TensorFlow exports it, whichever
+backend trained it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ NOT_SETTINGS = ("data", "weights", "save", "keep", "export_every")  # they say n
 def export_model(
     network: keras.Model, data: dataset.Dataset, args: argparse.Namespace, step: int
 ) -> Path | str | None:
-    """Write the next version of the model; returns its path. Here if Keras is on TensorFlow, else in a
-    process where it is: weights are the same to all backends."""
+    """Write the next version of the model and return its path. In this process if Keras runs on TensorFlow,
+    else in another one where it does: weights are the same for all backends."""
     with tempfile.TemporaryDirectory() as folder:
         weights = os.path.join(folder, "trained.weights.h5")
         network.save_weights(weights)
@@ -47,14 +47,14 @@ def export_model(
 
 
 def settings_of(data: dataset.Dataset, args: argparse.Namespace) -> dict[str, Any]:
-    """How the network was made and trained."""
+    """How the network was built and trained."""
     given = {name: value for name, value in vars(args).items() if name not in NOT_SETTINGS}
     made = {"vocabulary": data.vocabulary, "longest": data.longest}
     return {**given, **made, "backend": keras.backend.backend()}
 
 
 def main(words: Sequence[str] | None = None) -> Path | None:
-    """Export weights of a file: `python export.py --weights FILE`."""
+    """Export the weights in a file: `python export.py --weights FILE`."""
     import model
     import translator
 
@@ -73,7 +73,7 @@ def main(words: Sequence[str] | None = None) -> Path | None:
     parser.add_argument("--dropout", type=float, default=0.1, help="as for train.py")
     args = parser.parse_args(words)
     data = dataset.read(args.data)
-    network = model.build(data, args)  # outside of any strategy
+    network = model.build(data, args)  # outside any strategy
     network.load_weights(args.weights)
     return oarlock.export(
         translator.Translator(network, data.vocabulary_file, args.beams),

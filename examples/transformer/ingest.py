@@ -22,7 +22,7 @@ import pieces
 
 import oarlock
 
-ENOUGH = 5000  # pairs of this machine; with fewer, packages of the registry are read as well
+ENOUGH = 5000  # pairs on this machine; with fewer, packages from the registry are read as well
 
 
 def main() -> None:
@@ -30,7 +30,7 @@ def main() -> None:
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     (out / dataset.DESCRIPTION).unlink(missing_ok=True)
-    found = pairs.cleaned(read(args, out))[: args.sample]  # in the order of checksums: any of them
+    found = pairs.cleaned(read(args, out))[: args.sample]  # in checksum order: a random sample
     parts = pairs.divided(found, args.holdout)
     if not all(parts.values()):
         raise SystemExit(

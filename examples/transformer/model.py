@@ -1,7 +1,7 @@
-"""The network: the Transformer of "Attention Is All You Need", encoder and decoder, for any backend of Keras.
+"""The network: the Transformer of "Attention Is All You Need", encoder and decoder, for any Keras backend.
 
-It has `keras.ops` alone, so that the same program trains on TensorFlow, PyTorch and JAX. Normalization comes
-before each part of a layer, not after it: small networks train faster so.
+It uses only `keras.ops`, so the same program trains on TensorFlow, PyTorch and JAX. Normalization comes
+before each part of a layer, not after it: small networks train faster that way.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import pieces
 from dataset import Dataset
 from keras import layers, ops
 
-FAR = -1e9  # a score that no softmax leaves anything of
+FAR = -1e9  # a score that softmax turns into 0
 
-Tensor = Any  # of whatever backend Keras has
+Tensor = Any  # of the current Keras backend
 Offered = tuple[Tensor, Tensor]  # keys and values
-Past = list[Offered]  # of what is written already, for each layer of the decoder
-Memory = list[Any]  # which places of the sources have a piece, then `Offered` for each layer of the decoder
+Past = list[Offered]  # of what is already written, for each decoder layer
+Memory = list[Any]  # which positions of the sources have a piece, then `Offered` for each decoder layer
 
 
 def build(data: Dataset, args: argparse.Namespace) -> Transformer:
-    """A network for a dataset, as large as the arguments say."""
+    """A network for a dataset, of the size that the arguments set."""
     return Transformer(data.vocabulary, data.longest, args.width, args.depth, args.heads, args.dropout)
 
 
@@ -41,7 +41,7 @@ class Transformer(keras.Model):
         self.encoded, self.decoded = layers.LayerNormalization(), layers.LayerNormalization()
         self.first, self.second = layers.Dropout(dropout), layers.Dropout(dropout)
         some = ops.full((1, 2), pieces.END, "int32")
-        self({"source": some, "target": some})  # makes all variables
+        self({"source": some, "target": some})  # creates all variables
 
     def call(self, inputs: dict[str, Tensor], training: bool = False) -> Tensor:
         memory = self.memory(inputs["source"], training)
@@ -49,8 +49,8 @@ class Transformer(keras.Model):
         return self.scores(x)
 
     def memory(self, sources: Tensor, training: bool = False) -> Memory:
-        """What the decoder needs of the sources, the same for every piece that it writes: which of their
-        places have a piece, and keys and values for each of its layers."""
+        """What the decoder needs from the sources, the same for every piece that it writes: which of their
+        positions have a piece, and keys and values for each of its layers."""
         is_piece = ops.not_equal(sources, pieces.PAD)[:, None, None]  # the padding mask
         x = self.first(self.embedded(sources), training=training)
         for block in self.encoder:
@@ -59,8 +59,8 @@ class Transformer(keras.Model):
         return [is_piece, *(block.other.offered(x) for block in self.decoder)]
 
     def decode(self, targets: Tensor, memory: Memory, training: bool = False) -> tuple[Tensor, Tensor]:
-        """A vector for each place of the targets, made from the pieces before it: `targets` begin with START.
-        And the last layer's attention, shape (rows, heads, places, places of the source)."""
+        """A vector for each position of the targets, from the pieces before it: `targets` start with START.
+        Also the last layer's attention, shape (rows, heads, positions, positions of the source)."""
         is_piece, *offered = memory
         places = ops.arange(ops.shape(targets)[1])
         before = places[None, :] <= places[:, None]  # the look-ahead mask
@@ -70,8 +70,8 @@ class Transformer(keras.Model):
         return self.decoded(x), looks
 
     def decode_next(self, chosen: Tensor, place: Tensor, past: Past, memory: Memory) -> tuple[Tensor, Past]:
-        """The scores of one more place's pieces, given the last piece, and the keys and values of the places
-        before, to which its own are added. Gives both."""
+        """The scores of one more position's pieces, given the last piece and the keys and values of earlier
+        positions. Returns them, and the keys and values with its own added."""
         is_piece, *offered = memory
         x = self.embedded(chosen[:, None], place)
         places, kept = ops.arange(self.longest), []
@@ -90,12 +90,12 @@ class Transformer(keras.Model):
         return self.pieces(numbers) * self.width**0.5 + places
 
     def scores(self, x: Tensor) -> Tensor:
-        """Of every piece of the vocabulary, by the vectors that the pieces also have as inputs."""
+        """The scores of every piece in the vocabulary, by the vectors that pieces also have as inputs."""
         return ops.matmul(x, ops.transpose(ops.convert_to_tensor(self.pieces.embeddings)))
 
 
 class Block(layers.Layer):
-    """Attention among its own places, to the source if it reads it, and two dense layers."""
+    """Attention among its own positions, to the source if it reads it, and two dense layers."""
 
     def __init__(self, width: int, heads: int, dropout: float, reads: bool) -> None:
         super().__init__()
@@ -115,8 +115,8 @@ class Block(layers.Layer):
         is_new: Tensor | None = None,
         training: bool = False,
     ) -> tuple[Tensor, Offered, Tensor]:
-        """Also gives the keys and values of its own places, with `past` those and the new one's, and its
-        attention to the source."""
+        """Also returns the keys and values of its own positions, with `past` those plus the new one's, and
+        its attention to the source."""
         normed, looks = self.norms[0](x), None
         own = self.own.offered(normed)
         if past is not None:
@@ -141,7 +141,7 @@ class Attention(layers.Layer):
         return self.by_head(self.keys(x)), self.by_head(self.values(x))
 
     def call(self, x: Tensor, offered: Offered, seen: Tensor) -> tuple[Tensor, Tensor]:
-        """What is seen of the values, and how much each place looks at which."""
+        """The attended values, and how much each position looks at each other."""
         keys, values = offered
         size = (self.width // self.heads) ** -0.5
         scores = ops.matmul(self.by_head(self.query(x)) * size, ops.transpose(keys, (0, 1, 3, 2)))
@@ -155,7 +155,7 @@ class Attention(layers.Layer):
 
 
 def waves(places: int, width: int) -> np.ndarray:
-    """A vector for each place: sines and cosines of ever longer waves."""
+    """A vector for each position: sines and cosines of increasing wavelength."""
     angles = np.arange(places)[:, None] / 10000 ** (np.arange(width // 2)[None] * 2 / width)
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype("float32")
 
@@ -165,8 +165,8 @@ def normal(deviation: float) -> keras.initializers.Initializer:
 
 
 class Surprise(keras.losses.Loss):
-    """How surprising each piece is, given those before it: the mean over all pieces, places that were filled
-    up left out by their weight of 0. `smoothing` is how much of a piece's share all others get, so that the
+    """How surprising each piece is, given those before it: the mean over all pieces. Padding is left out by
+    its weight of 0. `smoothing` is the share of a piece's probability that all others get, so that the
     network does not become too sure."""
 
     def __init__(self, smoothing: float = 0.0) -> None:
@@ -182,13 +182,13 @@ class Surprise(keras.losses.Loss):
 
 
 def accuracy() -> keras.metrics.Metric:
-    """The share of pieces that are the likeliest at their place; weighted as the loss."""
+    """The share of pieces that are the likeliest at their position, weighted like the loss."""
     return keras.metrics.SparseCategoricalAccuracy(name="accuracy")
 
 
 class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
     """Rises for the first steps, then falls with the inverse square root of the step. It does not depend on
-    how many steps there will be: a model at a third of its training is one that was trained for as long."""
+    the total number of steps: a model a third of the way is one that was trained for that long."""
 
     def __init__(self, width: int, steps: int, scale: float = 1.0) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
-"""Pairs of a sentence and its translation: read from files, cleaned, and divided so that none is held out
-that the training knows, or nearly.
+"""Pairs of a sentence and its translation: read from files, cleaned, and split so that no held-out pair
+is in training, not even a near copy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Pair(NamedTuple):
 
 
 def cleaned(found: Iterable[tuple[str, str]]) -> list[Pair]:
-    """Those that are fit to learn from, each once, in the order of their checksums: a shuffle that is the
+    """The pairs that are fit to learn from, each once, in checksum order: a shuffle that is the
     same everywhere."""
     kept = {Pair(*(" ".join(text.split()) for text in pair)) for pair in found}
     return sorted(filter(is_fit, kept), key=lambda pair: digest("\t".join(pair)))
@@ -40,20 +40,20 @@ def is_fit(pair: Pair) -> bool:
     if source == target or MARKUP.search(pair.source) or MARKUP.search(pair.target):
         return False
     letters = sum(map(len, source)) / len(pair.source)
-    # A translation in which other values are filled in than in the sentence is of another sentence.
+    # If sentence and translation have different placeholders, they do not belong together.
     return letters > 0.5 and sorted(HOLES.findall(pair.source)) == sorted(HOLES.findall(pair.target))
 
 
 def words(text: str) -> list[str]:
-    """In lower case, without numbers, marks and what is filled in later."""
+    """In lower case, without numbers, punctuation and placeholders."""
     return re.findall(r"[^\W\d_]+", HOLES.sub(" ", text).lower())
 
 
 def divided(found: Sequence[Pair], share: float) -> dict[str, list[Pair]]:
-    """Pairs by part. `share` of them are for the test, and as many validate.
+    """Pairs by part. `share` of them are for the test; validation gets as many.
 
     Pairs that say the same, or nearly, are in the same part: those whose sources or whose targets have the
-    same words, or differ in one of them. Which part that is depends on the checksum of their first source.
+    same words, or differ in one of them. The checksum of their first source decides which part.
     """
     groups = grouped(found)
     parts: dict[str, list[int]] = {part: [] for part in PARTS}
@@ -67,7 +67,7 @@ def divided(found: Sequence[Pair], share: float) -> dict[str, list[Pair]]:
 
 
 def grouped(found: Sequence[Pair]) -> list[list[int]]:
-    """The places of pairs that say nearly the same, as lists."""
+    """The indices of pairs that say nearly the same, as lists."""
     leader = list(range(len(found)))
 
     def leading(place: int) -> int:
@@ -89,7 +89,7 @@ def grouped(found: Sequence[Pair]) -> list[list[int]]:
 
 
 def likenesses(found: Sequence[str]) -> Iterator[tuple[str | None, ...]]:
-    """What sentences that are nearly the same have in common: all words, or all but one of four or more."""
+    """What nearly equal sentences have in common: all words, or all but one of four or more."""
     yield tuple(found)
     if len(found) >= 4:
         for place in range(len(found)):
@@ -101,8 +101,8 @@ def digest(text: str) -> str:
 
 
 def from_files(files: Sequence[Path], columns: Sequence[int]) -> list[Pair]:
-    """Of a file with columns between tabs, or of two files with a sentence in each line. `columns` are the
-    places of source and target in the first kind, counted from 1."""
+    """Pairs from a file with tab-separated columns, or from two files with one sentence per line. `columns`
+    are the positions of source and target in the first kind, counted from 1."""
     lines = [read(file) for file in files]
     if len(files) == 2:
         if len(lines[0]) != len(lines[1]):
@@ -128,7 +128,7 @@ def read(file: Path) -> list[str]:
 
 
 def fetch(source: str, folder: Path) -> Path:
-    """The file that `source` names: a path as it is, a URL downloaded into `folder`."""
+    """The file at `source`: a path is used directly, a URL is downloaded into `folder`."""
     if not re.match(r"https?://", source):
         if not Path(source).is_file():
             raise SystemExit(

@@ -1,5 +1,5 @@
 """A picture of attention, as a PNG file: a column for each piece of the sentence, a row for each piece of its
-translation, the darker the more the row's piece looks at the column's."""
+translation; the more a row's piece looks at a column's, the darker the cell."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CELL = 0.35  # inches
 
 
 def write_attention(path: Path, read: np.ndarray, written: np.ndarray, attention: np.ndarray) -> None:
-    """`read` and `written` are pieces, as bytes, filled up after their ends; `attention` has their shape."""
+    """`read` and `written` are pieces, as bytes, padded after their ends; `attention` has their shape."""
     columns, rows = (labels(found) for found in (read, written))
     size = (2 + CELL * len(columns), 1.5 + CELL * len(rows))
     figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
@@ -31,7 +31,7 @@ def write_attention(path: Path, read: np.ndarray, written: np.ndarray, attention
 
 
 def labels(found: Iterable[bytes]) -> list[str]:
-    """Pieces up to the end. The ones that continue a word have a dash before them."""
+    """Pieces up to the end. Those that continue a word start with a dash."""
     texts = [piece.decode() for piece in found]
     if pieces.SPECIAL[pieces.END] in texts:
         texts = texts[: texts.index(pieces.SPECIAL[pieces.END]) + 1]

@@ -1,7 +1,7 @@
-"""Sentences as pieces of words. Hugging Face `tokenizers` makes the vocabulary, when the data is prepared.
+"""Sentences as pieces of words. Hugging Face `tokenizers` builds the vocabulary when the data is prepared.
 
-`oarlock run` does it in ingest.py; `text_ops.py` does the same cutting in TensorFlow's operations. So every
-step here is one that both can make, exactly: two replacements, one pattern, and the longest piece that fits
+`oarlock run` does this in ingest.py; `text_ops.py` does the same splitting in TensorFlow operations. So every
+step here is one that both can do exactly: two replacements, one pattern, and the longest piece that fits
 each time (WordPiece).
 """
 
@@ -12,22 +12,22 @@ from pathlib import Path
 from typing import Any
 
 PAD, START, END, UNKNOWN = range(4)
-SPECIAL = ["[pad]", "[start]", "[end]", "[unknown]"]  # no text has these: a bracket is a word of its own
-VOCABULARY = "vocabulary.txt"  # a piece in each line
+SPECIAL = ["[pad]", "[start]", "[end]", "[unknown]"]  # no text has these: a bracket is a separate word
+VOCABULARY = "vocabulary.txt"  # one piece per line
 
 GAP = "\u2581"  # stands for a space in a piece
-SPACES = "[\x00-\x20\x7f\u00a0]+"  # and other characters that nobody sees
+SPACES = "[\x00-\x20\x7f\u00a0]+"  # and other invisible characters
 ENDS = "^ | $"
-# A word, a digit or a mark, each with the space before it: put together they are the sentence again.
+# A word, a digit or a punctuation mark, each with the space before it: joined, they are the sentence again.
 WORD = f"{GAP}?\\p{{L}}+|{GAP}?\\p{{N}}|{GAP}?[^{GAP}\\p{{L}}\\p{{N}}]|{GAP}"
 LONGEST_WORD = 100  # letters; a longer one is unknown
-COMMON = 1000  # kinds of letters and marks that the vocabulary has at most
+COMMON = 1000  # the maximum number of different letters and marks in the vocabulary
 
-Tokenizer = Any  # that of `tokenizers`, which only ingest.py needs
+Tokenizer = Any  # from `tokenizers`, which only ingest.py needs
 
 
 def train(texts: Iterable[str], size: int) -> list[str]:
-    """The vocabulary of `size` pieces that spells these texts in few of them."""
+    """A vocabulary of `size` pieces that spells these texts in few of them."""
     from tokenizers import trainers
 
     trainer = trainers.WordPieceTrainer(
@@ -48,7 +48,7 @@ def write(folder: Path, vocabulary: Iterable[str]) -> None:
 
 
 def load(folder: Path) -> Tokenizer:
-    """A tokenizer with the vocabulary of a folder."""
+    """A tokenizer with the vocabulary in a folder."""
     lines = Path(folder, VOCABULARY).read_text(encoding="utf-8").split("\n")[:-1]
     return empty({piece: number for number, piece in enumerate(lines)})
 
@@ -73,5 +73,5 @@ def empty(vocabulary: dict[str, int]) -> Tokenizer:
 
 
 def numbers(tokenizer: Tokenizer, texts: Iterable[str]) -> list[list[int]]:
-    """The numbers of each text's pieces, its end included."""
+    """The numbers of each text's pieces, including its end."""
     return [[*each.ids, END] for each in tokenizer.encode_batch(list(texts), add_special_tokens=False)]

@@ -1,4 +1,4 @@
-"""What `pieces.py` does, in TensorFlow's operations: they are exported with the model, and need nothing else.
+"""What `pieces.py` does, in TensorFlow operations: they are exported with the model and need nothing else.
 
 The tests compare both on thousands of sentences.
 """
@@ -14,7 +14,7 @@ CUT = "\x1f"  # between two words; no text has it once its spaces are replaced
 
 
 class Vocabulary(tf.Module):
-    """Two tables over one file, a piece a line. The file is an asset of the exported model."""
+    """Two tables over one file, one piece per line. The file is an asset of the exported model."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Vocabulary(tf.Module):
         return of_words.merge_dims(1, 2)
 
     def texts(self, numbers: tf.Tensor) -> tf.Tensor:
-        """Texts from the numbers of their pieces, shape (texts, pieces). What ends them is passed over."""
+        """Texts from the numbers of their pieces, shape (texts, pieces). The end marks are skipped."""
         numbers = tf.cast(numbers, tf.int64)
         spelled = tf.where(numbers < len(pieces.SPECIAL), "", self.to_piece.lookup(numbers))
         joined = tf.strings.regex_replace(tf.strings.reduce_join(spelled, axis=-1), pieces.GAP, " ")
@@ -48,8 +48,8 @@ class Vocabulary(tf.Module):
         return self.to_piece.lookup(tf.cast(numbers, tf.int64))
 
     def cut(self, words: tf.Tensor) -> tf.RaggedTensor:
-        """The longest piece that fits at the start of each word, then at the start of the rest, and so on. A
-        word in which no piece fits somewhere is unknown. Gives the numbers, a row for each word."""
+        """The longest piece that fits at the start of each word, then at the start of the rest, and so on. If
+        no piece fits at some point, the word is unknown. Returns the numbers, one row per word."""
         length = tf.strings.length(words, unit="UTF8_CHAR")
         at, is_known = tf.zeros_like(length), length <= pieces.LONGEST_WORD
         numbers = tf.zeros((tf.shape(words)[0], 0), tf.int64)
@@ -67,7 +67,7 @@ class Vocabulary(tf.Module):
         return tf.ragged.boolean_mask(numbers, numbers >= 0)
 
     def longest_piece(self, words: tf.Tensor, at: tf.Tensor, left: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """(number, letters) of the longest piece at a place of each word, and -1 and 0 where none fits."""
+        """(number, letters) of the longest piece at a position in each word; -1 and 0 if none fits."""
         sizes = tf.range(1, self.longest + 1)
         shape = tf.stack([tf.shape(words)[0], self.longest])
         rest = tf.strings.substr(words, at, tf.fill(tf.shape(at), self.longest), unit="UTF8_CHAR")
@@ -77,7 +77,7 @@ class Vocabulary(tf.Module):
             tf.broadcast_to(sizes, shape),
             unit="UTF8_CHAR",
         )
-        # What is longer than the rest of the word is the rest itself: not a piece of that size.
+        # Anything longer than the rest of the word is the rest itself, not a piece of that size.
         number = tf.where(sizes <= left[:, None], self.to_number.lookup(starts), -1)
         size = tf.reduce_max(tf.where(number >= 0, sizes, 0), axis=1)
         return tf.where(size > 0, tf.gather(number, tf.maximum(size - 1, 0), batch_dims=1), -1), size

@@ -1,11 +1,11 @@
-"""Train a Transformer to translate, Portuguese to English, with Keras `fit`: on one worker or on many.
+"""Train a Transformer to translate Portuguese to English with Keras `fit`, on one worker or many.
 
     oarlock run examples/transformer                         2 workers in step, evaluator
     oarlock run -n 1 --set env.KERAS_BACKEND=torch examples/transformer    or jax
     python ingest.py && python train.py                      one process, with no launcher at all
 
-Which pairs a step holds depends on the seed and the step alone: what dies on the way resumes in the middle of
-an epoch, from the last checkpoint, and ends with the same weights, to the last bit.
+Which pairs a step holds depends only on the seed and the step: after a failure, training resumes in the
+middle of an epoch, from the last checkpoint, and ends with the same weights, to the last bit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> None:
     args = arguments()
     task = oarlock.current()
     data = dataset.read(args.data)
-    keras.utils.set_random_seed(args.seed)  # the same first weights on every worker
+    keras.utils.set_random_seed(args.seed)  # the same initial weights on every worker
     numbers = data.numbers("train")
     buckets = dataset.Buckets(numbers.lengths(), args.tokens, seed=args.seed)
     epochs, steps = (1, args.steps) if args.steps else (args.epochs, buckets.steps_per_epoch)
@@ -46,18 +46,18 @@ def main() -> None:
         )
 
     def publish() -> None:
-        """Every worker calls it before the same step; the weights are the same on all."""
+        """Every worker calls this before the same step; the weights are the same on all."""
         if task.is_chief:
             trained = int(network.optimizer.iterations.numpy())
             print(f"the model of step {trained} is in {export.export_model(network, data, args, trained)}")
 
-    # Steps, loss and time left for `oarlock ps`, and checkpoints. If there is one, the network has it by now.
+    # Steps, loss and time left for `oarlock ps`, and checkpoints. If there is one, it is restored now.
     callbacks = oarlock.keras.callbacks(
         network,
         [Finite()],
         save=args.save,
         keep=args.keep,
-        export=publish,  # a model to try while this trains; at last the trained one
+        export=publish,  # a model to try during training; at the end, the trained one
         export_every=args.export_every or 3 * steps,  # it takes 9 s
     )
 
@@ -70,7 +70,7 @@ def main() -> None:
         initial_epoch=callbacks.epoch,
         epochs=epochs,
         steps_per_epoch=steps,
-        shuffle=False,  # `buckets` has done that
+        shuffle=False,  # `buckets` has already shuffled
         verbose=2 if task.is_chief else 0,
         callbacks=callbacks,
     )
@@ -108,9 +108,9 @@ def how_often(text: str) -> int | str:
 
 
 class Finite(keras.callbacks.Callback):
-    """Ends a training that has gone wrong, before it is exported."""
+    """Stops training that has diverged, before it is exported."""
 
-    async_safe = True  # it looks at epochs alone: Keras need not wait for every step's loss
+    async_safe = True  # it only looks at epochs: Keras need not wait for every step's loss
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if not math.isfinite(logs["loss"]):

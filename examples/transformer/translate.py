@@ -1,7 +1,7 @@
 """Translate a text with an exported model:  python translate.py --model FOLDER "um texto"
 
-FOLDER is the `model` folder of a run; by default it is the one that `python train.py` leaves here. Needs
-TensorFlow and nothing else; with --picture FILE.png also matplotlib, for what the model looks at.
+FOLDER is the `model` folder of a run; by default, the one that `python train.py` leaves here. Needs only
+TensorFlow; with --picture FILE.png also matplotlib, to show what the model looks at.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def main() -> None:
     args = parser.parse_args()
     folder = newest(args.model)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    import tensorflow as tf  # takes seconds: a wrong folder is told before
+    import tensorflow as tf  # takes seconds: a wrong folder is reported first
 
     model = tf.saved_model.load(str(folder))
     texts = [args.text] if args.text is not None else sys.stdin.read().splitlines()

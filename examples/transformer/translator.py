@@ -22,7 +22,7 @@ class Translator(tf.Module):
 
     @tf.function(input_signature=TEXTS)
     def serve(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The best translation by beam search; all that it has kept, and the logarithms of their
+        """The best translation by beam search; also all candidates that it kept, and their log
         probabilities."""
         found, scores = decoding.beam(self._network, self.read(text), self._beams)
         written = self.vocabulary.texts(tf.reshape(found, (-1, self._network.longest)))
@@ -37,7 +37,7 @@ class Translator(tf.Module):
     @tf.function(input_signature=TEXTS)
     def attention(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """The best translation with its pieces and those of the text, and how much each piece of the
-        translation (rows) looks at each of the text (columns): the mean over the heads of the last layer."""
+        translation (rows) looks at each piece of the text (columns), averaged over the last layer's heads."""
         sources = self.read(text)
         found, _ = decoding.beam(self._network, sources, self._beams)
         written = found[:, 0]
@@ -52,7 +52,7 @@ class Translator(tf.Module):
         }
 
     def read(self, texts: tf.Tensor) -> tf.Tensor:
-        """The numbers of the texts' pieces, filled up to the longest; what is too long is cut off."""
+        """The numbers of the texts' pieces, padded to the longest; a text that is too long is cut off."""
         numbers = self.vocabulary.numbers(texts)[:, : self._network.longest - 1]
         ends = tf.fill((tf.shape(texts)[0], 1), tf.constant(pieces.END, tf.int64))
         return tf.cast(tf.concat([numbers, ends], axis=1).to_tensor(pieces.PAD), tf.int32)
