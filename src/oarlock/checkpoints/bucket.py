@@ -116,7 +116,7 @@ class Bucket:
         if size is None:
             return None
         if size > LARGEST_MANIFEST:
-            return b""  # which is no manifest
+            return b""  # not a manifest
         return bytes(self._api.get(self._store, self._path(name, file)).bytes())
 
     def _sizes(self, name: str, below: str = "") -> dict[str, int]:

@@ -78,7 +78,7 @@ def take_over(source: Checkpoint, store: Store, run: str) -> None:
 
 
 def _manifest(source: Checkpoint, run: str) -> Manifest:
-    """It has no timestamp of its own: the same weights are the same snapshot."""
+    """It has no timestamp: the same weights are the same snapshot."""
     before = source.manifest
     return {
         "format": FORMAT,
