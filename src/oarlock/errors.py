@@ -1,4 +1,4 @@
-"""The exceptions of Oarlock; a caller meets those of the first two trees.
+"""The exceptions of Oarlock; a caller sees those of the first two trees.
 
 From the command line and `oarlock.Job`, `oarlock.Run`:
 
@@ -8,7 +8,7 @@ From the command line and `oarlock.Job`, `oarlock.Run`:
     ├── UnknownRun              no run has that name
     ├── LaterRun                a later Oarlock wrote the run's record, in a way that this one cannot read
     ├── RunFailed               a run that was waited for did not succeed; has its state
-    ├── Refused                 the leading agent refuses a request
+    ├── RunRefusedError         the run, or its leading agent, refuses a request
     ├── Unanswered              a model server is lost before it answers; another one may answer
     ├── ApiError                the cluster's API server refuses a request or does not answer
     └── LoginError              the kubeconfig's login command fails
@@ -20,10 +20,10 @@ In a training program:
     └── NoInput                 the program reads input, and this task has none, or no more
     ValueError
     ├── ExportError             a model cannot be exported as it was given
-    ├── MismatchError           a checkpoint does not fit the state that it is restored into
-    └── Refused                 Keras is called in a way that would train wrongly on several workers
+    ├── KerasRefusedError       Keras is called in a way that would train wrongly on several workers
+    └── MismatchError           a checkpoint does not fit the state that it is restored into
 
-Inside Oarlock, where a caller never meets them:
+Inside Oarlock, where a caller never sees them:
 
     Exception
     ├── BrokenError             a source of data breaks off; the next attempt may succeed
@@ -44,7 +44,8 @@ Inside Oarlock, where a caller never meets them:
     ├── OvertakenError          an upload is no longer useful: the run ends and there is a newer checkpoint
     ├── Refused                 a request to a model server is answered with this sentence
     ├── ScoreError              checkpoints cannot be scored, or the program that scores them fails
-    ├── UnreachableError        the leading agent, or the machine with a checkpoint, does not answer
+    ├── StoreUnreachableError   the store of snapshots does not answer for as long as the run can wait
+    ├── UnreachableError        the leading agent does not answer
     └── WireError               a peer sends something that is not a message
         └── OtherVersionError   a peer is of another version
     ValueError

@@ -13,8 +13,8 @@ _STRATEGIES = ("ParameterServerStrategy", "ParameterServerStrategyV2")
 def check(job: Job, folder: Path) -> None:
     """Raise FieldError for ps without a chief if the program uses TensorFlow 2's ParameterServerStrategy.
 
-    Its workers only serve, and a coordinator that is no worker gives them their steps: without one, all tasks
-    wait for each other in silence. In a program of TensorFlow 1, worker 0 leads.
+    Its workers only serve, and a coordinator that is not a worker gives them their steps: without one, all
+    tasks wait for each other silently. In a TensorFlow 1 program, worker 0 leads.
     """
     if not job.roles.ps or job.roles.chief:
         return

@@ -30,7 +30,7 @@ class Block:
     generation: int
     task: str
     data: bytes  # the lines without their time, joined by newlines
-    skipped: int = 0  # bytes of output before them that the reader passed over, to catch up
+    skipped: int = 0  # bytes of output before them that the reader skipped, to catch up
 
     def lines(self) -> Iterator[LogLine]:
         """Yield each line."""

@@ -281,7 +281,7 @@ class KubernetesEngine(Engine):
             return remove_pods.pods(api, identity.of(run))
 
     def remove_pod(self, run: RunFolder, fault: str, pod: str) -> str | None:
-        """Only a disruption budget refuses. A pod that is gone already counts as removed."""
+        """Remove a pod; only a disruption budget refuses. A pod that is gone already counts as removed."""
         with explained(), closing(api_of(run)) as api:
             return remove_pods.remove(api, fault, pod)
 

@@ -163,7 +163,7 @@ class Snapshots:
     def _read(self, name: str) -> bytes:
         size = self._files[name][MANIFEST]
         if not 0 < size <= LARGEST_MANIFEST:
-            return b""  # which is no manifest
+            return b""  # which is not a manifest
         return self._ask(partial(self._bucket.receive, name, MANIFEST, 0, size), _TRIES)
 
     def _ask(self, question: Callable[[], T], tries: int = 1) -> T:

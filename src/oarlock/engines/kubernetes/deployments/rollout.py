@@ -70,7 +70,7 @@ def update(api: Api, parcel: ServerParcel, found: Object) -> Object:
 
 
 def settle(api: Api, parcel: ServerParcel, made: Object) -> None:
-    """Once the pods of an update answer: change what stands beside them, and delete what only the old ones
+    """Once the pods of an update answer: change the objects beside them, and delete what only the old ones
     used. Raises JobError if another owner's object is in the way."""
     _renew_standing(api, parcel, made)
     clear(api, parcel.identity, made)

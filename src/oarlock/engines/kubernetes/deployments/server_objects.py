@@ -105,7 +105,7 @@ def network_policy(parcel: ServerParcel) -> Object:
 
 
 def autoscaler(parcel: ServerParcel) -> Object:
-    """As many pods as the load needs, by their CPU; the cluster needs a metrics server for that."""
+    """Give it as many pods as the load needs, by their CPU; the cluster needs a metrics server for that."""
     metric = {
         "type": "Resource",
         "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": _BUSY}},

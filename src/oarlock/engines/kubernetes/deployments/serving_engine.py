@@ -140,7 +140,7 @@ class ServingEngine(Engine):
             return remove_pods.pods(api, identity.of(run))
 
     def remove_pod(self, run: RunFolder, fault: str, pod: str) -> str | None:
-        """Only a disruption budget refuses. A pod that is gone already counts as removed."""
+        """Remove a pod; only a disruption budget refuses. A pod that is gone already counts as removed."""
         with explained(), closing(_reach(run)) as api:
             return remove_pods.remove(api, fault, pod)
 

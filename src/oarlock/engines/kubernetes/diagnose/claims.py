@@ -18,7 +18,7 @@ def concerns(message: str) -> bool:
 
 
 def unbound(pod: Object, message: str, evidence: Evidence) -> Finding | None:
-    """Why a claim of the pod has no volume; None if it is merely new."""
+    """Why a claim of the pod has no volume; None if it is only new."""
     if matched := re.search(r'persistentvolumeclaim "([^"]+)" not found', message):
         return _finding(
             pod,
