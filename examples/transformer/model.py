@@ -134,7 +134,10 @@ class Attention(layers.Layer):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.width, self.heads = width, heads
-        self.query, self.keys, self.values, self.out = (layers.Dense(width) for _ in range(4))
+        self.query = layers.Dense(width)
+        # A bias here changes no weight of attention: its gradient is rounding, which Adam would make large.
+        self.keys = layers.Dense(width, use_bias=False)
+        self.values, self.out = layers.Dense(width), layers.Dense(width)
 
     def offered(self, x: Tensor) -> Offered:
         """Keys and values, by head."""
