@@ -26,7 +26,7 @@ class Upstream(Protocol):
         """Send an event for the record."""
 
     def on_status(self) -> None:
-        """Notice that the host's status has changed."""
+        """Handle a change of the host's status."""
 
 
 class Machine(Protocol):

@@ -1,5 +1,5 @@
-"""The deciding half, in the leading agent only: who joins, which tasks run where, what a failure means.
+"""The deciding half, in the leading agent only: which agents join, which tasks run where, what failures mean.
 
-Talks to hosts through messages alone. Imports `run`; of `agent`: `agents`, `ingest`, `net`, `phases`,
+Reaches hosts only through messages. Imports `run`; of `agent`: `agents`, `ingest`, `net`, `phases`,
 `protocol` and `snapshots`.
 """

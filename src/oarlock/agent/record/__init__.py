@@ -1,4 +1,4 @@
-"""The run's record as agents write it: events, logs in segments, the lines a pod prints, who leads.
+"""The run's record as agents write it: events, logs in segments, the lines a pod prints, which pod leads.
 
 Imports `run` and `system`.
 """

@@ -1,4 +1,4 @@
-"""The GPUs of one agent's tasks: which are whose, what they say, how they fail, whether they are free again.
+"""The GPUs of one agent's tasks: which task has which, their readings, failures, and when they are free.
 
 Hosts use it. Imports `run` and `system`.
 """

@@ -63,7 +63,7 @@ class LaterImports:
                 continue  # the program gets it some other way, or works without it
         gc.freeze()
         gc.enable()
-        # Sockets are no trace of an import here: the next launch opens those of its task.
+        # Sockets are no trace of an import here: the next launch brings the sockets of its task.
         traces = replace(preimport.Traces.now(), sockets=before.sockets)
         why_not = preimport.why_not_forkable() or traces.why_not(before)
         self.why_not = self.why_not or why_not

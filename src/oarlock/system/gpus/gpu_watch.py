@@ -56,7 +56,7 @@ class GpuWatch:
             self._thread.start()
 
     def newest(self, since: float = 0.0) -> Look | None:
-        """Return the newest look that began at `since` or later. None: there is none yet, and one follows."""
+        """Return the newest look that began at `since` or later. None if there is none yet; one follows."""
         newest = self._newest
         if newest is not None and newest.began >= since:
             return newest

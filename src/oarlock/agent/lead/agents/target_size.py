@@ -32,7 +32,7 @@ class TargetSize:
 
     @property
     def machines(self) -> int:
-        """How many machines the run has if every task has its own."""
+        """How many machines the run has if every member has its own."""
         return sum(self.spec.members_of(role, count) for role, count in self.sizes.items())
 
     def has_room(self, agents: Iterable[Agent]) -> bool:
