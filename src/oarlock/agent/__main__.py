@@ -1,4 +1,4 @@
-"""`python -m oarlock.agent RUN_FOLDER`: take up the run whose record is there.
+"""`python -m oarlock.agent RUN_FOLDER`: lead the run whose record is in that folder.
 
 With `--machine N --join HOST:PORT` it hosts machine N's tasks for a leading agent elsewhere; the
 leading agent itself is machine 0.

@@ -89,7 +89,7 @@ class Context:
 
 
 def current() -> Context:
-    """The task that this process is."""
+    """Return the task that this process runs."""
     env = os.environ
     alone = ("-1", "1") if "OARLOCK_RUN" in env else ("0", "1")
     # Set by another launcher, such as torchrun: there, not every process is the chief.
