@@ -17,6 +17,7 @@ import json
 import os
 import shutil
 import stat
+import time
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -25,7 +26,6 @@ from pathlib import Path
 
 from oarlock.checkpoints.manifest import FILE_NAME, Manifest, is_not_of, name_of, position, sealed, unseal
 from oarlock.system.atomic_file import sync_folder, write_durably, write_whole
-from oarlock.system.polling import wait_for
 
 _FENCE, _LOCK = ".fence", ".lock"
 _DRAFT = ".saving-"
@@ -166,22 +166,21 @@ class Store:
         """No process raises the fence between reading it and renaming. A dead holder's lock is free."""
         import fcntl
 
-        def is_locked() -> bool:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-            except OSError as error:
-                if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
-                    raise  # else a file system without locks: the fence is still read
-            return True
-
+        deadline = time.monotonic() + _LOCK_PATIENCE
         with os.fdopen(_open_lock(self.folder), "ab") as file:
-            try:
-                wait_for(is_locked, "lock", _LOCK_PATIENCE, every=0.005)
-            except TimeoutError:
-                message = f"another process holds {self.folder}/{_LOCK} for too long"
-                raise TimeoutError(message) from None
+            while True:  # not `wait_for`: this module travels alone in a command, which has to stay short
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        message = f"another process holds {self.folder}/{_LOCK} for too long"
+                        raise TimeoutError(message) from None
+                    time.sleep(0.005)
+                except OSError as error:
+                    if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+                        break  # a file system without locks: the fence is still read
+                    raise
             yield
 
     def _named(self) -> list[tuple[int, int, Path]]:

@@ -28,7 +28,7 @@ from oarlock.engines.shared.checkpoint_folder import Entry
 from oarlock.errors import OarlockError
 from oarlock.program.bare_source import without_docstrings
 from oarlock.records.run_folder import RunFolder
-from oarlock.system import atomic_file, polling, safe_names
+from oarlock.system import atomic_file, safe_names
 
 READING = replace(claim_pod.PULL, name="checkpoints")
 WRITING = replace(READING, is_writable=True)
@@ -130,8 +130,7 @@ class PodFolder:
 
 
 def _packed() -> str:
-    # In the order of their imports.
-    modules = (safe_names, atomic_file, polling, manifest, store, checkpoint_folder)
+    modules = (safe_names, atomic_file, manifest, store, checkpoint_folder)  # in the order of their imports
     sources = {one.__name__: without_docstrings(Path(one.__file__ or "").read_bytes()) for one in modules}
     texts = [(name, source.decode()) for name, source in sources.items()]
     return base64.urlsafe_b64encode(zlib.compress(json.dumps(texts).encode(), 9)).decode()
