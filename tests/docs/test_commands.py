@@ -18,12 +18,12 @@ from oarlock.job.model import Job
 from oarlock.job.parsing.overrides import kind_at, path_of
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
-from tests.docs import elsewhere
-from tests.docs.elsewhere import CALLED, KUBERNETES, TAKEN, calls
-from tests.docs.reader import SHORTER, Reader, reading
-from tests.docs.stand_ins import ARGUMENTS, WITH_WEIGHTS, training, write_tool
+from tests.support import page_commands_elsewhere as elsewhere
 from tests.support import pages, recipes, stores
 from tests.support.commands import SCRIPT
+from tests.support.page_commands_elsewhere import CALLED, KUBERNETES, TAKEN, calls
+from tests.support.page_programs import ARGUMENTS, WITH_WEIGHTS, training, write_tool
+from tests.support.page_reader import SHORTER, Reader, reading
 from tests.support.pages import PAGES
 from tests.support.terminals import Terminal
 

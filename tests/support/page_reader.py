@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from oarlock.records import runs
-from tests.docs.stand_ins import (
+from tests.support.page_programs import (
     ARGUMENTS,
     LONG,
     MODELS,
