@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from oarlock.engines.shared.serve_order import ServeOrder
     from oarlock.engines.shared.tensorboard_process import Board
 
-_GOING = 60.0  # seconds for objects to disappear, beyond the grace
-
 
 class KubernetesEngine(Engine):
     """Runs on a Kubernetes cluster."""
@@ -136,12 +134,12 @@ class KubernetesEngine(Engine):
                     if volumes and stop_delete.is_mine(api, claim):
                         _require_alone(api, run, claim, chosen)
             for run, api in reached:
-                patience = _GOING + (0 if now else run.grace())
+                patience = stop_delete.GOING + (0 if now else run.grace())
                 board_deployment.delete(api, identity.of(run))  # it mounts the claims
                 stop_delete.delete(api, identity.of(run), now=now, patience=patience)
             going = [one for one in claims.values() if volumes and stop_delete.is_mine(*one)]
             for api, claim in going:
-                stop_delete.delete_claims(api, [claim], _GOING)
+                stop_delete.delete_claims(api, [claim], stop_delete.GOING)
         return [claim["metadata"]["name"] for api, claim in claims.values() if (api, claim) not in going]
 
     def refresh(self, run: RunFolder, *, with_logs: bool = False) -> None:

@@ -26,7 +26,7 @@ from oarlock.engines.kubernetes.api.names import (
 )
 from oarlock.engines.kubernetes.deployments import readiness, server_objects, server_pod
 from oarlock.engines.kubernetes.deployments.server_parcel import ServerParcel
-from oarlock.engines.kubernetes.lifecycle.stop_delete import until_gone
+from oarlock.engines.kubernetes.lifecycle.stop_delete import GOING, until_gone
 from oarlock.errors import JobError, OarlockError
 from oarlock.system.polling import wait_for
 
@@ -34,7 +34,6 @@ from oarlock.system.polling import wait_for
 KINDS = ("Deployment", *reversed(server_objects.STANDING), *server_objects.OWN, "Pod")
 _NOT_EVERYWHERE = {"HTTPRoute": "the Gateway API"}
 _POLL = 0.2
-GOING = 60.0  # seconds for objects to be gone
 
 
 def create(api: Api, parcel: ServerParcel) -> Object:

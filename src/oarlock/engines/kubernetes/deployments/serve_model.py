@@ -13,6 +13,7 @@ from oarlock.engines.kubernetes.deployments import rollout, server_address, serv
 from oarlock.engines.kubernetes.deployments.server_parcel import ServerParcel
 from oarlock.engines.kubernetes.lifecycle import identity
 from oarlock.engines.kubernetes.lifecycle.connect import api_for, explained
+from oarlock.engines.kubernetes.lifecycle.stop_delete import GOING
 from oarlock.engines.shared.serve_order import ServeOrder
 from oarlock.errors import JobError, OarlockError
 from oarlock.job.model import Job, slug
@@ -31,7 +32,7 @@ def serve(order: ServeOrder, name: str | None, on_wait: Callable[[str], bool]) -
         found = _ours(api, name)
         run = server_record.known(name)
         if found is not None and not rollout.is_complete(found):
-            rollout.delete(api, server_record.identity_of(found), now=True, patience=rollout.GOING)
+            rollout.delete(api, server_record.identity_of(found), now=True, patience=GOING)
             found = None
         if found is None:
             if run is not None:
@@ -97,7 +98,7 @@ def _begin(api: Api, order: ServeOrder, name: str, on_wait: Callable[[str], bool
         try:
             rollout.wait(api, parcel.identity, _PATIENCE, on_wait)
         except BaseException:
-            rollout.delete(api, parcel.identity, now=True, patience=rollout.GOING)
+            rollout.delete(api, parcel.identity, now=True, patience=GOING)
             raise
     except OarlockError as problem:
         run.delete()

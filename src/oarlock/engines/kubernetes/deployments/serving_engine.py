@@ -17,6 +17,7 @@ from oarlock.engines.kubernetes.claims import remove_pods
 from oarlock.engines.kubernetes.deployments import rollout, server_record
 from oarlock.engines.kubernetes.lifecycle import adopt, identity
 from oarlock.engines.kubernetes.lifecycle.connect import explained
+from oarlock.engines.kubernetes.lifecycle.stop_delete import GOING
 from oarlock.engines.shared.serve_order import ServeOrder
 from oarlock.errors import JobError, OarlockError
 from oarlock.job.job_file import JobFile
@@ -89,9 +90,7 @@ class ServingEngine(Engine):
             for run, api in reached:
                 identity.require_deployment(run, api)
             for run, api in reached:
-                rollout.delete(
-                    api, identity.of(run), now=now, patience=rollout.GOING + (0 if now else run.grace())
-                )
+                rollout.delete(api, identity.of(run), now=now, patience=GOING + (0 if now else run.grace()))
                 api.close()
         return []
 

@@ -14,8 +14,6 @@ from oarlock.errors import OarlockError
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
 
-_GOING = 60.0  # seconds for half-sent objects to go
-
 
 def repair(api: Api, jobs: Sequence[Object]) -> None:
     """Stop the Jobs of a run that is stopped, and resume those of a run that is not."""
@@ -72,7 +70,7 @@ def settle(run: RunFolder, api: Api) -> bool:
             repair(api, jobs)
             (run.path / submit.UNSENT).unlink()
             return True
-        stop_delete.delete(api, who, now=True, patience=_GOING)
+        stop_delete.delete(api, who, now=True, patience=stop_delete.GOING)
         run.remove()
         return False
     finally:

@@ -33,7 +33,7 @@ from oarlock.system.polling import wait_for
 # The kinds of a run's objects, in the order of deletion: first those that create others.
 KINDS = ("Job", "Pod", "Service", "ConfigMap", "Secret", "NetworkPolicy")
 _POLL = 0.1
-_GOING = 60.0  # seconds for objects to be gone
+GOING = 60.0  # seconds for objects to be gone, beyond the grace of their pods
 
 
 def stop(api: Api, run: Identity, *, now: bool = False) -> None:
@@ -57,7 +57,7 @@ def resume(api: Api, run: Identity) -> Object:
         raise OarlockError(f"{run.name} is no longer on the cluster; `oarlock run` starts another")
     if STOPPED not in jobs[0]["metadata"].get("annotations", {}) or _has_ended(api, run, jobs):
         parcel = unpacked(api, run, jobs)
-        delete(api, run, now=True, patience=_GOING)
+        delete(api, run, now=True, patience=GOING)
         return submit.submit(api, parcel)
     _count_resumption(api, run)
     for job in jobs:
