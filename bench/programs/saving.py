@@ -1,7 +1,7 @@
 """What a save costs the training: `saving.py WAY --mib 512 --saves 5`, and a line of JSON with seconds.
 
-Every step changes all of the state, as an optimizer does. A way is one of ours (`torch`, `tensorflow`) or a
-peer's: `torch.save`, `dcp.async_save`, `tf.train.Checkpoint.write`.
+Every step changes all of the state, as an optimizer does. A way is one of ours (`torch`, `fsdp`, `jax`,
+`tensorflow`) or a peer's: `torch.save`, `dcp.async_save`, `numpy.save`, `tf.train.Checkpoint.write`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-_PIECES = 16
+_PIECES, _WIDTH = 16, 1024
 _WINDOWS = 4
 
 
@@ -94,9 +94,9 @@ def _timed(action: Callable[[], None]) -> float:
 def _torch_state(size: int, device: str) -> tuple[Any, Callable[[], None]]:
     import torch
 
-    count = size // _PIECES // 4
+    rows = size // _PIECES // 4 // _WIDTH
     pieces = torch.nn.ParameterList(
-        [torch.nn.Parameter(torch.rand(count, device=device)) for _ in range(_PIECES)]
+        [torch.nn.Parameter(torch.rand(rows, _WIDTH, device=device)) for _ in range(_PIECES)]
     )
 
     def step() -> None:
@@ -123,6 +123,18 @@ def _ours(things: dict[str, Any]) -> tuple[Callable[[], None], Callable[[], None
 
 def _ours_torch(size: int, folder: Path, device: str) -> Any:
     pieces, step = _torch_state(size, device)
+    return step, *_ours({"pieces": pieces})
+
+
+def _ours_fsdp(size: int, folder: Path, device: str) -> Any:
+    """The same weights, sharded: the only rank has one part of one."""
+    import torch.distributed as dist
+    from torch.distributed.fsdp import fully_shard
+
+    pieces, step = _torch_state(size, device)
+    backend = "gloo" if device == "cpu" else "nccl"
+    dist.init_process_group(backend, init_method=f"file://{folder}/rendezvous", rank=0, world_size=1)
+    fully_shard(pieces)
     return step, *_ours({"pieces": pieces})
 
 
@@ -157,6 +169,42 @@ def _dcp(size: int, folder: Path, device: str) -> Any:
     return step, save, finish
 
 
+def _jax_state(size: int) -> tuple[dict[str, Any], Callable[[], None]]:
+    import jax
+
+    count = size // _PIECES // 4
+    key = jax.random.key(0)
+    things = {"pieces": [jax.random.uniform(key, (count,)) for _ in range(_PIECES)]}
+    # The old arrays are donated, as in training: they are gone after the step.
+    change = jax.jit(lambda pieces: [piece * 0.999 + 0.001 for piece in pieces], donate_argnums=0)
+
+    def step() -> None:
+        things["pieces"] = change(things["pieces"])
+        jax.block_until_ready(things["pieces"])
+
+    return things, step
+
+
+def _ours_jax(size: int, folder: Path, device: str) -> Any:
+    things, step = _jax_state(size)
+    return step, *_ours(things)
+
+
+def _numpy_save(size: int, folder: Path, device: str) -> Any:
+    import numpy as np
+
+    things, step = _jax_state(size)
+
+    def save() -> None:
+        for number, piece in enumerate(things["pieces"]):
+            with (folder / f"{number}.npy").open("wb") as file:
+                np.save(file, np.asarray(piece))
+                file.flush()
+                os.fsync(file.fileno())
+
+    return step, save, lambda: None
+
+
 def _tensorflow_state(size: int) -> tuple[Any, Callable[[], None]]:
     import tensorflow as tf
 
@@ -186,6 +234,9 @@ def _tf_checkpoint(size: int, folder: Path, device: str) -> Any:
 
 _WAYS: dict[str, Callable[[int, Path, str], Any]] = {
     "torch": _ours_torch,
+    "fsdp": _ours_fsdp,
+    "jax": _ours_jax,
+    "numpy.save": _numpy_save,
     "torch.save": _torch_save,
     "dcp.async_save": _dcp,
     "tensorflow": _ours_tensorflow,

@@ -150,11 +150,27 @@ def a_checkpoint_is_the_state_of_its_moment(folder: Path) -> str:
 
 def a_module_and_its_optimizer_are_restored(folder: Path) -> str:
     """To the last bit, through pinned memory."""
+    _is_the_same(folder, gpu_programs.RESTORES)
+    return "weights, buffers and the optimizer's state"
+
+
+def a_sharded_module_is_saved_and_restored(folder: Path) -> str:
+    """FSDP2's weights and their optimizer, on one rank: two need two GPUs."""
+    _is_the_same(folder, gpu_programs.SAVES_SHARDED)
+    return "weights and the optimizer's state"
+
+
+def a_checkpoint_of_jax_is_the_state_of_its_moment(folder: Path) -> str:
+    """Though the next step is given its arrays, with and without room for a copy on the GPU."""
+    _is_the_same(folder, gpu_programs.SAVES_JAX)
+    return "what was saved is what was there, though the next step took its memory at once"
+
+
+def _is_the_same(folder: Path, program: str) -> None:
     env = {**os.environ, "CHECKPOINT_DIR": str(folder / "checkpoints")}
-    words = [sys.executable, "-c", gpu_programs.RESTORES]
+    words = [sys.executable, "-c", program]
     done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, env=env, check=False)
     assert done.stdout == "the same\n", done.stderr[-3000:]
-    return "weights, buffers and the optimizer's state"
 
 
 def a_task_that_dies_is_followed_by_one_with_its_gpu_open(folder: Path) -> str:
@@ -229,6 +245,8 @@ CHECKS: tuple[Check, ...] = (
     the_kernel_log_is_read_or_is_not,
     a_checkpoint_is_the_state_of_its_moment,
     a_module_and_its_optimizer_are_restored,
+    a_sharded_module_is_saved_and_restored,
+    a_checkpoint_of_jax_is_the_state_of_its_moment,
     a_task_that_dies_is_followed_by_one_with_its_gpu_open,
     a_report_does_not_wait_for_the_gpu,
     a_restart_has_the_compiler_and_the_gpu,

@@ -99,6 +99,91 @@ for step in (1, 2):
 session.close()
 print("the same")
 """
+SAVES_SHARDED = """
+import os, tempfile
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from oarlock.training.saving.session import CheckpointSession
+
+meeting = tempfile.mktemp()
+dist.init_process_group("nccl", init_method=f"file://{meeting}", rank=0, world_size=1)
+torch.cuda.set_device(0)
+
+def made():
+    model = torch.nn.Sequential(*[torch.nn.Linear(3000, 3000) for _ in range(4)]).cuda()
+    fully_shard(model)
+    return model, torch.optim.AdamW(model.parameters(), 1e-2, fused=True)
+
+def bits(model, optimizer):
+    found = dict(model.state_dict())
+    for number, state in optimizer.state_dict()["state"].items():
+        found.update({f"{number}.{name}": value for name, value in state.items()})
+    plain = {name: getattr(value, "to_local", lambda: value)() for name, value in found.items()}
+    return {name: value.detach().cpu().clone() for name, value in plain.items()}
+
+def train(model, optimizer):
+    model(torch.rand(64, 3000, device="cuda")).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+torch.manual_seed(0)
+model, optimizer = made()
+train(model, optimizer)
+expected = bits(model, optimizer)
+session = CheckpointSession()
+assert session.save(1, {"model": model, "optimizer": optimizer}, {}, None)
+train(model, optimizer)  # at once
+session.finish()
+session.close()
+model, optimizer = made()
+CheckpointSession().restore({"model": model, "optimizer": optimizer})
+found = bits(model, optimizer)
+assert found.keys() == expected.keys(), (found.keys(), expected.keys())
+for name in expected:
+    assert torch.equal(found[name], expected[name]), name
+train(model, optimizer)
+dist.destroy_process_group()
+print("the same")
+"""
+SAVES_JAX = """
+import jax, jax.numpy as jnp, numpy as np
+from oarlock.training.saving import jax_copy
+from oarlock.training.saving.session import CheckpointSession
+
+def made():
+    keys = jax.random.split(jax.random.key(0), 2)
+    return {
+        "large": jax.random.normal(keys[0], (300 << 20,)),
+        "half": jax.random.normal(keys[1], (1000, 30), jnp.bfloat16),
+        "count": jnp.int32(7),
+        "empty": jnp.zeros((0, 3)),
+    }
+
+change = jax.jit(lambda tree: jax.tree.map(lambda one: one + 1, tree), donate_argnums=0)
+for spare in (0.05, 2.0):  # with a copy on the GPU, and as if there were no room for one
+    jax_copy._SPARE = spare
+    tree = made()
+    expected = jax.tree.map(np.asarray, made())
+    session = CheckpointSession()
+    for step in (1, 2):
+        assert session.save(step, {"tree": tree}, {}, None)
+        assert bool(session._writer._copying) is (spare < 1)
+        for _ in range(20):  # as the next step does, at once
+            tree = change(tree)
+        session.finish()
+        found = {"tree": jax.tree.map(jnp.zeros_like, tree)}
+        fresh = CheckpointSession()
+        fresh.restore(found)
+        assert fresh.step == step
+        for name, value in expected.items():
+            assert np.asarray(found["tree"][name]).tobytes() == value.tobytes(), (spare, step, name)
+        expected = jax.tree.map(np.asarray, jax.tree.map(jnp.copy, tree))
+    session.close()
+    import os, shutil
+    shutil.rmtree(os.environ["CHECKPOINT_DIR"])
+print("the same")
+"""
 RESTORES = """
 import torch
 from torch import nn

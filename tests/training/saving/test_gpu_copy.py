@@ -8,14 +8,19 @@ import pytest
 
 from oarlock.checkpoints.safetensors import Shape, places
 from oarlock.training.saving import gpu_copy
-from oarlock.training.saving.shared_buffer import PIECE
+from oarlock.training.saving.pinned_memory import PIECE
 
 
-def test_no_copy_crosses_the_border_of_two_pinned_pieces() -> None:
-    found = list(gpu_copy._pieces(PIECE - 3, 2 * PIECE + 5))
-    assert found == [(PIECE - 3, PIECE), (PIECE, 2 * PIECE), (2 * PIECE, 2 * PIECE + 5)]
-    assert list(gpu_copy._pieces(0, PIECE)) == [(0, PIECE)]
-    assert list(gpu_copy._pieces(7, 7)) == []
+def test_each_piece_fits_into_pinned_memory_and_has_its_place() -> None:
+    size = 2 * PIECE + 5
+    found = list(gpu_copy._pieces([((3, 3 + size), range(size)), ((size + 3, size + 10), range(7))]))
+    assert [at for at, _ in found] == [3, 3 + PIECE, 3 + 2 * PIECE, size + 3]
+    assert [data for _, data in found] == [
+        range(PIECE),
+        range(PIECE, 2 * PIECE),
+        range(2 * PIECE, size),
+        range(7),
+    ]
 
 
 @pytest.mark.parametrize("is_staged", [True, False])

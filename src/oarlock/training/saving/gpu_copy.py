@@ -1,17 +1,20 @@
 """Copies tensors from GPUs into shared memory while the next step already computes.
 
-The step waits only for a copy on the GPU itself (10 GB: 5 ms). A separate stream copies that into pinned
-memory (10 GB: 0.2 s). If the GPU has no room for the copy, the training stream waits for the separate one.
+The step waits only for a copy on the GPU itself (10 GB: 5 ms). Threads take that over, on a separate stream
+and through pinned memory. If the GPU has no room for the copy, the step waits for them.
 """
 
 from __future__ import annotations
 
+import ctypes
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from oarlock.run.quick_dataclass import dataclass
-from oarlock.training.saving.shared_buffer import PIECE, Buffer
+from oarlock.training.saving import pinned_memory
+from oarlock.training.saving.shared_buffer import Buffer
 from oarlock.training.saving.tensor_bytes import Leaf
 
 _SPARE = 0.05  # share of a GPU's memory that copies leave free
@@ -21,35 +24,17 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class GpuCopies:
-    """Copies in flight: the tensors that they read, and an event for each GPU."""
+    """What is still to be taken over: for each GPU, bytes there and their places, and the stream for that."""
 
-    sources: tuple[Any, ...]
-    ends: tuple[Any, ...]
+    names: tuple[str, ...]
+    parts: list[tuple[Any, list[tuple[Place, Any]]]]
+    buffer: Buffer
 
     def wait(self) -> None:
-        """Wait until all bytes are in the shared memory. Raises RuntimeError if a GPU fails."""
-        for end in self.ends:
-            end.synchronize()
-
-
-def pin(buffer: Buffer, leaves: Iterable[Leaf]) -> None:
-    """Pin the memory piece by piece, as its pages are touched: a GPU copies at full speed only to pages that
-    cannot move. Pinning 5 GB at once would hold up the driver, which starts kernels, for 0.23 s."""
-    if not any(leaf.on_gpu is not None for leaf in leaves):
-        return
-    torch: Any = sys.modules["torch"]
-    runtime = torch.cuda.cudart()
-    pinned = []
-
-    def register(address: int, size: int) -> None:
-        if int(runtime.cudaHostRegister(address, size, 0)) == 0:
-            pinned.append(address)
-
-    def release() -> None:  # or a later allocation at the same address could not be pinned
-        for address in pinned:
-            runtime.cudaHostUnregister(address)
-
-    buffer.on_touched, buffer.on_close = register, release
+        """Take all bytes over into the shared memory. Raises RuntimeError if a GPU fails."""
+        for stream, read in self.parts:
+            _take_over(stream, read, self.buffer)
+        self.parts.clear()  # frees the memory on the GPUs
 
 
 def begin(leaves: Mapping[str, Leaf], places: Mapping[str, Place], buffer: Buffer) -> GpuCopies:
@@ -59,36 +44,28 @@ def begin(leaves: Mapping[str, Leaf], places: Mapping[str, Place], buffer: Buffe
     for name in sorted(leaves, key=lambda name: places[name]):
         if leaves[name].on_gpu is not None and leaves[name].shape.count:
             by_gpu.setdefault(leaves[name].on_gpu.device, []).append(name)
-    sources, ends = [], []
+    parts = []
     for device, names in by_gpu.items():
         with torch.cuda.device(device):
-            read, end = _begin_on(
-                torch, device, {name: leaves[name].on_gpu for name in names}, places, buffer
-            )
-        sources += read
-        ends.append(end)
-    return GpuCopies(tuple(sources), tuple(ends))
+            tensors = {name: leaves[name].on_gpu for name in names}
+            parts += _begin_on(torch, device, tensors, places, buffer)
+    return GpuCopies(tuple(name for names in by_gpu.values() for name in names), parts, buffer)
 
 
 def _begin_on(
     torch: Any, device: Any, tensors: Mapping[str, Any], places: Mapping[str, Place], buffer: Buffer
-) -> tuple[list[Any], Any]:
+) -> list[tuple[Any, list[tuple[Place, Any]]]]:
     size = sum(end - begin for begin, end in (places[name] for name in tensors))
     free, total = torch.cuda.mem_get_info(device)
-    has_room = free - size > _SPARE * total
-    read = _staged(torch, tensors, places, size) if has_room else _as_they_are(torch, tensors, places)
-    training, copying = torch.cuda.current_stream(device), torch.cuda.Stream(device)
-    copying.wait_stream(training)
-    with torch.cuda.stream(copying):
-        for (begin, end), data in read:
-            for piece_begin, piece_end in _pieces(begin, end):
-                there = torch.frombuffer(buffer.view(piece_begin, piece_end), dtype=torch.uint8)
-                there.copy_(data[piece_begin - begin : piece_end - begin], non_blocking=True)
-        done = torch.cuda.Event()
-        done.record(copying)
-    if not has_room:
-        training.wait_event(done)
-    return [data for _, data in read], done
+    copying = torch.cuda.Stream(device)
+    if free - size > _SPARE * total:
+        read = _staged(torch, tensors, places, size)
+        copying.wait_stream(torch.cuda.current_stream(device))
+        return [(copying, read)]
+    read = _as_they_are(torch, tensors, places)
+    copying.wait_stream(torch.cuda.current_stream(device))
+    _take_over(copying, read, buffer)
+    return []
 
 
 def _staged(
@@ -121,9 +98,44 @@ def _as_they_are(
     return [(places[name], tensor.reshape(-1).view(torch.uint8)) for name, tensor in plain.items()]
 
 
-def _pieces(begin: int, end: int) -> Iterable[Place]:
-    """A copy must not cross the border between two pinned pieces."""
-    while begin < end:
-        border = min(end, (begin // PIECE + 1) * PIECE)
-        yield begin, border
-        begin = border
+def _take_over(stream: Any, read: list[tuple[Place, Any]], buffer: Buffer) -> None:
+    """Copy bytes from a GPU, piece by piece in several threads: a processor copies slower than a GPU."""
+    torch: Any = sys.modules["torch"]
+    pieces = list(_pieces(read))
+    with torch.cuda.stream(stream):  # the thread's own GPU may be another
+        memory = pinned_memory.allocate(torch)
+
+    def take(number: int) -> None:
+        half = 0
+        coming: list[tuple[Any, int, Any] | None] = [None, None]
+        with torch.no_grad(), torch.cuda.stream(stream):
+            for at, data in pieces[number :: pinned_memory.THREADS]:
+                staged = memory[number, half, : len(data)]
+                staged.copy_(data, non_blocking=True)
+                coming[half] = stream.record_event(), at, staged
+                half = 1 - half
+                _store(coming[half], buffer)  # while the GPU fills the other half
+                coming[half] = None
+            _store(coming[1 - half], buffer)
+
+    if memory is None:
+        with torch.no_grad(), torch.cuda.stream(stream):
+            for (begin, end), data in read:
+                torch.frombuffer(buffer.view(begin, end), dtype=torch.uint8).copy_(data)
+        return
+    with ThreadPoolExecutor(pinned_memory.THREADS, "oarlock-copy") as pool:
+        list(pool.map(take, range(pinned_memory.THREADS)))
+
+
+def _store(come: tuple[Any, int, Any] | None, buffer: Buffer) -> None:
+    if come is not None:
+        event, at, staged = come
+        event.synchronize()
+        ctypes.memmove(buffer.address + at, staged.data_ptr(), len(staged))
+
+
+def _pieces(read: list[tuple[Place, Any]]) -> Iterator[tuple[int, Any]]:
+    """Where each piece belongs, and its bytes on the GPU."""
+    for (begin, end), data in read:
+        for at in range(begin, end, pinned_memory.PIECE):
+            yield at, data[at - begin : min(at + pinned_memory.PIECE, end) - begin]

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-_THREADS = 4
-_PIECE = 4 << 20  # bytes; each thread fills one piece while the GPU takes the one it filled before
+from oarlock.training.saving import pinned_memory
+from oarlock.training.saving.pinned_memory import PIECE, THREADS
+
 _ALIGNED = 512  # bytes
 _LARGE = 64 << 20  # bytes above which this is worth its threads and its pinned memory
 
@@ -47,7 +48,11 @@ class GpuRestore:
         self._copies = []
         with torch.no_grad():
             for device, copies in by_gpu.items():
-                memory = _pinned(torch) if sum(saved.nbytes for _, saved in copies) >= _LARGE else None
+                memory = (
+                    pinned_memory.allocate(torch)
+                    if sum(saved.nbytes for _, saved in copies) >= _LARGE
+                    else None
+                )
                 if memory is not None:
                     _fill(torch, device, copies, memory)
                     continue
@@ -55,24 +60,16 @@ class GpuRestore:
                     target.copy_(saved)
 
 
-def _pinned(torch: Any) -> Any:
-    """Two pieces for each thread; None if the system pins no memory for this process."""
-    try:
-        return torch.empty(_THREADS, 2, _PIECE, dtype=torch.uint8, pin_memory=True)
-    except RuntimeError:
-        return None
-
-
 def _fill(torch: Any, device: Any, copies: list[tuple[Any, Any]], memory: Any) -> None:
     pieces = [piece for target, saved in copies for piece in _pieces(torch, target, saved)]
     training = torch.cuda.current_stream(device)  # its pending work on the targets comes first
 
-    def fill(number: int) -> None:
+    def fill(number: int) -> None:  # fills one piece while the GPU takes the one that it filled before
         half, used = 0, 0
         taken: list[Any] = [None, None]
         with torch.no_grad(), torch.cuda.stream(training):
-            for target, address, size in pieces[number::_THREADS]:
-                if used + size > _PIECE:
+            for target, address, size in pieces[number::THREADS]:
+                if used + size > PIECE:
                     taken[half] = training.record_event()
                     half, used = 1 - half, 0
                     if taken[half] is not None:
@@ -83,14 +80,14 @@ def _fill(torch: Any, device: Any, copies: list[tuple[Any, Any]], memory: Any) -
                 target.copy_(staged, non_blocking=True)
                 used += -(-size // _ALIGNED) * _ALIGNED
 
-    with ThreadPoolExecutor(_THREADS, "oarlock-restore") as pool:
-        list(pool.map(fill, range(_THREADS)))
+    with ThreadPoolExecutor(THREADS, "oarlock-restore") as pool:
+        list(pool.map(fill, range(THREADS)))
     training.synchronize()  # the program may use other streams
 
 
 def _pieces(torch: Any, target: Any, saved: Any) -> Iterator[tuple[Any, int, int]]:
     """Bytes of the target, the address of what belongs there, and how many bytes."""
     there, address = target.detach().view(-1).view(torch.uint8), saved.data_ptr()
-    for at in range(0, saved.nbytes, _PIECE):
-        size = min(_PIECE, saved.nbytes - at)
+    for at in range(0, saved.nbytes, PIECE):
+        size = min(PIECE, saved.nbytes - at)
         yield there[at : at + size], address + at, size

@@ -11,14 +11,10 @@ import mmap
 import os
 import tempfile
 import threading
-from typing import Callable
-
-PIECE = 64 << 20  # bytes touched, and pinned for a GPU, at a time
 
 
 class Buffer:
-    """The thread that touches pages calls `on_touched` with address and size of each piece that is ready.
-    `on_close` is called before the memory is freed. Set both before `touch`."""
+    """One piece of such memory."""
 
     def __init__(self, size: int) -> None:
         self.size = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -26,12 +22,7 @@ class Buffer:
         os.ftruncate(self.fd, self.size)
         self._map = mmap.mmap(self.fd, self.size)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
-        self.on_touched: Callable[[int, int], None] = lambda address, size: None
-        self.on_close: Callable[[], None] = lambda: None
         self._touching = threading.Thread(target=self._touch, name="oarlock-buffer", daemon=True)
-
-    def touch(self) -> None:
-        """Touch every page, in the background."""
         self._touching.start()
 
     def view(self, begin: int, end: int) -> memoryview:
@@ -45,14 +36,10 @@ class Buffer:
     def close(self) -> None:
         """Free the memory."""
         self._touching.join()
-        self.on_close()
         os.close(self.fd)  # the mapping is freed with the last view of it
 
     def _touch(self) -> None:
-        for begin in range(0, self.size, PIECE):
-            size = min(PIECE, self.size - begin)
-            ctypes.memset(self.address + begin, 0, size)  # without the GIL
-            self.on_touched(self.address + begin, size)
+        ctypes.memset(self.address, 0, self.size)  # without the GIL
 
 
 def _anonymous() -> int:

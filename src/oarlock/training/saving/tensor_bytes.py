@@ -10,6 +10,7 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Callable
 
 from oarlock.checkpoints.safetensors import Shape, is_known
@@ -26,7 +27,8 @@ class Leaf:
     shape: Shape
     write: Callable[[memoryview], None]
     is_collective: bool = False  # all ranks must read it together
-    on_gpu: Any = None  # the tensor, if it is on a GPU: copied by `gpu_copy`, not `write`
+    on_gpu: Any = None  # the torch tensor, if it is on a GPU: copied by `gpu_copy`, not `write`
+    on_accelerator: Any = None  # the JAX array, if it is not on the CPU: `jax_copy` copies it, given room
 
 
 def leaf(value: Any) -> Leaf | None:
@@ -46,7 +48,7 @@ def _numpy(np: Any, value: Any) -> Leaf | None:
     if not isinstance(value, (np.ndarray, np.generic)) or not is_known(value.dtype.name):
         return None
     array = np.asarray(value)
-    return Leaf(Shape(array.dtype.name, array.shape), lambda memory: _write_array(array, memory))
+    return Leaf(Shape(array.dtype.name, array.shape), lambda memory: write_array(array, memory))
 
 
 def _tensorflow(tf: Any, value: Any) -> Leaf | None:
@@ -64,7 +66,7 @@ def _tensorflow(tf: Any, value: Any) -> Leaf | None:
         return _of_each_replica(tf, value, name)
 
     def write(memory: memoryview) -> None:
-        _write_array(_read(value), memory)
+        write_array(_read(value), memory)
 
     return Leaf(Shape(name, tuple(value.shape)), write)
 
@@ -98,7 +100,7 @@ def _of_each_replica(tf: Any, value: Any, name: str) -> Leaf:
 
     def write(memory: memoryview) -> None:
         rows = strategy.experimental_distribute_values_from_function(row)
-        _write_array(strategy.reduce("SUM", rows, axis=None).numpy(), memory)
+        write_array(strategy.reduce("SUM", rows, axis=None).numpy(), memory)
 
     return Leaf(Shape(name, (count, *value.shape)), write, is_collective=True)
 
@@ -121,7 +123,8 @@ def assign(variable: Any, array: Any) -> None:
         inner.assign(array.sum(0) if "SUM" in str(inner.aggregation) else array[0])
 
 
-def _write_array(array: Any, memory: memoryview) -> None:
+def write_array(array: Any, memory: memoryview) -> None:
+    """Copy a NumPy array into memory of its size, in the order of this machine's bytes."""
     np: Any = sys.modules["numpy"]
     np.copyto(np.frombuffer(memory, array.dtype.newbyteorder("=")).reshape(array.shape), array)
 
@@ -161,10 +164,17 @@ def _torch_shape(torch: Any, value: Any) -> tuple[Shape, Any]:
     dtype = str(value.dtype).partition(".")[2]
     if not hasattr(value, "to_local"):
         return Shape(dtype, tuple(value.shape)), value
+    size, at = _my_part(value.shape, value.device_mesh, value.placements)
+    return Shape(dtype, size, tuple(value.shape), at), value.to_local()
+
+
+@lru_cache(maxsize=10_000)  # torch lists all indexes of the first dimension: 0.06 s for 4 million
+def _my_part(shape: Any, mesh: Any, placements: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Size and offset of this rank's part of a tensor."""
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-    size, at = compute_local_shape_and_global_offset(value.shape, value.device_mesh, value.placements)
-    return Shape(dtype, tuple(size), tuple(value.shape), tuple(at)), value.to_local()
+    size, at = compute_local_shape_and_global_offset(shape, mesh, placements)
+    return tuple(size), tuple(at)
 
 
 def _jax(jax: Any, value: Any) -> Leaf | None:
@@ -180,9 +190,14 @@ def _jax(jax: Any, value: Any) -> Leaf | None:
 
     def write(memory: memoryview) -> None:
         np: Any = sys.modules["numpy"]
-        _write_array(np.asarray(mine), memory)
+        write_array(np.asarray(mine), memory)
 
-    return Leaf(Shape(value.dtype.name, tuple(value.shape)), write)
+    on_accelerator = None if _is_on_cpu(mine) else mine
+    return Leaf(Shape(value.dtype.name, tuple(value.shape)), write, on_accelerator=on_accelerator)
+
+
+def _is_on_cpu(array: Any) -> bool:
+    return all(device.platform == "cpu" for device in array.devices())
 
 
 # Restoring

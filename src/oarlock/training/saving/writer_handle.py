@@ -13,14 +13,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, Union
 
 from oarlock.checkpoints import safetensors
 from oarlock.system import fd_frames, processes
-from oarlock.training.saving import gpu_copy
+from oarlock.training.saving import gpu_copy, jax_copy
 from oarlock.training.saving.save_messages import (
     ANSWERS,
     REQUESTS,
@@ -35,6 +35,8 @@ from oarlock.training.saving.tensor_bytes import Leaf
 
 _ATTEMPTS = 3  # writers that may die during one save
 _LARGE = 64 << 20  # bytes above which a second thread is worth starting
+
+_Copies = Union[gpu_copy.GpuCopies, jax_copy.JaxCopies]
 
 
 class WriterHandle:
@@ -64,8 +66,6 @@ class WriterHandle:
                 self._buffer.close()
                 self._buffer = None  # before another is allocated
             self._buffer = Buffer(size)
-            gpu_copy.pin(self._buffer, leaves.values())
-            self._buffer.touch()
             self._send(UseMemory(), (self._buffer.fd,))
 
     def save(self, leaves: Mapping[str, Leaf], tree: Any, request: Save) -> None:
@@ -76,24 +76,26 @@ class WriterHandle:
         self._buffer.settle()
         shapes = {name: leaf.shape for name, leaf in leaves.items()}
         places = safetensors.places(shapes)
-        copies = gpu_copy.begin(leaves, places, self._buffer)
-        _copy({name: leaf for name, leaf in leaves.items() if leaf.on_gpu is None}, places, self._buffer)
+        begun = [way.begin(leaves, places, self._buffer) for way in (gpu_copy, jax_copy)]
+        later = {name for copies in begun for name in copies.names}
+        _copy({name: leaf for name, leaf in leaves.items() if name not in later}, places, self._buffer)
         header = safetensors.header(shapes, tree)
         size = sum(shape.bytes for shape in shapes.values())
         self._in_flight = replace(request, header=header, size=size)
         self._attempts = 1
-        if copies.ends:
-            self._copying = threading.Thread(target=self._request, args=(copies,), name="oarlock-copy")
+        if later:
+            self._copying = threading.Thread(target=self._request, args=(begun,), name="oarlock-copy")
             self._copying.daemon = True
             self._copying.start()
         else:
             self._send(self._in_flight)
 
-    def _request(self, copies: gpu_copy.GpuCopies) -> None:
+    def _request(self, begun: Iterable[_Copies]) -> None:
         """In a thread: request the save once everything is copied."""
         assert self._in_flight is not None
         try:
-            copies.wait()
+            for copies in begun:
+                copies.wait()
             self._send(self._in_flight)
         except RuntimeError as error:
             self._not_copied = NotSaved(f"it could not be copied from the GPU: {str(error).splitlines()[0]}")

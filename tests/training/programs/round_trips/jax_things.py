@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
+import tempfile
+import threading
 from typing import Any, NamedTuple
+from unittest import mock
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -12,6 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from round_trip import go_through, refused, restore, save, through, unkeepable
+
+from oarlock.training.saving import jax_copy, tensor_bytes
+from oarlock.training.saving.session import CheckpointSession
 
 
 class Moments(NamedTuple):
@@ -125,6 +132,50 @@ def case_mismatches_are_said_in_a_sentence():
 def case_what_cannot_be_kept_is_named():
     told = unkeepable({"x": jnp.ones(4, jnp.int4)})
     assert told.endswith("of int4, which cannot be saved"), told
+
+
+def donated_during_the_save(room):
+    """As on an accelerator, where the step after a save donates what is still to be taken over."""
+    donated = threading.Event()
+    before_it = jax_copy.JaxCopies.wait
+
+    def wait(copies):
+        assert donated.wait(60)
+        before_it(copies)
+
+    with (
+        mock.patch.object(tensor_bytes, "_is_on_cpu", return_value=False),
+        mock.patch.object(jax_copy, "_free", return_value=room),
+        mock.patch.object(jax_copy.JaxCopies, "wait", wait),
+    ):
+        tree = {"w": jnp.arange(1 << 20, dtype=jnp.float32), "on_both": across(jnp.arange(8.0))}
+        before = jax.tree.map(np.asarray, jax.tree.map(jnp.copy, tree))
+        os.environ["CHECKPOINT_DIR"] = tempfile.mkdtemp(dir=sys.argv[1])
+        session = CheckpointSession()
+        assert session.save(1, {"tree": tree}, {}, None)
+        step = jax.jit(lambda tree: jax.tree.map(lambda x: x * 0 - 1, tree), donate_argnums=0)
+        after = step(tree)
+        assert all(leaf.is_deleted() for leaf in jax.tree.leaves(tree)), "this JAX donates nothing"
+        donated.set()
+        session.finish()
+        session.close()
+        fresh = {"tree": jax.tree.map(jnp.zeros_like, after)}
+        CheckpointSession().restore(fresh)
+        for name, expected in before.items():
+            assert np.array_equal(np.asarray(fresh["tree"][name]), expected), name
+
+
+def across(array):
+    mesh = jax.sharding.Mesh(jax.devices(), "x")
+    return jax.device_put(array, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x")))
+
+
+def case_arrays_that_the_next_step_donates():
+    donated_during_the_save(float("inf"))
+
+
+def case_arrays_that_the_next_step_donates_without_room_for_a_copy():
+    donated_during_the_save(0.0)
 
 
 if __name__ == "__main__":
