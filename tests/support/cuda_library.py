@@ -1,4 +1,5 @@
-"""A stand-in for NVIDIA's CUDA driver: it opens contexts on two GPUs, unless a file forbids it."""
+"""A stand-in for NVIDIA's CUDA driver: it opens contexts on two GPUs, unless a file forbids it, and notes
+what it does in another."""
 
 from __future__ import annotations
 
@@ -9,16 +10,27 @@ import pytest
 from tests.support import compiled_library
 
 SOURCE = r"""
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 static int initialized, opened[2];
 
-int cuInit(unsigned int flags) { initialized = 1; return 0; }
+static void note(const char *what) {
+    FILE *file = fopen(getenv("OARLOCK_TEST_CUDA_CALLS"), "a");
+    fprintf(file, "%s\n", what);
+    fclose(file);
+}
+int cuInit(unsigned int flags) {
+    if (!initialized) note("started");
+    initialized = 1;
+    return 0;
+}
 int cuDeviceGetCount(int *count) { *count = 2; return initialized ? 0 : 3; }
 int cuDeviceGet(int *device, int number) { *device = number; return number < 2 ? 0 : 101; }
 int cuDevicePrimaryCtxRetain(void **context, int device) {
     if (access(getenv("OARLOCK_TEST_NO_CUDA"), F_OK) == 0) return 2;  /* out of memory */
+    note(device ? "opened 1" : "opened 0");
     opened[device] = 1;
     *context = &opened[device];
     return 0;
@@ -36,9 +48,11 @@ class CudaLibrary:
 
     def __init__(self, folder: Path) -> None:
         self._none_left = folder / "no-memory-left"
+        self.calls = folder / "calls"
         self.env = {
             **compiled_library.search_path(folder),
             "OARLOCK_TEST_NO_CUDA": str(self._none_left),
+            "OARLOCK_TEST_CUDA_CALLS": str(self.calls),
         }
 
     def refuse(self) -> None:

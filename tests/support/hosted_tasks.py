@@ -111,7 +111,9 @@ class Zygote:
         elif isinstance(order, orders.Import):
             self.said.append(f"import:{','.join(order.modules)}")
         elif isinstance(order, orders.OpenGpus):
-            self.said.append(f"open:{order.task}:{','.join(map(str, order.gpus))}")
+            self.said.append(f"open:{order.task}")
+        elif isinstance(order, orders.StandBy):
+            self.said.append(f"stand by:{order.task}:{','.join(map(str, order.gpus))}")
         else:
             self.said.append("sweep")
 

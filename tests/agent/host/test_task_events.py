@@ -45,9 +45,9 @@ def test_reports_are_merged_and_not_passed_on_too_often() -> None:
 
 GPUS_DYING = [
     ("it has opened none", [], "worker-1", None, []),
-    ("it dies by itself", [0, 1], "worker-1", None, ["open:worker-1:0,1"]),
+    ("it dies by itself", [0, 1], "worker-1", None, ["open:worker-1"]),
     ("it only closes its line", [0], "worker-0", None, []),
-    ("the generation restarts", [0], "worker-1", Clear(2), ["open:worker-1:0"]),
+    ("the generation restarts", [0], "worker-1", Clear(2), ["open:worker-1"]),
     ("the run is over", [0], "worker-1", Finish(1), []),
     ("the run stops", [0], "worker-1", Stop(1), []),
 ]
@@ -75,7 +75,7 @@ def test_a_task_that_is_done_needs_no_next() -> None:
     host.writes("worker-1", kind="gpus", gpus=[])
     host.dying = {"worker-1"}
     host.lines["worker-1"].on_end()
-    assert host.said == []
+    assert host.said == ["stand by:worker-1:0", "stand by:worker-1:"]
 
 
 def test_where_a_task_is_goes_into_the_status() -> None:

@@ -1,4 +1,4 @@
-"""A process that has opened the GPUs of a dying task becomes the task's next; the driver is a stand-in."""
+"""A process that stands by for a task on a GPU becomes the task's next; the driver is a stand-in."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ZYGOTE = """
 import os, select, signal, socket, sys
 from oarlock.agent.protocol.spec import Program
 from oarlock.agent.zygote import gpu_standby, zygote
-from oarlock.agent.zygote.orders import ORDERS, REPLIES, Launch, OpenGpus, Ready, Sweep
+from oarlock.agent.zygote.orders import ORDERS, REPLIES, Import, Launch, OpenGpus, Ready, StandBy, Sweep
 from oarlock.system import fd_frames, processes
 from oarlock.system.polling import wait_for
 
@@ -33,6 +33,16 @@ def launch(**env):
     [pid] = it.alive
     return pid
 
+def stand_by(gpus, **env):
+    it._obey(StandBy("worker-0", gpus, env), ())
+
+def open_gpus():
+    it._obey(OpenGpus("worker-0"), ())
+
+def calls():
+    path = os.environ["OARLOCK_TEST_CUDA_CALLS"]
+    return open(path).read().splitlines() if os.path.exists(path) else []
+
 def children():
     return processes.descendants(os.getpid())
 
@@ -45,11 +55,17 @@ import os
 from oarlock.system.gpus import cuda_driver
 print(cuda_driver.contexts(), os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ["RANK"])
 """
+SLOW = """
+import os
+from oarlock.system.polling import wait_for
+wait_for(lambda: os.path.exists("go"), "leave to go on", 60)
+"""
 
 
 @pytest.fixture
 def zygote(tmp_path: Path, cuda_library: CudaLibrary) -> ZygoteOf:
     (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "slow.py").write_text(SLOW)
     return ZygoteOf(tmp_path, cuda_library)
 
 
@@ -69,8 +85,11 @@ class ZygoteOf:
 
 def test_the_next_launch_of_the_task_begins_with_open_gpus(zygote: ZygoteOf) -> None:
     zygote.does("""
-        it._obey(OpenGpus("worker-0", (1,), {"CUDA_VISIBLE_DEVICES": "4,5"}), ())
+        stand_by((1,), CUDA_VISIBLE_DEVICES="4,5")
         [standby] = children()
+        wait_for(lambda: calls() == ["started"], "the driver", 60)
+        open_gpus()
+        wait_for(lambda: calls() == ["started", "opened 1"], "the GPU", 60)
         assert launch(CUDA_VISIBLE_DEVICES="4,5", RANK="3") == standby
         found = ended(standby)
         assert found == (0, "(1,) 4,5 3"), found
@@ -78,10 +97,59 @@ def test_the_next_launch_of_the_task_begins_with_open_gpus(zygote: ZygoteOf) -> 
     """)
 
 
+def test_a_launch_opens_them_if_nothing_was_seen_to_die(zygote: ZygoteOf) -> None:
+    zygote.does("""
+        stand_by((0,))
+        [standby] = children()
+        assert launch(RANK="0") == standby
+        assert ended(standby) == (0, "(0,) None 0")
+    """)
+
+
+def test_none_is_forked_before_imports_are_done(zygote: ZygoteOf) -> None:
+    zygote.does("""
+        from oarlock.agent.zygote import preimport
+        preimport.LATER = ("slow",)
+        it._obey(Import(("slow",)), ())
+        stand_by((0,))
+        assert not children()
+        open("go", "w").close()
+        wait_for(lambda: select.select([it.wake], [], [], 0)[0], "the end of the import", 60)
+        it._fork_standbys()
+        [standby] = children()
+        assert launch(RANK="0") == standby
+        assert ended(standby) == (0, "(0,) None 0")
+    """)
+
+
+def test_a_launch_that_comes_before_imports_are_done_does_without(zygote: ZygoteOf) -> None:
+    zygote.does("""
+        from oarlock.agent.zygote import preimport
+        preimport.LATER = ("slow",)
+        it._obey(Import(("slow",)), ())
+        stand_by((0,))
+        open("go", "w").close()
+        pid = launch(RANK="0")
+        it._fork_standbys()
+        assert children() == [pid]
+        assert ended(pid) == (0, "() None 0")
+    """)
+
+
+def test_a_task_that_is_done_has_none(zygote: ZygoteOf) -> None:
+    zygote.does("""
+        stand_by((0,))
+        [standby] = children()
+        stand_by(())
+        assert os.WTERMSIG(os.waitpid(standby, 0)[1]) == signal.SIGKILL
+        assert not children()
+    """)
+
+
 def test_it_survives_a_sweep_and_a_stop_that_comes_early(zygote: ZygoteOf) -> None:
     (zygote.folder / "program.py").write_text("import time; print('runs'); time.sleep(1000)")
     zygote.does("""
-        it._obey(OpenGpus("worker-0", (0,), {}), ())
+        stand_by((0,))
         [standby] = children()
         it._obey(Sweep(), ())
         os.kill(standby, signal.SIGTERM)  # it is blocked until the task has settled, and not lost
@@ -92,7 +160,7 @@ def test_it_survives_a_sweep_and_a_stop_that_comes_early(zygote: ZygoteOf) -> No
 
 def test_a_task_with_other_gpus_gets_a_process_of_its_own(zygote: ZygoteOf) -> None:
     zygote.does("""
-        it._obey(OpenGpus("worker-0", (0,), {"CUDA_VISIBLE_DEVICES": "0"}), ())
+        stand_by((0,), CUDA_VISIBLE_DEVICES="0")
         [standby] = children()
         pid = launch(CUDA_VISIBLE_DEVICES="1", RANK="0")
         assert pid != standby
@@ -104,7 +172,7 @@ def test_a_task_with_other_gpus_gets_a_process_of_its_own(zygote: ZygoteOf) -> N
 def test_gpus_that_cannot_be_opened_are_left_to_the_program(zygote: ZygoteOf) -> None:
     zygote.library.refuse()
     zygote.does("""
-        it._obey(OpenGpus("worker-0", (0,), {}), ())
+        stand_by((0,))
         [standby] = children()
         pid = launch(RANK="0")
         assert pid != standby
@@ -114,7 +182,7 @@ def test_gpus_that_cannot_be_opened_are_left_to_the_program(zygote: ZygoteOf) ->
 
 def test_a_launch_that_fails_in_it_is_no_success(zygote: ZygoteOf) -> None:
     zygote.does("""
-        it._obey(OpenGpus("worker-0", (0,), {}), ())
+        stand_by((0,))
         [standby] = children()
         output = os.open("/dev/null", os.O_WRONLY)
         program = Program("program", "program.py")
@@ -127,8 +195,9 @@ def test_a_launch_that_fails_in_it_is_no_success(zygote: ZygoteOf) -> None:
 def test_one_that_ends_by_itself_is_forgotten_with_its_pid(zygote: ZygoteOf) -> None:
     zygote.does("""
         gpu_standby._PATIENCE = 0.0
-        it._obey(OpenGpus("worker-0", (0,), {}), ())
+        stand_by((0,))
         [standby] = children()
+        open_gpus()
         def is_reaped():
             it._reap()
             return not children()
@@ -143,7 +212,7 @@ def test_one_that_ends_by_itself_is_forgotten_with_its_pid(zygote: ZygoteOf) -> 
 def test_a_zygote_that_must_not_be_forked_has_none(zygote: ZygoteOf) -> None:
     zygote.does("""
         it.later.why_not = "importing it starts a thread"
-        it._obey(OpenGpus("worker-0", (0,), {}), ())
+        stand_by((0,))
         assert not children()
     """)
 
@@ -152,7 +221,7 @@ def test_a_zygote_that_leaves_ends_it_first(zygote: ZygoteOf) -> None:
     zygote.does("""
         pid = os.fork()
         if pid == 0:
-            it._obey(OpenGpus("worker-0", (0,), {}), ())
+            stand_by((0,))
             it._leave()
         os.waitpid(pid, 0)
         assert not children()
@@ -163,7 +232,7 @@ def test_it_dies_with_the_zygote(zygote: ZygoteOf) -> None:
     zygote.does("""
         zygote_pid = os.fork()
         if zygote_pid == 0:
-            it._obey(OpenGpus("worker-0", (0,), {}), ())
+            stand_by((0,))
             print(children()[0], file=open("pid", "w"))
             os._exit(0)
         os.waitpid(zygote_pid, 0)

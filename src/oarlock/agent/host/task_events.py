@@ -15,7 +15,7 @@ from oarlock.agent.net.dropped_messages import DroppedMessages
 from oarlock.agent.protocol import messages
 from oarlock.agent.protocol.gates import GATE_EVENTS, Whereabouts
 from oarlock.agent.protocol.wishes import Clear, RunTasks
-from oarlock.agent.zygote.orders import Exit, Import, OpenGpus
+from oarlock.agent.zygote.orders import Exit, Import, OpenGpus, StandBy
 from oarlock.run.best_scores import of_checkpoint
 from oarlock.run.contract import PREEMPTED
 from oarlock.run.observed import expects_more
@@ -98,6 +98,8 @@ class TaskEvents:
             self._zygote.send(Import(tuple(event["modules"])))
         elif event["kind"] == messages.GPUS:
             process.opened = tuple(event["gpus"])
+            if isinstance(self._state.wish, RunTasks):
+                self._zygote.send(StandBy(process.name, process.opened, dict(process.gpu_env)))
         elif event["kind"] == "error":
             self._on_error(process, event)
         elif event["kind"] in GATE_EVENTS:
@@ -147,15 +149,15 @@ class TaskEvents:
             self._upstream.on_status()
 
     def on_line_end(self, process: TaskProcess) -> None:
-        """When a task dies, its line closes first. If its GPUs take longer, and it may restart, the zygote
-        prepares that in the meantime."""
+        """When a task dies, its line closes first. If its GPUs take longer, and it may restart, its standby
+        opens them in the meantime."""
         if (
             process.opened
             and isinstance(self._state.wish, (RunTasks, Clear))
             and self._machine.is_dying(process)
         ):
             process.is_followed = True
-            self._zygote.send(OpenGpus(process.name, process.opened, dict(process.gpu_env)))
+            self._zygote.send(OpenGpus(process.name))
 
     def on_exits(self, exits: Sequence[Exit]) -> None:
         """Handle exits that the zygote saw together, in a single status."""

@@ -11,7 +11,7 @@ import importlib
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from oarlock.agent.zygote import preimport
@@ -20,25 +20,28 @@ _LOWEST = 19  # as a nice value
 
 
 class LaterImports:
-    """`why_not`: why this process must no longer be forked, if an import is the reason."""
+    """The thread calls `on_done` as it ends. `why_not`: why this process must no longer be forked, if an
+    import is the reason."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_done: Callable[[], None] = lambda: None) -> None:
         self.why_not: str | None = None
+        self._on_done = on_done
         self._wanted: list[str] = []
-        self._is_awaited = False
+        self._is_working = self._is_awaited = False
         self._thread: threading.Thread | None = None
 
     def add(self, modules: Sequence[str]) -> None:
         """Import the ones that a restart may need, one after the other. Returns at once."""
         self._wanted += [name for name in modules if name not in sys.modules and name in preimport.LATER]
         if self._wanted and self._thread is None:
+            self._is_working = True
             self._thread = threading.Thread(target=self._in_background, name="oarlock-imports", daemon=True)
             self._thread.start()
 
     @property
     def is_importing(self) -> bool:
-        """Whether a thread is importing, or something is left for `finish`."""
-        return self._thread is not None and (self._thread.is_alive() or bool(self._wanted))
+        """Whether `finish` would take long: a thread is importing, or something is left to import."""
+        return self._thread is not None and (self._is_working or bool(self._wanted))
 
     def finish(self) -> None:
         """Before a fork, wait for the current import, then import the rest here. The child needs all."""
@@ -52,6 +55,8 @@ class LaterImports:
     def _in_background(self) -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)  # of this thread only
         self._import_wanted()
+        self._is_working = False
+        self._on_done()
 
     def _import_wanted(self) -> None:
         before = preimport.Traces.now()

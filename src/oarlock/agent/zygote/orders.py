@@ -66,13 +66,20 @@ class Import:
 
 
 @dataclass(frozen=True)
-class OpenGpus:
-    """A task that used these GPUs is dying: fork a process that opens them and becomes the next launch.
-    `env`: the variables of the dying task that matter for that."""
+class StandBy:
+    """A task uses these GPUs: fork a process that starts their driver and becomes the next launch. Without
+    GPUs, the task has no successor. `env`: the variables of the task that matter for that."""
 
     task: str
     gpus: tuple[int, ...]  # by the numbers under which the task sees them
     env: dict[str, str]
+
+
+@dataclass(frozen=True)
+class OpenGpus:
+    """The task is dying: let the process that stands by for it open its GPUs."""
+
+    task: str
 
 
 @dataclass(frozen=True)
@@ -88,13 +95,14 @@ class Stay:
     seconds: float
 
 
-Order = Union[Prepare, Launch, Signal, Import, OpenGpus, Sweep, Stay]
+Order = Union[Prepare, Launch, Signal, Import, StandBy, OpenGpus, Sweep, Stay]
 ORDERS: MessageKinds[Order] = MessageKinds(
     {
         "prepare": Prepare,
         "launch": Launch,
         "signal": Signal,
         "import": Import,
+        "stand_by": StandBy,
         "open_gpus": OpenGpus,
         "sweep": Sweep,
         "stay": Stay,

@@ -39,6 +39,7 @@ from oarlock.agent.zygote.orders import (
     Reply,
     Signal,
     Signaled,
+    StandBy,
     Stay,
     Staying,
     Sweep,
@@ -102,8 +103,9 @@ class _Zygote:
     def __init__(self, line: fd_frames.FrameSocket, ready: Ready) -> None:
         self.line = line
         self.warm = ready.warm
-        self.later = later_imports.LaterImports()
+        self.later = later_imports.LaterImports(on_done=self._wake_up)
         self.standbys = gpu_standby.Standbys()
+        self.standbys_to_fork: dict[str, StandBy] = {}
         self.alive: set[int] = set()
         self.ended_by_us: set[int] = set()
         self.wake, self.wake_write = os.pipe()
@@ -126,6 +128,7 @@ class _Zygote:
                 with suppress(BlockingIOError):
                     os.read(self.wake, 4096)
                 self._reap()
+                self._fork_standbys()
             if ready.get(agent.fileno(), 0) & ~select.POLLOUT:
                 is_there = self.line.fill()
                 while (taken := self.line.take()) is not None:
@@ -160,8 +163,12 @@ class _Zygote:
             self._signal(order)
         elif isinstance(order, Import) and self.warm:
             self.later.add(order.modules)
+        elif isinstance(order, StandBy):
+            self.standbys.dismiss(order.task)
+            self.standbys_to_fork[order.task] = order
+            self._fork_standbys()
         elif isinstance(order, OpenGpus):
-            self._open_gpus(order)
+            self.standbys.open_gpus(order.task)
         elif isinstance(order, Sweep):
             # A commit is fenced and locked (`checkpoints/store.py`): waiting for a killed writer is needless.
             processes.end_orphans(unawaited=processes.WRITER)
@@ -172,6 +179,7 @@ class _Zygote:
 
     def _launch(self, launch: Launch, *fds: int) -> None:
         self._finish_imports()
+        self.standbys_to_fork.pop(launch.task, None)  # it was for the task before this one
         if not self._forks(launch):
             self.standbys.dismiss(launch.task)
         pid = self.standbys.take(launch, fds)
@@ -215,14 +223,23 @@ class _Zygote:
         self.line.close()
         self.standbys.close_in_child()
 
-    def _open_gpus(self, order: OpenGpus) -> None:
-        """Fork a standby, unless imports are under way: the fork would have them half done."""
-        if self.warm and not self.later.is_importing and self.later.why_not is None:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)  # as for a launch
-            self.standbys.open(order, self._close_in_child)
-            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+    def _fork_standbys(self) -> None:
+        """Fork the standbys that are due, but not during imports: the forks would have half of them."""
+        if not self.standbys_to_fork or self.later.is_importing:
+            return
+        self._finish_imports()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)  # as for a launch
+        for order in self.standbys_to_fork.values():
+            if order.gpus and self.warm:
+                self.standbys.fork(order, self._close_in_child)
+        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+        self.standbys_to_fork.clear()
+
+    def _wake_up(self) -> None:
+        with suppress(BlockingIOError):  # it is full, so the loop wakes up anyway
+            os.write(self.wake_write, b"\0")
 
     def _finish_imports(self) -> None:
         """Finish the imports before a fork. If one of them makes forks unsafe, spawn tasks from now on."""

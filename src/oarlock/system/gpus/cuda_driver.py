@@ -25,13 +25,19 @@ def contexts() -> tuple[int, ...]:
     return tuple(number for number in range(count.value) if _is_open(library, number))
 
 
-def open_contexts(numbers: Sequence[int]) -> bool:
-    """Open a context on each of these GPUs. They stay open for as long as this process lives."""
+def start() -> ctypes.CDLL | None:
+    """Load and initialize the driver, which takes no memory on a GPU; None if there is none that works."""
     try:
         library = ctypes.CDLL(_NAME)
     except OSError:
-        return False
-    return library.cuInit(0) == 0 and all(_open(library, number) for number in numbers)
+        return None
+    return library if library.cuInit(0) == 0 else None
+
+
+def open_contexts(numbers: Sequence[int]) -> bool:
+    """Open a context on each of these GPUs. They stay open for as long as this process lives."""
+    library = start()
+    return library is not None and all(_open(library, number) for number in numbers)
 
 
 def _is_open(library: ctypes.CDLL, number: int) -> bool:
