@@ -30,7 +30,7 @@ from oarlock.system.gpus import nvml
 _CONTEXT = 1024
 _BATCH = {"124m": 96, "774m": 80}
 _REFERENCE_BATCH = {"124m": 48, "774m": 16}
-_STEPS, _SHOW = {"124m": 80, "774m": 40}, 20
+_STEPS, _SHOW = {"124m": 80, "774m": 24}, {"124m": 20, "774m": 6}
 _ENOUGH = 400.0
 _STATE = 10 << 10  # MiB
 
@@ -102,18 +102,18 @@ def measure_deterministic(repeats: int) -> list[Row]:
 
 def _rate(place: Arena, size: str, side: str, name: str, file: str, *more: str) -> float:
     """Tokens per second, from the first printed line to the last."""
-    steps = _STEPS[size]
+    steps, show = _STEPS[size], _SHOW[size]
     if side == "reference":
         batch = _REFERENCE_BATCH[size]
         steps *= _BATCH[size] // batch
-        shape = ("--size", size, "--batch", str(batch), "--steps", str(steps), "--show", str(_SHOW))
+        shape = ("--size", size, "--batch", str(batch), "--steps", str(steps), "--show", str(show))
         run: list[str | Path] = [sys.executable, "-u", PROGRAMS / "gpt_reference.py", *shape]
     else:
         batch = _BATCH[size]
-        shape = ("--size", size, "--batch", str(batch), "--steps", str(steps), "--show", str(_SHOW))
+        shape = ("--size", size, "--batch", str(batch), "--steps", str(steps), "--show", str(show))
         run = words(side, *shape, "--compile", "--tokens", file, "--save", "100000", *more)
     marks = [at for at, line in lines(place, run, name) if re.search(r"\bstep \d+: ", line)]
-    return (len(marks) - 1) * _SHOW * batch * _CONTEXT / (marks[-1] - marks[0])
+    return (len(marks) - 1) * show * batch * _CONTEXT / (marks[-1] - marks[0])
 
 
 def _peak() -> float:

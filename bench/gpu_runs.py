@@ -25,6 +25,8 @@ def lines(place: Arena, words: Sequence[str | Path], name: str) -> Iterator[tupl
     """What it prints, and when."""
     folder = place.folder / name
     env = {**place.env, "PYTHONUNBUFFERED": "1", "DATA_DIR": str(place.folder / "data")}
+    # One for all, so that only the first of several turns compiles. No measurement includes that.
+    env["TORCHINDUCTOR_CACHE_DIR"] = str(place.folder / "compiled")
     if words[0] == sys.executable:  # Oarlock gives its runs folders of their own
         env |= {"CHECKPOINT_DIR": str(folder / "checkpoints"), "MODEL_DIR": str(folder / "model")}
         (folder / "model").mkdir(parents=True)

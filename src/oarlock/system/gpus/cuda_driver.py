@@ -40,6 +40,23 @@ def open_contexts(numbers: Sequence[int]) -> bool:
     return library is not None and all(_open(library, number) for number in numbers)
 
 
+def copy_from(number: int, source: int, target: int, size: int) -> None:
+    """Copy bytes from a GPU on which this process has a context, without the GIL; both addresses are the
+    process's own. Raises RuntimeError if the driver fails."""
+    library = ctypes.CDLL(_NAME, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    device, context = ctypes.c_int(), ctypes.c_void_p()
+    failed = (
+        library.cuDeviceGet(ctypes.byref(device), number)
+        or library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+        or library.cuCtxSetCurrent(context)
+        or library.cuMemcpyDtoH_v2(ctypes.c_void_p(target), ctypes.c_uint64(source), ctypes.c_size_t(size))
+    )
+    if context.value is not None:
+        library.cuDevicePrimaryCtxRelease_v2(device)
+    if failed:
+        raise RuntimeError(f"error {failed} of CUDA's driver")
+
+
 def _is_open(library: ctypes.CDLL, number: int) -> bool:
     device, flags, active = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int()
     if library.cuDeviceGet(ctypes.byref(device), number) != 0:

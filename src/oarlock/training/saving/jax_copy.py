@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from oarlock.run.quick_dataclass import dataclass
+from oarlock.system.gpus import cuda_driver
 from oarlock.training.saving.shared_buffer import Buffer
 from oarlock.training.saving.tensor_bytes import Leaf, write_array
 
@@ -29,9 +30,8 @@ class JaxCopies:
 
     def wait(self) -> None:
         """Take all bytes over into the shared memory. Raises RuntimeError if a device fails."""
-        np: Any = sys.modules["numpy"]
         for name in reversed(self.names):  # each is freed, there and here, before the next
-            write_array(np.asarray(self.arrays.pop()), self.buffer.view(*self.places[name]))
+            _take_over(self.arrays.pop(), self.places[name], self.buffer)
 
 
 def begin(leaves: Mapping[str, Leaf], places: Mapping[str, tuple[int, int]], buffer: Buffer) -> JaxCopies:
@@ -43,6 +43,28 @@ def begin(leaves: Mapping[str, Leaf], places: Mapping[str, tuple[int, int]], buf
     arrays = list(found.values())
     copied = jax.device_put(arrays, [array.sharding for array in arrays], may_alias=False)
     return JaxCopies(tuple(found), copied, places, buffer)
+
+
+def _take_over(array: Any, place: tuple[int, int], buffer: Buffer) -> None:
+    begin, end = place
+    number = _cuda_gpu(array)
+    if number is None:
+        np: Any = sys.modules["numpy"]
+        write_array(np.asarray(array), buffer.view(begin, end))
+    elif end > begin:
+        # Not `np.asarray`: it holds up the program for 0.4 s for each 600 MB, and takes as much memory.
+        whole = array.addressable_data(0).block_until_ready()
+        cuda_driver.copy_from(number, whole.unsafe_buffer_pointer(), buffer.address + begin, end - begin)
+
+
+def _cuda_gpu(array: Any) -> int | None:
+    """The number of an NVIDIA GPU that has all of the array, in the order of its indexes; else None."""
+    layout = getattr(getattr(array, "format", None), "layout", None)
+    in_order = getattr(layout, "major_to_minor", None) == tuple(range(array.ndim))
+    if not in_order or not array.is_fully_replicated:
+        return None
+    number = getattr(array.addressable_shards[0].device, "local_hardware_id", None)
+    return number if number in cuda_driver.contexts() else None
 
 
 def _have_room(arrays: Iterable[Any]) -> bool:
