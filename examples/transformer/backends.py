@@ -1,7 +1,7 @@
 """What differs between Keras's backends: how workers are connected, and how they get their batches.
 
-With TensorFlow any number of workers run each step together. With PyTorch and JAX there is one: Keras's `fit`
-cannot connect several PyTorch workers, and with JAX it needs one program for all devices.
+With TensorFlow and JAX any number of workers run each step together. With PyTorch there is one: Keras's `fit`
+does not combine the gradients of several.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ import oarlock
 
 def connect() -> Alone | Mirrored:
     """Workers that train together, or one."""
-    if keras.backend.backend() == "tensorflow":
+    backend, world = keras.backend.backend(), oarlock.current().world
+    if backend == "tensorflow":
         return Mirrored()
-    if oarlock.current().world > 1:
+    if backend == "jax" and world > 1:
+        return Parallel()
+    if world > 1:
         raise SystemExit(
-            f"Keras on {keras.backend.backend()} trains on one worker here: oarlock run -n 1 ...,"
-            " or several with KERAS_BACKEND=tensorflow"
+            f"Keras on {backend} trains on one worker here: oarlock run -n 1 ...,"
+            " or several with KERAS_BACKEND=tensorflow or jax"
         )
     return Alone()
 
@@ -34,6 +37,17 @@ class Alone:
     def feed(self, batches: Callable[[], Iterator[Any]]) -> Iterator[Any]:
         """The input of `fit`. `batches()` yields this worker's batches without end."""
         return batches()
+
+
+class Parallel(Alone):
+    """One program over the devices of all workers: each has a part of the batch, and all have the weights."""
+
+    def __init__(self) -> None:
+        import jax
+
+        jax.distributed.initialize()
+        # The batches are already this worker's part.
+        keras.distribution.set_distribution(keras.distribution.DataParallel(auto_shard_dataset=False))
 
 
 class Mirrored:

@@ -19,6 +19,7 @@ from typing import Any
 
 import dataset
 import keras
+import numpy as np
 
 NOT_SETTINGS = ("data", "weights", "save", "keep", "export_every")  # they say nothing about the model
 
@@ -29,8 +30,9 @@ def export_model(
     """Write the next version of the model and return its path. In this process if Keras runs on TensorFlow,
     else in another one where it does: weights are the same for all backends."""
     with tempfile.TemporaryDirectory() as folder:
-        weights = os.path.join(folder, "trained.weights.h5")
-        network.save_weights(weights)
+        weights = os.path.join(folder, "trained.npz")
+        # Not `save_weights`: with several JAX workers it waits for all of them, and only the chief is here.
+        np.savez(weights, *network.get_weights())
         settings = os.path.join(folder, "settings.json")
         with open(settings, "w", encoding="utf-8") as file:
             json.dump(settings_of(data, args), file, indent=2)
@@ -62,7 +64,7 @@ def main(words: Sequence[str] | None = None) -> Path | None:
 
     parser = argparse.ArgumentParser(description="Export a trained Transformer")
     parser.add_argument("--data", default=str(oarlock.current().data), help="what ingest.py wrote")
-    parser.add_argument("--weights", required=True, help="a file of Keras's save_weights")
+    parser.add_argument("--weights", required=True, help="a file that train.py --weights wrote")
     parser.add_argument("--step", type=int, help="that they were trained for")
     parser.add_argument("--settings", help="a file that says how they were trained, to put beside them")
     parser.add_argument("--keep", type=int, help="the newest versions to keep; usually all")
@@ -74,7 +76,8 @@ def main(words: Sequence[str] | None = None) -> Path | None:
     args = parser.parse_args(words)
     data = dataset.read(args.data)
     network = model.build(data, args)  # outside any strategy
-    network.load_weights(args.weights)
+    with np.load(args.weights) as saved:
+        network.set_weights([saved[name] for name in saved.files])
     return oarlock.export(
         translator.Translator(network, data.vocabulary_file, args.beams),
         kind="text",

@@ -1,7 +1,7 @@
 """Train a Transformer to translate Portuguese to English with Keras `fit`, on one worker or many.
 
     oarlock run examples/transformer                         2 workers in step, evaluator
-    oarlock run -n 1 --set env.KERAS_BACKEND=torch examples/transformer    or jax
+    oarlock run --set env.KERAS_BACKEND=jax examples/transformer    or, with -n 1, torch
     python ingest.py && python train.py                      one process, with no launcher at all
 
 Which pairs a step holds depends only on the seed and the step: after a failure, training resumes in the

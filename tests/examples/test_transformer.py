@@ -207,6 +207,17 @@ def test_killed_and_resumed_it_ends_with_the_same_weights(
 
 
 @soaking.only_in_soak
+@pytest.mark.timeout(1800)
+def test_killed_and_resumed_on_jax_it_ends_with_the_same_weights(place: Path) -> None:
+    on_jax = ("-n", "2", "--set", "env.KERAS_BACKEND=jax")
+    run(place, "jax-whole", EXAMPLE, *on_jax)
+    printed = run(place, "jax-killed", dying(place / "dying-on-jax", {1: 6, 2: 11}), *on_jax)
+    assert "resuming from step 4" in printed
+    assert "resuming from step 8" in printed
+    assert_same_weights(place, "jax-whole", "jax-killed")
+
+
+@soaking.only_in_soak
 @pytest.mark.timeout(3000)  # six generations, one after the other
 def test_killed_five_times_it_ends_with_the_same_weights(place: Path, trained: tuple[RunFolder, str]) -> None:
     target = dying(place / "dying-often", {1: 2, 2: 6, 3: 9, 4: 13, 5: 18})
@@ -234,6 +245,8 @@ import oarlock
 
 class Dies(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
+        if hasattr(self.model, "jax_state_sync"):
+            self.model.jax_state_sync()
         task, step = oarlock.current(), int(self.model.optimizer.iterations.numpy())
         at = STEPS.get(task.generation)
         if step == at and task.rank == task.generation % 2:
@@ -257,9 +270,9 @@ def test_a_loss_that_is_no_number_ends_the_training(place: Path, trained: tuple[
 
 
 @soaking.only_in_soak
-@pytest.mark.parametrize("backend", ["torch", "jax"])
-def test_the_same_program_trains_on_another_backend(place: Path, backend: str) -> None:
-    run(place, backend, EXAMPLE, "-n", "1", "--set", f"env.KERAS_BACKEND={backend}")
+@pytest.mark.parametrize(("backend", "workers"), [("torch", "1"), ("jax", "2")])
+def test_the_same_program_trains_on_another_backend(place: Path, backend: str, workers: str) -> None:
+    run(place, backend, EXAMPLE, "-n", workers, "--set", f"env.KERAS_BACKEND={backend}")
     state = runs.find(backend).state()
     assert state.tasks["worker-0"].step == STEPS
     assert state.scores["validation_loss"].latest < np.log(200)  # TensorFlow reads what the other has saved
@@ -267,11 +280,13 @@ def test_the_same_program_trains_on_another_backend(place: Path, backend: str) -
 
 
 @soaking.only_in_soak
-def test_two_workers_learn_what_one_learns(place: Path) -> None:
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_two_workers_learn_what_one_learns(place: Path, backend: str) -> None:
     """A mean over all pieces of a step, however they are shared out; without dropout, which differs."""
     for workers in ("1", "2"):
-        run(place, f"sure-{workers}", EXAMPLE, "-n", workers, dropout="0")
-    with np.load(place / "sure-1.npz") as one, np.load(place / "sure-2.npz") as two:
+        options = ("-n", workers, "--set", f"env.KERAS_BACKEND={backend}")
+        run(place, f"{backend}-{workers}", EXAMPLE, *options, dropout="0")
+    with np.load(place / f"{backend}-1.npz") as one, np.load(place / f"{backend}-2.npz") as two:
         for name in one.files:
             np.testing.assert_allclose(one[name], two[name], atol=1e-4)
 

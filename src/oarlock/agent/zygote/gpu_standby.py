@@ -35,16 +35,27 @@ class _Standby(NamedTuple):
 
 
 class Standbys:
-    """The standbys of one zygote, by task name."""
+    """The standbys of one zygote, by task name. `due`: those that are still to be forked."""
 
     def __init__(self) -> None:
+        self.due: dict[str, StandBy] = {}
         self._waiting: dict[str, _Standby] = {}
         self._opening: set[str] = set()  # those that are opening their GPUs, or have opened them
 
-    def fork(self, order: StandBy, leave_zygote: Callable[[], None]) -> None:
-        """Fork a standby, which first calls `leave_zygote`. There is none if the system refuses a process."""
-        zygote = os.getpid()
+    def expect(self, order: StandBy) -> None:
+        """From now on there is another standby for this task to be forked, or none."""
         self.dismiss(order.task)
+        if order.gpus:
+            self.due[order.task] = order
+
+    def fork_due(self, leave_zygote: Callable[[], None]) -> None:
+        """Fork those that are due. Each first calls `leave_zygote`."""
+        while self.due:
+            self._fork(self.due.popitem()[1], leave_zygote)
+
+    def _fork(self, order: StandBy, leave_zygote: Callable[[], None]) -> None:
+        """There is none if the system refuses a process."""
+        zygote = os.getpid()
         try:
             ours, theirs = socket.socketpair()
         except OSError:
@@ -74,6 +85,7 @@ class Standbys:
 
     def take(self, launch: Launch, fds: tuple[int, ...]) -> int | None:
         """Turn this task's standby into the task and return its pid; None if no standby can do that."""
+        self.due.pop(launch.task, None)  # what imports have held up is too late now
         standby = self._waiting.get(launch.task)
         if standby is None:
             return None
@@ -100,6 +112,7 @@ class Standbys:
 
     def dismiss(self, task: str) -> None:
         """Kill this task's standby, if there is one. The reaper of orphans reaps it."""
+        self.due.pop(task, None)
         standby = self._waiting.get(task)
         if standby is not None:
             processes.send(standby.pid, signal.SIGKILL)

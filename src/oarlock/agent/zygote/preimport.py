@@ -8,15 +8,20 @@ zygote then starts again without that library, and each task imports it itself.
 from __future__ import annotations
 
 import importlib
+import json
 import os
+import socket
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
-from oarlock.agent.zygote.orders import Ready
+from oarlock.agent.zygote.orders import ORDERS, Prepare, Ready
 from oarlock.run.quick_dataclass import dataclass
+from oarlock.system import processes
 
 # Imported last, and checked closely: by the first part of the name.
 _LIBRARIES = frozenset(
@@ -77,6 +82,19 @@ def import_all(modules: Sequence[str], skipped: Sequence[str] = ()) -> Ready | U
     why = why_not_forkable()
     seconds = round(time.monotonic() - began, 3)
     return Ready(warm=why is None, why=why, modules=imported, skipped=skipped, seconds=seconds)
+
+
+def start_again(sock: socket.socket, prepare: Prepare, unsafe: Unsafe, skipped: Sequence[str]) -> NoReturn:
+    """Replace the zygote by a fresh interpreter, with the same pid, that leaves this library out."""
+    modules = tuple(name for name in prepare.modules if name != unsafe.module)
+    state = {
+        "prepare": ORDERS.to_data(replace(prepare, modules=modules, network="shared")),  # it is already in it
+        "skipped": [*skipped, f"{unsafe.module}: {unsafe.why}"],
+    }
+    os.set_inheritable(sock.fileno(), True)
+    start = processes.entry("oarlock.agent.zygote.zygote")
+    words = [sys.executable, "-c", start, *sys.argv[1:3], json.dumps(state)]
+    os.execv(sys.executable, words)
 
 
 def _sorted(modules: Sequence[str]) -> list[str]:

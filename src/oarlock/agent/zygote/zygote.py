@@ -15,8 +15,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -63,7 +63,7 @@ def main() -> NoReturn:
     processes.adopt_orphans()
     for ignored in _IGNORED:
         signal.signal(ignored, signal.SIG_IGN)
-    again = json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}  # see `_start_again`
+    again = json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}  # see `preimport.start_again`
     data = again.get("prepare") or fd_frames.receive(sock)[0]
     if data is None:
         os._exit(1)
@@ -81,7 +81,7 @@ def main() -> NoReturn:
         eager_torch.install()
         ready = preimport.import_all(prepare.modules, skipped)
     if isinstance(ready, preimport.Unsafe):
-        _start_again(sock, prepare, ready, skipped)
+        preimport.start_again(sock, prepare, ready, skipped)
     gc.freeze()  # otherwise the first collection in every child copies all pages that it touches
     gc.enable()
     processes.die_with_parent(0)
@@ -105,7 +105,6 @@ class _Zygote:
         self.warm = ready.warm
         self.later = later_imports.LaterImports(on_done=self._wake_up)
         self.standbys = gpu_standby.Standbys()
-        self.standbys_to_fork: dict[str, StandBy] = {}
         self.alive: set[int] = set()
         self.ended_by_us: set[int] = set()
         self.wake, self.wake_write = os.pipe()
@@ -164,8 +163,7 @@ class _Zygote:
         elif isinstance(order, Import) and self.warm:
             self.later.add(order.modules)
         elif isinstance(order, StandBy):
-            self.standbys.dismiss(order.task)
-            self.standbys_to_fork[order.task] = order
+            self.standbys.expect(order)
             self._fork_standbys()
         elif isinstance(order, OpenGpus):
             self.standbys.open_gpus(order.task)
@@ -179,7 +177,6 @@ class _Zygote:
 
     def _launch(self, launch: Launch, *fds: int) -> None:
         self._finish_imports()
-        self.standbys_to_fork.pop(launch.task, None)  # it was for the task before this one
         if not self._forks(launch):
             self.standbys.dismiss(launch.task)
         pid = self.standbys.take(launch, fds)
@@ -194,26 +191,20 @@ class _Zygote:
         return self.warm and launch.program.kind != "command"
 
     def _fork(self, launch: Launch, *fds: int) -> int | None:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        # The child ignores these signals, as this process does, until it has settled. Blocked, an early stop
-        # waits; it used to get lost, and the task was killed only after its whole grace.
-        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
-        try:
-            pid = os.fork()
-        except OSError as error:
-            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
-            self._reply(NotLaunched(launch.task, error.errno or 0))
-            return None
-        if pid == 0:
+        with _about_to_fork():
             try:
-                self._close_in_child()
-                if self._forks(launch):
-                    runner.run(launch, *fds)
-                spawn(launch, *fds)
-            finally:
-                os._exit(70)
-        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+                pid = os.fork()
+            except OSError as error:
+                self._reply(NotLaunched(launch.task, error.errno or 0))
+                return None
+            if pid == 0:
+                try:
+                    self._close_in_child()
+                    if self._forks(launch):
+                        runner.run(launch, *fds)
+                    spawn(launch, *fds)
+                finally:
+                    os._exit(70)
         return pid
 
     def _close_in_child(self) -> None:
@@ -225,17 +216,12 @@ class _Zygote:
 
     def _fork_standbys(self) -> None:
         """Fork the standbys that are due, but not during imports: the forks would have half of them."""
-        if not self.standbys_to_fork or self.later.is_importing:
+        if not self.standbys.due or self.later.is_importing:
             return
         self._finish_imports()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)  # as for a launch
-        for order in self.standbys_to_fork.values():
-            if order.gpus and self.warm:
-                self.standbys.fork(order, self._close_in_child)
-        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
-        self.standbys_to_fork.clear()
+        if self.warm:
+            with _about_to_fork():
+                self.standbys.fork_due(self._close_in_child)
 
     def _wake_up(self) -> None:
         with suppress(BlockingIOError):  # it is full, so the loop wakes up anyway
@@ -280,6 +266,19 @@ class _Zygote:
         os._exit(0)
 
 
+@contextmanager
+def _about_to_fork() -> Iterator[None]:
+    """Nothing is written twice, and no signal gets lost: the child ignores them, as this process does, until
+    it has settled. Blocked, an early stop waits; else the task is killed only after its whole grace."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+
+
 def _close(fds: Sequence[int]) -> None:
     for fd in fds:
         os.close(fd)
@@ -294,21 +293,6 @@ def _enter_network(sock: socket.socket) -> None:
         refused = MachineUnfit(f"this machine does not allow network: private ({why})")
         fd_frames.send(sock, REPLIES.to_data(refused))
         os._exit(1)
-
-
-def _start_again(
-    sock: socket.socket, prepare: Prepare, unsafe: preimport.Unsafe, skipped: list[str]
-) -> NoReturn:
-    """Replace this process by a fresh interpreter, with the same pid, that leaves this library out."""
-    modules = tuple(name for name in prepare.modules if name != unsafe.module)
-    state = {
-        "prepare": ORDERS.to_data(replace(prepare, modules=modules, network="shared")),  # it is already in it
-        "skipped": [*skipped, f"{unsafe.module}: {unsafe.why}"],
-    }
-    os.set_inheritable(sock.fileno(), True)
-    start = processes.entry("oarlock.agent.zygote.zygote")
-    words = [sys.executable, "-c", start, *sys.argv[1:3], json.dumps(state)]
-    os.execv(sys.executable, words)
 
 
 if __name__ == "__main__":
