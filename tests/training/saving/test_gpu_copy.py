@@ -8,7 +8,7 @@ import pytest
 
 from oarlock.checkpoints.safetensors import Shape, places
 from oarlock.training.saving import gpu_copy
-from oarlock.training.saving.pinned_memory import PIECE
+from oarlock.training.tensors.pinned_memory import PIECE
 
 
 def test_each_piece_fits_into_pinned_memory_and_has_its_place() -> None:

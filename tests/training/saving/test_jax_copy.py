@@ -16,7 +16,8 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 import jax, jax.numpy as jnp, numpy as np
 from oarlock.checkpoints import safetensors
 from oarlock.system.gpus import cuda_driver
-from oarlock.training.saving import jax_copy, tensor_bytes
+from oarlock.training.saving import jax_copy
+from oarlock.training.tensors import tensor_bytes
 from oarlock.training.saving.shared_buffer import Buffer
 
 tensor_bytes._is_on_cpu = lambda array: False

@@ -4,7 +4,7 @@
     model.fit(examples_from(callbacks.step), initial_epoch=callbacks.epoch, callbacks=callbacks, ...)
 
 Neither is imported: a callback only needs to have the methods that both of them call. Imports `checkpoints`;
-of `training`: `frameworks`, `saving`, `steps` and `task`.
+of `training`: `frameworks`, `saving`, `steps`, `task` and `tensors`.
 """
 
 from __future__ import annotations

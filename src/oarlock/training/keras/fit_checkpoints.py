@@ -14,11 +14,11 @@ from typing import Any
 from oarlock.checkpoints.retention import Retention
 from oarlock.training.frameworks import coordinators
 from oarlock.training.keras.callback import Callback, scalars
-from oarlock.training.saving import capture, sharded_variables, tensor_bytes
 from oarlock.training.saving.session import CheckpointSession
 from oarlock.training.steps import schedule
 from oarlock.training.steps.boundary import Boundary
 from oarlock.training.steps.exports import Exports
+from oarlock.training.tensors import capture, sharded_variables, tensor_bytes
 
 
 class Training:

@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from oarlock.run.quick_dataclass import dataclass
-from oarlock.training.saving import pinned_memory
 from oarlock.training.saving.shared_buffer import Buffer
-from oarlock.training.saving.tensor_bytes import Leaf
+from oarlock.training.tensors import pinned_memory
+from oarlock.training.tensors.tensor_bytes import Leaf
 
 _SPARE = 0.05  # share of a GPU's memory that copies leave free
 

@@ -14,7 +14,7 @@ from typing import Any
 from oarlock.run.quick_dataclass import dataclass
 from oarlock.system.gpus import cuda_driver
 from oarlock.training.saving.shared_buffer import Buffer
-from oarlock.training.saving.tensor_bytes import Leaf, write_array
+from oarlock.training.tensors.tensor_bytes import Leaf, write_array
 
 _SPARE = 0.05  # share of a device's memory that copies leave free
 

@@ -21,12 +21,13 @@ from oarlock.checkpoints.manifest import FORMAT
 from oarlock.checkpoints.retention import Retention
 from oarlock.checkpoints.safetensors import TensorFile
 from oarlock.checkpoints.store import Checkpoint, FencedError, Store
-from oarlock.training.saving import capture, program_code, taken_weights, writer_handle
+from oarlock.training.saving import program_code, writer_handle
 from oarlock.training.saving.new_checkpoints import ONLY
 from oarlock.training.saving.save_messages import NotSaved, Save
-from oarlock.training.saving.tensor_bytes import Leaf, Piece
 from oarlock.training.task import channel
 from oarlock.training.task.context import Context, current
+from oarlock.training.tensors import capture, taken_weights
+from oarlock.training.tensors.tensor_bytes import Leaf, Piece
 
 _LAST_SAVE = 3600.0  # seconds for the last save of a run; an agent that asked it to stop waits less
 

@@ -31,7 +31,7 @@ from oarlock.training.saving.save_messages import (
     UseMemory,
 )
 from oarlock.training.saving.shared_buffer import Buffer
-from oarlock.training.saving.tensor_bytes import Leaf
+from oarlock.training.tensors.tensor_bytes import Leaf
 
 _ATTEMPTS = 3  # writers that may die during one save
 _LARGE = 64 << 20  # bytes above which a second thread is worth starting

@@ -17,8 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from round_trip import go_through, refused, restore, save, through, unkeepable
 
-from oarlock.training.saving import jax_copy, tensor_bytes
+from oarlock.training.saving import jax_copy
 from oarlock.training.saving.session import CheckpointSession
+from oarlock.training.tensors import tensor_bytes
 
 
 class Moments(NamedTuple):

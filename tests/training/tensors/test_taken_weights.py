@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oarlock.training.saving import capture, taken_weights
-from oarlock.training.saving.capture import MismatchError
-from oarlock.training.saving.tensor_bytes import Leaf
+from oarlock.training.tensors import capture, taken_weights
+from oarlock.training.tensors.capture import MismatchError
+from oarlock.training.tensors.tensor_bytes import Leaf
 
 
 def saved(**objects: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -15,7 +15,7 @@ from typing import Any, Callable
 
 from oarlock.checkpoints.safetensors import Shape, is_known
 from oarlock.run.quick_dataclass import dataclass
-from oarlock.training.saving import sharded_variables
+from oarlock.training.tensors import sharded_variables
 
 Piece = tuple[Shape, memoryview]
 

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from oarlock.run.quick_dataclass import dataclass
-from oarlock.training.saving import sharded_variables, tensor_bytes
-from oarlock.training.saving.gpu_restore import GpuRestore
-from oarlock.training.saving.tensor_bytes import Leaf, Piece
+from oarlock.training.tensors import sharded_variables, tensor_bytes
+from oarlock.training.tensors.gpu_restore import GpuRestore
+from oarlock.training.tensors.tensor_bytes import Leaf, Piece
 
 Tree = dict[str, Any]
 Saved = Mapping[str, Sequence[Piece]]

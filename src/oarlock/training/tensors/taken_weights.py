@@ -12,9 +12,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from oarlock.training.saving import capture, tensor_bytes
-from oarlock.training.saving.capture import MismatchError, Saved, Tree
-from oarlock.training.saving.tensor_bytes import Leaf
+from oarlock.training.tensors import capture, tensor_bytes
+from oarlock.training.tensors.capture import MismatchError, Saved, Tree
+from oarlock.training.tensors.tensor_bytes import Leaf
 
 _OPTIMIZERS = ("opt", "moment", "velocity", "adam")  # prefixes of names of their state: opt_state, momentum
 _SHOWN = 3  # differences in an error

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from oarlock.training.saving import pinned_memory
-from oarlock.training.saving.pinned_memory import PIECE, THREADS
+from oarlock.training.tensors import pinned_memory
+from oarlock.training.tensors.pinned_memory import PIECE, THREADS
 
 _ALIGNED = 512  # bytes
 _LARGE = 64 << 20  # bytes above which this is worth its threads and its pinned memory
