@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -38,6 +39,13 @@ def test_no_test_sleeps_for_a_fixed_time() -> None:
             [seconds] = node.args
             is_fixed = isinstance(seconds, ast.Constant) and ast.literal_eval(seconds) >= LONGEST_SLEEP
             assert not is_fixed, f"{path}:{node.lineno}"
+
+
+def test_no_run_has_left_its_files_in_the_repository() -> None:
+    """`python train.py` in the folder of an example would resume from a checkpoint there."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    found = listed.stdout.splitlines()
+    assert not [name for name in found if "/checkpoints/step-" in name or name.endswith(".safetensors")]
 
 
 def test_files_of_cluster_tests_name_their_runs_differently() -> None:

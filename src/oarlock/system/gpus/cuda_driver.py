@@ -26,7 +26,7 @@ def contexts() -> tuple[int, ...]:
 
 
 def start() -> ctypes.CDLL | None:
-    """Load and initialize the driver, which takes no memory on a GPU; None if there is none that works."""
+    """Load and initialize the driver, which takes 3 MiB of a GPU; None if there is none that works."""
     try:
         library = ctypes.CDLL(_NAME)
     except OSError:
