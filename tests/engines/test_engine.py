@@ -203,6 +203,6 @@ def test_both_real_engines_are_engines(kind: type[Engine]) -> None:
 def test_only_kubernetes_has_every_ability() -> None:
     methods = {name for name, _ in inspect.getmembers(Engine, inspect.isfunction) if not name.startswith("_")}
     served = {"announced", "scale_server"}  # a run that serves has an engine of its own there
-    same = {"stop", "ignores", "spec_for"}  # everywhere
+    same = {"stop", "ignores"}  # everywhere
     assert methods - vars(KubernetesEngine).keys() == same | served
     assert served <= vars(ServingEngine).keys()

@@ -63,7 +63,7 @@ class BeforeStart(Protocol):
         return run.folder("checkpoints") if is_here else None
 
     def spec_for(self, jobfile: JobFile, record: Path, machines: int) -> Spec:
-        """Return the spec of a run's agents, with the folders that it would have on this machine."""
+        """Return the spec of a run's agents, as far as it is known before the run."""
         from oarlock.engines.shared import local_spec
 
         return local_spec.spec_for(jobfile.job, jobfile.folder, record, machines)

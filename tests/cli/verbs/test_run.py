@@ -245,7 +245,8 @@ def test_the_shells_folders_are_used_and_said(oarlock: Any, home: Path, tmp_path
         "oarlock: the shell's POD_NAME is ignored: Oarlock sets it for each task",
     ]
     done = oarlock("run", "--on", "kubernetes", "--dry-run", "train.py", env=shell)
-    assert f"DATA_DIR={home}/data/train" in done.stdout, done.stderr
+    assert "DATA_DIR=/oarlock/store/data/train" in done.stdout, done.stderr
+    assert str(home) not in done.stdout
     assert "the shell's DATA_DIR is ignored: pods do not have this machine's folders" in done.stderr
 
 

@@ -24,8 +24,13 @@ _LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 
 def import_time(spec: Spec, tasks: int) -> dict[str, str]:
     """The variables for a zygote of that many tasks, except those that the user has set."""
-    share = str(max(1, usable_cores() // max(1, tasks)))
+    wanted = elsewhere(spec, str(max(1, usable_cores() // max(1, tasks))))
+    return {name: value for name, value in wanted.items() if name not in os.environ}
+
+
+def elsewhere(spec: Spec, share: str) -> dict[str, str]:
+    """The same on a machine whose own variables are unknown. `share`: of its cores, for each task."""
     wanted = {**dict.fromkeys(_POOLS, share), **_QUIET, **compile_cache.variables(spec)}
     if is_loopback(spec.bind):
         wanted.update(dict.fromkeys(_INTERFACES, _LOOPBACK))
-    return {name: value for name, value in wanted.items() if name not in os.environ and name not in spec.env}
+    return {name: value for name, value in wanted.items() if name not in spec.env}

@@ -55,13 +55,12 @@ def _tasks(spec: Spec) -> list[dict[str, Any]]:
         run=spec.run,
         generation=1,
         tasks=tasks,
-        # Ports are chosen whenever a generation forms.
-        addresses={task.name: f"127.0.0.1:<port of {task.name}>" for task in tasks},
+        addresses={task.name: _address(spec, task) for task in tasks},
         max_restarts=spec.limits.restarts,
         seed=spec.seed,
         machines=places,
     )
-    common = [{**import_env.import_time(spec, len(names))} for names in places]
+    common = [_import_time(spec, len(names)) for names in places]
     machine = {name: number for number, names in enumerate(places) for name in names}
     return [
         {
@@ -81,15 +80,35 @@ def _tasks(spec: Spec) -> list[dict[str, Any]]:
     ]
 
 
+def _address(spec: Spec, task: cluster.Task) -> str:
+    """Ports are chosen whenever a generation forms. Without `bind`, machines have addresses of their own."""
+    return f"{spec.bind or f'<address of {task.name}>'}:<port of {task.name}>"
+
+
+def _import_time(spec: Spec, tasks: int) -> dict[str, str]:
+    if spec.bind:
+        return import_env.import_time(spec, tasks)
+    return import_env.elsewhere(spec, f"<its cores, divided by {tasks}>" if tasks > 1 else "<its cores>")
+
+
 def _places(spec: Spec, tasks: Iterable[cluster.Task]) -> list[list[str]]:
     """Task names by machine: each machine takes as many tasks of a role as it has slots for."""
-    slots = [spec.slots_of(machine) for machine in range(spec.machines)]
+    slots = [spec.slots_of(machine) for machine in range(spec.machines)] if spec.bind else _seats(spec)
     places: list[list[str]] = [[] for _ in slots]
     for task in tasks:
         machine = next(number for number, left in enumerate(slots) if left.get(task.role))
         slots[machine][task.role] -= 1
         places[machine].append(task.name)
     return places
+
+
+def _seats(spec: Spec) -> list[dict[str, int]]:
+    """The slots of each machine, if every member of a role has its own."""
+    found = []
+    for role, size in spec.sizes.items():
+        same = spec.processes.get(role, 1)
+        found += [{role: tasks} for tasks in spec.members.get(role, [same] * (size // same))]
+    return found
 
 
 def _folders(spec: Spec, task: cluster.Task) -> dict[str, str]:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from oarlock.agent.net.control import UnreachableError
+from oarlock.agent.protocol.spec import Spec
 from oarlock.engines.before_start import Finding, Rendered
 from oarlock.engines.engine import Engine, Sending
-from oarlock.engines.kubernetes.api.client import Api
-from oarlock.engines.kubernetes.api.names import Object
+from oarlock.engines.kubernetes import delete_runs
 from oarlock.engines.kubernetes.claims import board_deployment, remove_pods
 from oarlock.engines.kubernetes.claims.same_claim import is_mounted_by
 from oarlock.engines.kubernetes.follow import background
@@ -64,6 +65,13 @@ class KubernetesEngine(Engine):
     def checkpoints_for(self, job: Job, run: RunFolder) -> str | None:
         """Return the place on the claim, if both runs mount the same one."""
         return run.folder("checkpoints") if is_mounted_by(job, run) else None
+
+    def spec_for(self, jobfile: JobFile, record: Path, machines: int) -> Spec:
+        """Return the spec that all pods share. Each learns its own address, which replaces `bind`."""
+        from oarlock.engines.kubernetes.manifests import packing
+
+        spec = packing.spec_for(jobfile.job, jobfile.folder, record.name)
+        return replace(spec, bind="")
 
     def plan(self, jobfile: JobFile, name: str) -> dict[str, Any]:
         """Plan by a dry run on the cluster; without an answer, return what is known here."""
@@ -125,22 +133,7 @@ class KubernetesEngine(Engine):
         Claims of another user are always kept. Raises OarlockError before anything is deleted if a name
         belongs to another run by now, or a claim has other users.
         """
-        reached = [(run, api_of(run)) for run in chosen]
-        claims: dict[str, tuple[Api, Object]] = {}  # by uid: runs of one job share them
-        with explained():
-            for run, api in reached:
-                for claim in stop_delete.claims_of(api, run.state().job):
-                    claims[claim["metadata"]["uid"]] = api, claim
-                    if volumes and stop_delete.is_mine(api, claim):
-                        _require_alone(api, run, claim, chosen)
-            for run, api in reached:
-                patience = stop_delete.GOING + (0 if now else run.grace())
-                board_deployment.delete(api, identity.of(run))  # it mounts the claims
-                stop_delete.delete(api, identity.of(run), now=now, patience=patience)
-            going = [one for one in claims.values() if volumes and stop_delete.is_mine(*one)]
-            for api, claim in going:
-                stop_delete.delete_claims(api, [claim], stop_delete.GOING)
-        return [claim["metadata"]["name"] for api, claim in claims.values() if (api, claim) not in going]
+        return delete_runs.delete(chosen, now=now, volumes=volumes)
 
     def refresh(self, run: RunFolder, *, with_logs: bool = False) -> None:
         """Read the cluster once, unless another client is keeping this record already."""
@@ -282,17 +275,3 @@ class KubernetesEngine(Engine):
         """Remove a pod; only a disruption budget refuses. A pod that is gone already counts as removed."""
         with explained(), closing(api_of(run)) as api:
             return remove_pods.remove(api, fault, pod)
-
-
-def _require_alone(api: Api, run: RunFolder, claim: Object, chosen: Collection[RunFolder]) -> None:
-    """Raise if runs of the job are on the cluster that are not deleted together with this one."""
-    names = [one.name for one in chosen]
-    job = run.state().job
-    boards = board_deployment.users_of(api, job) - set(names)
-    others = sorted({*stop_delete.users_of(api, job, but=names), *boards})
-    if others:
-        together = " ".join([*names, *others])
-        raise OarlockError(
-            f"claim {claim['metadata']['name']} is also used by {', '.join(others)}; "
-            f"`oarlock delete --volumes {together}` deletes them together"
-        )
