@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 from tests.support.cuda_library import CudaLibrary
 
@@ -44,13 +43,20 @@ for name, array in arrays.items():
 """
 
 
-def test_the_driver_copies_what_is_in_one_place_and_in_order(
-    tmp_path: Path, cuda_library: CudaLibrary
-) -> None:
-    env = {**os.environ, **cuda_library.env}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    calls = cuda_library.calls.read_text().splitlines()
+def test_the_driver_copies_what_is_in_one_place_and_in_order(cuda_library: CudaLibrary) -> None:
+    calls = _calls(cuda_library)
     assert calls.count("copied") == 4, "all but the sharded one, which NumPy joins, and the empty one"
+
+
+def test_a_driver_that_finds_something_else_is_asked_once(cuda_library: CudaLibrary) -> None:
+    calls = _calls(cuda_library, OARLOCK_TEST_WRONG_COPIES="1")
+    assert calls.count("copied") == 1
+
+
+def _calls(library: CudaLibrary, **env: str) -> list[str]:
+    """What the program had the driver do. It compares all bytes itself."""
+    words = [sys.executable, "-c", PROGRAM]
+    environ = {**os.environ, **library.env, **env}
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return library.calls.read_text().splitlines()
