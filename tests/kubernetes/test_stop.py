@@ -11,6 +11,7 @@ import pytest
 from oarlock.engines.kubernetes.api import pod_exec
 from oarlock.engines.kubernetes.api.client import Api
 from oarlock.engines.kubernetes.api.names import LEAD, STOPPED, selecting
+from oarlock.engines.kubernetes.follow import pod_status
 from oarlock.engines.kubernetes.lifecycle import stop_delete
 from oarlock.records.run_folder import RunFolder
 from tests.support.clusters import Cluster
@@ -90,7 +91,7 @@ def test_stop_now_ends_what_a_stop_only_asked_to_leave(driver: Driver, api: Api,
         done = driver.call("stop", "--now", run.name)
         assert (done.returncode, done.stdout) == (0, f"{run.name} stopped\n"), done.stderr
         assert asking.succeed().out == f"{run.name} stopped\n"
-        assert not api.all("Pod", Named(run.name).members)
+        assert_no_pod_runs(api, run.name)
     finally:
         asking.process.kill()
         asking.end()
@@ -103,7 +104,7 @@ def test_stop_now_waits_for_nobody_and_the_run_can_go_on(driver: Driver, api: Ap
         until_all_step(driver, run.name, generation, 2)
         done = driver.call("stop", "--now", run.name)
         assert (done.returncode, done.stdout) == (0, f"{run.name} stopped\n"), done.stderr
-        assert not api.all("Pod", Named(run.name).members)
+        assert_no_pod_runs(api, run.name)
         assert driver.call("run", "--resume", run.name, "-d").returncode == 0
     until_all_step(driver, run.name, len(generations) + 1, 2)
 
@@ -150,6 +151,12 @@ def test_delete_by_force_leaves_nobody_behind(driver: Driver) -> None:
     until_all_step(driver, run.name, 1, 2)
     assert driver.call("delete", "--force", run.name).returncode == 0
     driver.start(folder, "--env", "NEXT=1").succeed()
+
+
+def assert_no_pod_runs(api: Api, run: str) -> None:
+    """The objects of those that have ended are gone when the Job controller has counted them."""
+    assert not any(map(pod_status.is_alive, api.all("Pod", Named(run).members)))
+    eventually(lambda: not api.all("Pod", Named(run).members), "removal of ended pods")
 
 
 def is_leaving(pod: dict[str, dict[str, str]]) -> bool:
