@@ -21,12 +21,13 @@ def words(side: str, *args: str, options: Sequence[str] = (), example: str = "gp
     return [BIN / "oarlock", "run", "-n", "1", "--set", "limits.restarts=1000", *options, program, *args]
 
 
-def lines(place: Arena, words: Sequence[str | Path], name: str) -> Iterator[tuple[float, str]]:
+def lines(
+    place: Arena, words: Sequence[str | Path], name: str, **variables: str
+) -> Iterator[tuple[float, str]]:
     """What it prints, and when."""
     folder = place.folder / name
-    env = {**place.env, "PYTHONUNBUFFERED": "1", "DATA_DIR": str(place.folder / "data")}
-    # One for all, so that only the first of several turns compiles. No measurement includes that.
-    env["TORCHINDUCTOR_CACHE_DIR"] = str(place.folder / "compiled")
+    data = str(place.folder / "data")
+    env = {**place.env, "PYTHONUNBUFFERED": "1", "DATA_DIR": data, **variables}
     if words[0] == sys.executable:  # Oarlock gives its runs folders of their own
         env |= {"CHECKPOINT_DIR": str(folder / "checkpoints"), "MODEL_DIR": str(folder / "model")}
         (folder / "model").mkdir(parents=True)

@@ -16,7 +16,7 @@ from tests.support.cuda_library import CudaLibrary
 ZYGOTE = """
 import os, select, signal, socket, sys
 from oarlock.agent.protocol.spec import Program
-from oarlock.agent.zygote import gpu_standby, zygote
+from oarlock.agent.zygote import gpu_standby, preimport, zygote
 from oarlock.agent.zygote.orders import ORDERS, REPLIES, Import, Launch, OpenGpus, Ready, StandBy, Sweep
 from oarlock.system import fd_frames, processes
 from oarlock.system.polling import wait_for
@@ -38,6 +38,10 @@ def stand_by(gpus, **env):
 
 def open_gpus():
     it._obey(OpenGpus("worker-0"), ())
+
+def import_slowly():
+    preimport.LATER = ("slow",)
+    it._obey(Import(("slow",)), ())
 
 def calls():
     path = os.environ["OARLOCK_TEST_CUDA_CALLS"]
@@ -108,9 +112,7 @@ def test_a_launch_opens_them_if_nothing_was_seen_to_die(zygote: ZygoteOf) -> Non
 
 def test_none_is_forked_before_imports_are_done(zygote: ZygoteOf) -> None:
     zygote.does("""
-        from oarlock.agent.zygote import preimport
-        preimport.LATER = ("slow",)
-        it._obey(Import(("slow",)), ())
+        import_slowly()
         stand_by((0,))
         assert not children()
         open("go", "w").close()
@@ -124,9 +126,7 @@ def test_none_is_forked_before_imports_are_done(zygote: ZygoteOf) -> None:
 
 def test_a_launch_that_comes_before_imports_are_done_does_without(zygote: ZygoteOf) -> None:
     zygote.does("""
-        from oarlock.agent.zygote import preimport
-        preimport.LATER = ("slow",)
-        it._obey(Import(("slow",)), ())
+        import_slowly()
         stand_by((0,))
         open("go", "w").close()
         pid = launch(RANK="0")
