@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from oarlock.checkpoints.safetensors import Shape, places
 from oarlock.training.saving import gpu_copy
+from oarlock.training.saving.shared_buffer import Buffer
+from oarlock.training.tensors import pinned_memory
 from oarlock.training.tensors.pinned_memory import PIECE
 
 
@@ -49,3 +53,19 @@ def test_every_byte_is_at_its_place(is_staged: bool) -> None:
         flat = one.contiguous().reshape(-1).view(torch.uint8)
         assert memory[slice(*at[name])] == bytes(flat.tolist()), name
     assert memory[slice(*at["here"])] == bytes(8), "its place is left alone"
+
+
+def test_all_pieces_come_through_the_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the CPU: what is pinned, and what a stream is, play no part in which byte goes where."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(pinned_memory, "PIECE", 8)
+    monkeypatch.setattr(torch.cuda, "stream", nullcontext)
+    plain = torch.empty(pinned_memory.THREADS, 2, 8, dtype=torch.uint8)
+    monkeypatch.setattr(pinned_memory, "allocate", lambda torch: plain)
+    data = torch.randint(256, (500,), dtype=torch.uint8)
+    buffer = Buffer(600)
+    buffer.settle()
+    gpu_copy._take_over(mock.Mock(), [((3, 400), data[:397]), ((450, 553), data[397:])], buffer)
+    assert bytes(buffer.view(3, 400)) + bytes(buffer.view(450, 553)) == bytes(data.tolist())
+    assert not any(buffer.view(400, 450)), "what is between them is left alone"
+    buffer.close()

@@ -57,13 +57,12 @@ def _begin_on(
 ) -> list[tuple[Any, list[tuple[Place, Any]]]]:
     size = sum(end - begin for begin, end in (places[name] for name in tensors))
     free, total = torch.cuda.mem_get_info(device)
+    has_room = free - size > _SPARE * total
+    read = _staged(torch, tensors, places, size) if has_room else _as_they_are(torch, tensors, places)
     copying = torch.cuda.Stream(device)
-    if free - size > _SPARE * total:
-        read = _staged(torch, tensors, places, size)
-        copying.wait_stream(torch.cuda.current_stream(device))
-        return [(copying, read)]
-    read = _as_they_are(torch, tensors, places)
     copying.wait_stream(torch.cuda.current_stream(device))
+    if has_room:
+        return [(copying, read)]
     _take_over(copying, read, buffer)
     return []
 
@@ -106,17 +105,15 @@ def _take_over(stream: Any, read: list[tuple[Place, Any]], buffer: Buffer) -> No
         memory = pinned_memory.allocate(torch)
 
     def take(number: int) -> None:
-        half = 0
-        coming: list[tuple[Any, int, Any] | None] = [None, None]
+        half, earlier = 0, None
         with torch.no_grad(), torch.cuda.stream(stream):
             for at, data in pieces[number :: pinned_memory.THREADS]:
                 staged = memory[number, half, : len(data)]
                 staged.copy_(data, non_blocking=True)
-                coming[half] = stream.record_event(), at, staged
-                half = 1 - half
-                _store(coming[half], buffer)  # while the GPU fills the other half
-                coming[half] = None
-            _store(coming[1 - half], buffer)
+                coming = stream.record_event(), at, staged
+                _store(earlier, buffer)  # while the GPU fills this half
+                half, earlier = 1 - half, coming
+            _store(earlier, buffer)
 
     if memory is None:
         with torch.no_grad(), torch.cuda.stream(stream):
