@@ -303,6 +303,38 @@ def test_a_profile_is_a_trace_of_three_steps(tmp_path: Path) -> None:
     assert "aten::mm" in names
 
 
+KERNELS = """
+import torch
+from model import GPT, Config
+from step import load_kernels
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+config, device = Config(dropout=0.5), torch.device("cpu")  # what it does on a GPU, where it is of use
+taken = []
+register_optimizer_step_post_hook(lambda *_: taken.append("a step"))
+kernels = load_kernels(config, 2, device)
+torch.manual_seed(7)
+weights = [*GPT(config).parameters(), torch.rand(3)]
+kernels.join()
+torch.manual_seed(7)
+again = [*GPT(config).parameters(), torch.rand(3)]
+assert taken == ["a step"]
+assert all(torch.equal(one, other) for one, other in zip(weights, again, strict=True))
+"""
+
+
+def test_the_step_that_loads_kernels_changes_no_random_number_of_the_real_network() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KERNELS],
+        cwd=EXAMPLES / "gpt_torch",
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 # What follows trains nothing.
 
 

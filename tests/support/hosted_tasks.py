@@ -160,6 +160,7 @@ class HostedTasks:
         self.ports = 20000
         self.lines: dict[str, Line] = {}
         self.figures: dict[str, dict[str, Any]] | None = None  # of GPUs, by task; None: there are none
+        self.room = 0  # bytes, on every task's GPUs
         self.trouble: Trouble | None = None  # with GPUs
         self.held: str | None = ""  # memory of GPUs
         self.asked: list[float] = []  # since when that is in use
@@ -227,6 +228,9 @@ class HostedTasks:
         if self.figures is None:
             return None
         return [self.figures.get(process.name, {}) for process in processes]
+
+    def gpu_room(self, process: TaskProcess) -> int:
+        return self.room
 
     def gpu_trouble(self, process: TaskProcess) -> Trouble | None:
         return self.trouble

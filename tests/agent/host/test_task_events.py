@@ -13,6 +13,7 @@ from oarlock.agent.protocol.host_status import Status
 from oarlock.agent.protocol.wishes import Clear, Fault, Finish, Made, RunTasks, Stop, Wish
 from oarlock.agent.task_gpus.gpu_trouble import Trouble
 from oarlock.run.cluster import form
+from oarlock.run.gpu_facts.gpu_failures import Kind
 from tests.support.hosted_tasks import SPEC, HostedTasks, Supply, wish_to_run
 
 
@@ -67,6 +68,67 @@ def test_the_gpus_of_a_dying_task_are_opened_for_the_next(
     host.dying = {dying}
     host.lines["worker-1"].on_end()
     assert host.said == said
+
+
+def looked_at(host: HostedTasks, gib: int) -> list[str]:
+    """What the host says to its zygote after a look at GPUs with so much free memory."""
+    host.said.clear()
+    host.room = gib << 30
+    host.host.events.look_at_gpus()
+    return list(host.said)
+
+
+def on_a_gpu(opened: list[int]) -> HostedTasks:
+    host = HostedTasks().into("running")
+    host.figures = {"worker-1": {"gpus": ["0"]}}
+    host.writes("worker-1", kind="gpus", gpus=opened)
+    return host
+
+
+def test_gpus_with_room_are_opened_for_the_next_while_the_task_runs() -> None:
+    host = on_a_gpu([0])
+    assert looked_at(host, 3) == []
+    assert looked_at(host, 4) == ["open:worker-1"]
+    assert looked_at(host, 2) == []
+    host.dying = {"worker-1"}
+    host.lines["worker-1"].on_end()  # said once more, which changes nothing
+    assert host.said == ["open:worker-1"]
+
+
+def test_a_task_that_needs_the_memory_gets_it_back() -> None:
+    host = on_a_gpu([0])
+    assert looked_at(host, 4) == ["open:worker-1"]
+    assert looked_at(host, 1) == ["stand by:worker-1:0"]
+    assert looked_at(host, 3) == []
+    assert looked_at(host, 4) == ["open:worker-1"]
+
+
+def test_a_task_that_has_no_next_is_left_alone() -> None:
+    assert looked_at(on_a_gpu([]), 100) == []
+    stopped = on_a_gpu([0])
+    stopped.obey(Stop(1))
+    assert looked_at(stopped, 100) == []
+
+
+def test_after_trouble_with_a_gpu_the_next_process_starts_afresh() -> None:
+    host = on_a_gpu([0])
+    looked_at(host, 4)
+    host.said.clear()
+    host.trouble = Trouble("lost", "GPU 0 has fallen off the bus")
+    host.exits(11)
+    assert "stand by:worker-1:" in host.said
+
+
+@pytest.mark.parametrize(("kind", "said"), [("memory", []), ("lost", ["open:worker-1"])])
+def test_a_run_that_ran_out_of_memory_keeps_all_of_it_for_its_tasks(kind: Kind, said: list[str]) -> None:
+    host = on_a_gpu([0])
+    host.trouble = Trouble(kind, "GPU 0 failed")
+    host.exits(10, 11)
+    host.obey(wish_to_run(2))
+    host.swept()
+    host.launched()
+    host.writes("worker-1", kind="gpus", gpus=[0])
+    assert looked_at(host, 100) == said
 
 
 def test_a_task_that_is_done_needs_no_next() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from oarlock.records import runs
 from tests.support.commands import Command
+from tests.support.cuda_library import CudaLibrary
 from tests.support.event_files import points_in
 from tests.support.fake_gpus import Machine
 from tests.support.nvml_library import NvmlLibrary
@@ -44,6 +47,19 @@ CRASHES = """
 import os, sys
 print("[rank0]: [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)", file=sys.stderr)
 os.abort()
+"""
+OPENS = """
+import itertools, pathlib, time
+import oarlock
+from oarlock.system.gpus import cuda_driver
+me = oarlock.current()
+print(f"generation {me.generation} finds {cuda_driver.contexts()}")
+cuda_driver.open_contexts((0,))
+for step in itertools.count(1):
+    me.report(step, loss=0.5)
+    if pathlib.Path("enough").exists():
+        break
+    time.sleep(0.05)
 """
 JOB = """
 program: train.py
@@ -83,6 +99,30 @@ def test_figures_are_on_every_screen(oarlock: Command, folder: Path) -> None:
     eventually(lambda: run.state().is_final, "end")
     assert "97%" in oarlock("status", "busy").stdout  # what it said last
     assert any(line.startswith("worker-0 on GPU 0: 97%") for line in texts(oarlock("events", "busy").stdout))
+
+
+def test_a_gpu_with_room_is_open_before_its_task_dies(
+    oarlock: Command, folder: Path, cuda_library: CudaLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in cuda_library.env.items():
+        monkeypatch.setenv(name, value)
+    write(folder / "train.py", OPENS)
+    oarlock("run", "-d", "--name", "opens")
+    run = runs.find("opens")
+    eventually(
+        lambda: cuda_library.calls.exists() and opened(cuda_library) == 2, "a second process on the GPU"
+    )
+    pid = run.state().tasks["worker-0"].pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: opened(cuda_library) >= 3, "the next one")  # which finds it open, and opens it
+    (folder / "enough").touch()
+    eventually(lambda: run.state().is_final, "end")
+    assert "generation 2 finds (0,)" in oarlock("logs", "opens").stdout
+
+
+def opened(library: CudaLibrary) -> int:
+    return library.calls.read_text().count("opened 0")
 
 
 def texts(table: str) -> list[str]:

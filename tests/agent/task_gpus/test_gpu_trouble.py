@@ -40,6 +40,14 @@ def test_it_names_the_gpu_the_sizes_and_whoever_else_holds_memory() -> None:
     )
 
 
+def test_a_process_with_little_memory_is_not_blamed() -> None:
+    listed = f"{FULL} Process 8 has 526.00 MiB memory in use. Process 9 has 2.00 GiB memory in use."
+    found = text(listed)
+    assert found is not None
+    assert "process 9 has 2.00 GiB of it" in found
+    assert "process 8" not in found
+
+
 def test_without_a_library_it_says_what_the_message_says() -> None:
     found = text(FULL, gpus=())
     assert found is not None

@@ -22,11 +22,12 @@ class Driver:
     def __init__(self) -> None:
         self.memory = [1 * GIB, 1 * GIB]
         self.holders: list[dict[int, int]] = [{}, {}]
+        self.total = 140 * GIB
 
     def read(self) -> list[GpuReading]:
         return [
             GpuReading(
-                str(at), "NVIDIA H200", f"GPU-{at}", "", used, 140 * GIB, 300.0 + at, 0.5 * at, holders
+                str(at), "NVIDIA H200", f"GPU-{at}", "", used, self.total, 300.0 + at, 0.5 * at, holders
             )
             for at, (used, holders) in enumerate(zip(self.memory, self.holders))
         ]
@@ -126,6 +127,24 @@ def test_a_process_that_stands_by_is_not_taken_for_the_dead(tmp_path: Path) -> N
     driver.memory[1] = 1 * GIB + GIB // 2  # of which the new context has half a gigabyte
     assert machine.held(GIVEN._replace(is_followed=True)) == ""
     assert machine.held(GIVEN) == "GPU 1 has 1.50 GiB in use"
+
+
+def test_the_room_of_a_task_is_that_of_its_fullest_gpu(tmp_path: Path) -> None:
+    driver = Driver()
+    driver.memory = [10 * GIB, 100 * GIB]
+    machine = Machine(tmp_path, driver)
+    machine.look()
+    assert machine.gpus.room(BOTH) == 40 * GIB
+    assert machine.gpus.room(Claimant(GpuClaim(given=("0",)), 8)) == 130 * GIB
+    assert machine.gpus.room(Claimant(GpuClaim(given=()), 8)) == 0
+
+
+def test_a_small_gpu_has_no_room_beside_a_task(tmp_path: Path) -> None:
+    driver = Driver()
+    driver.total = 40 * GIB
+    machine = Machine(tmp_path, driver)
+    machine.look()
+    assert machine.gpus.room(BOTH) == 0
 
 
 def test_what_never_used_a_gpu_holds_none(tmp_path: Path) -> None:

@@ -192,12 +192,39 @@ def test_a_launch_that_fails_in_it_is_no_success(zygote: ZygoteOf) -> None:
     """)
 
 
-def test_one_that_ends_by_itself_is_forgotten_with_its_pid(zygote: ZygoteOf) -> None:
+def test_one_that_is_forked_later_opens_them_then(zygote: ZygoteOf) -> None:
     zygote.does("""
-        gpu_standby._PATIENCE = 0.0
+        import_slowly()
+        stand_by((0,))
+        open_gpus()
+        stand_by((0,))
+        assert not it.standbys._opening
+        open_gpus()
+        open("go", "w").close()
+        wait_for(lambda: select.select([it.wake], [], [], 0)[0], "the end of the import", 60)
+        it._fork_standbys()
+        wait_for(lambda: calls() == ["started", "opened 0"], "the GPU", 60)
+    """)
+
+
+def test_one_that_replaces_another_leaves_them_closed(zygote: ZygoteOf) -> None:
+    zygote.does("""
+        stand_by((0,))
+        open_gpus()
+        wait_for(lambda: calls() == ["started", "opened 0"], "the GPU", 60)
+        stand_by((0,))
+        wait_for(lambda: calls()[2:] == ["started"], "the driver", 60)
+        assert launch(RANK="0") in children()
+        assert calls()[2:] == ["started", "opened 0"]  # for the launch, which waits for that
+    """)
+
+
+def test_one_that_is_killed_is_forgotten_with_its_pid(zygote: ZygoteOf) -> None:
+    zygote.does("""
         stand_by((0,))
         [standby] = children()
         open_gpus()
+        os.kill(standby, signal.SIGKILL)
         def is_reaped():
             it._reap()
             return not children()

@@ -68,6 +68,9 @@ class Machine(Protocol):
         """The readings of each task's GPUs, as fields of a `gpu` event. Empty: it uses none, or there is no
         reading yet. None: this machine has no GPU."""
 
+    def gpu_room(self, process: TaskProcess) -> int:
+        """The bytes on a task's GPUs that may be used beside it; 0 if none, or if that is not known."""
+
     def gpu_trouble(self, process: TaskProcess) -> Trouble | None:
         """Why a task failed, if its GPU was involved."""
 

@@ -90,6 +90,10 @@ class RealMachine:
         """Take the figures from the newest reading."""
         return self._gpus.figures([Claimant(process.claim, process.pid) for process in processes])
 
+    def gpu_room(self, process: TaskProcess) -> int:
+        """Take it from the newest reading."""
+        return self._gpus.room(Claimant(process.claim, process.pid))
+
     def gpu_trouble(self, process: TaskProcess) -> Trouble | None:
         """Judge by its exception or, if a crash left no time for one, by the end of its output."""
         words = ""

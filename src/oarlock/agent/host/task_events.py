@@ -23,6 +23,8 @@ from oarlock.run.run_events import Event
 
 LIFE, GPUS = "signs of life", "figures of GPUs"  # deadlines
 _GPU_INTERVAL, _GPU_SOON = 5.0, 0.5  # seconds between two GPU readings; until the first one
+# Free bytes of a GPU from which on a standby opens it while the task runs, and below which it must not have.
+_ROOM, _TIGHT = 4 << 30, 2 << 30
 _LOOKS = 8  # checks for signs of life in limits.stall
 _LAST_WORDS = 5.0  # seconds for a task to end by itself after it reported its error
 # Seconds between two reports of a task to the leading agent, which records fewer still. `oarlock.current()`
@@ -53,6 +55,7 @@ class TaskEvents:
         self._dropped = dropped
         self._oom_kills = machine.oom_kills()
         self._has_heard = False  # a task has written since the last check for signs of life
+        self._ran_out = False  # a task has run out of GPU memory: from then on nothing else takes any
 
     def look_for_life(self, limit: float | None) -> None:
         """Notify the leading agent, a few times in `limit` seconds, that a task here reports, prints or
@@ -74,7 +77,19 @@ class TaskEvents:
         for process, reading in zip(alive, figures):
             if reading:
                 self._upstream.on_event({"kind": "gpu", "task": process.name, **reading})
+                self._follow(process)
         self._loop.after(GPUS, _GPU_INTERVAL if any(figures) else _GPU_SOON, self.look_at_gpus)
+
+    def _follow(self, process: TaskProcess) -> None:
+        """Let the standby of a task open its GPUs now if there is room. Replace it when there no longer is:
+        only the end of a process frees what it took."""
+        if not process.opened or not isinstance(self._state.wish, RunTasks):
+            return
+        room = self._machine.gpu_room(process)
+        if not process.is_followed and not self._ran_out and room >= _ROOM:
+            self._open_gpus(process)
+        elif process.is_followed and room < _TIGHT:
+            self._stand_by(process)
 
     def hear(self, process: TaskProcess, lines: Sequence[bytes]) -> None:
         """Take in the lines that a task wrote. It may write anything; a bad line is dropped."""
@@ -99,7 +114,7 @@ class TaskEvents:
         elif event["kind"] == messages.GPUS:
             process.opened = tuple(event["gpus"])
             if isinstance(self._state.wish, RunTasks):
-                self._zygote.send(StandBy(process.name, process.opened, dict(process.gpu_env)))
+                self._stand_by(process)
         elif event["kind"] == "error":
             self._on_error(process, event)
         elif event["kind"] in GATE_EVENTS:
@@ -156,8 +171,15 @@ class TaskEvents:
             and isinstance(self._state.wish, (RunTasks, Clear))
             and self._machine.is_dying(process)
         ):
-            process.is_followed = True
-            self._zygote.send(OpenGpus(process.name))
+            self._open_gpus(process)
+
+    def _stand_by(self, process: TaskProcess) -> None:
+        process.is_followed = False
+        self._zygote.send(StandBy(process.name, process.opened, dict(process.gpu_env)))
+
+    def _open_gpus(self, process: TaskProcess) -> None:
+        process.is_followed = True
+        self._zygote.send(OpenGpus(process.name))
 
     def on_exits(self, exits: Sequence[Exit]) -> None:
         """Handle exits that the zygote saw together, in a single status."""
@@ -174,6 +196,11 @@ class TaskEvents:
         for process in ended:
             if process.code != 0 and (process.error or not process.ours) and not process.starved:
                 process.trouble = self._machine.gpu_trouble(process)
+            if process.trouble is not None:
+                self._ran_out |= process.trouble.kind == "memory"
+                if process.opened:  # the next process starts afresh: what is open already may be broken
+                    process.opened = ()
+                    self._stand_by(process)
         for process in ended:
             self.tell_exit(process)
         self._upstream.on_status()  # one for all: tasks that died together are judged together

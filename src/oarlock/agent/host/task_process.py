@@ -70,7 +70,7 @@ class TaskProcess:
         self.claim = GpuClaim(given=())
         self.opened: tuple[int, ...] = ()  # the GPUs that its next process will open again
         self.gpu_env: Mapping[str, str] = {}  # the variables that decide which GPUs these are
-        self.is_followed = False  # its next process is already opening them
+        self.is_followed = False  # its next process has opened them, or is doing so
         self.trouble: Trouble | None = None  # GPU trouble that explains its failure
         self.metrics = Metrics()
         self.reported_at = float("-inf")  # when its last report went to the leading agent

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from oarlock.agent.task_gpus.gpu_claim import GpuClaim
-from oarlock.run.gpu_facts.gpu_failures import GpuFailure, Kind, in_kernel_log, in_words
+from oarlock.run.gpu_facts.gpu_failures import GpuFailure, Kind, in_bytes, in_kernel_log, in_words
 from oarlock.system.gpus.gpu_reading import GpuReading, bus_of
 
-_MUCH = 256 << 20  # bytes of memory: less does not decide whether a program fits
+_MUCH, _SHARE = 256 << 20, 0.01  # bytes and part of a GPU's memory: less does not decide if a program fits
 _HARDWARE = ("lost", "faulty")
 _MOST_HOLDERS = 3
 
@@ -38,11 +38,18 @@ def explain(
     if failure is None:
         return None
     gpu = _gpu_of(failure, claim, gpus, own)
-    if failure.kind == "memory" and gpu is not None and not failure.holders:
-        others = {one: held for one, held in gpu.holders.items() if one != pid and held >= _MUCH}
-        largest = sorted(others, key=lambda one: -others[one])[:_MOST_HOLDERS]
-        failure = replace(failure, holders={one: f"{others[one] / 2**30:.2f} GiB" for one in largest})
+    if failure.kind == "memory" and gpu is not None:
+        failure = replace(failure, holders=_others(failure, gpu, pid))
     return Trouble(failure.kind, _sentence(failure, gpu))
+
+
+def _others(failure: GpuFailure, gpu: GpuReading, pid: int | None) -> dict[int, str]:
+    """Other processes with much of the GPU's memory, as the framework's message lists them or the driver."""
+    words = failure.holders or {one: f"{held / 2**30:.2f} GiB" for one, held in gpu.holders.items()}
+    much = max(_MUCH, gpu.memory_total * _SHARE)
+    others = [one for one, size in words.items() if one != pid and in_bytes(size) >= much]
+    largest = sorted(others, key=lambda one: -in_bytes(words[one]))
+    return {one: words[one] for one in largest[:_MOST_HOLDERS]}
 
 
 def _is_ours(failure: GpuFailure, own: Sequence[GpuReading], pid: int | None) -> bool:

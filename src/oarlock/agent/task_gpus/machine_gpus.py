@@ -16,7 +16,8 @@ from oarlock.system.gpus.kernel_log import KernelLog
 
 _STALE = 30.0  # seconds: a driver silent for longer than this hangs
 _SLACK = 256 << 20  # bytes by which a GPU's use may have grown with no process of ours on it
-_CONTEXT = 768 << 20  # bytes of a process that stands by there (`zygote/gpu_standby.py`): 0.6 GiB on an H200
+_CONTEXT = 768 << 20  # bytes of a process that stands by there (`zygote/gpu_standby.py`): 0.5 GiB on an H200
+_SMALL = 0.01  # the part of a GPU's memory that such a process may take while the task runs
 
 
 class Claimant(NamedTuple):
@@ -75,6 +76,15 @@ class MachineGpus:
         return ", ".join(
             _held(gpu) for gpu in own.values() if self._is_held(gpu, gone, _SLACK + allowed[gpu.uuid])
         )
+
+    def room(self, one: Claimant) -> int:
+        """Return the free bytes of a task's GPU with the fewest; 0 if they are unknown, or if a GPU is so
+        small that the task would miss what a process that stands by takes."""
+        look = self._watch.newest(time.monotonic() - _STALE)
+        own = self._own(look.gpus, one) if look is not None else []
+        if any(gpu.memory_total * _SMALL < _CONTEXT for gpu in own):
+            return 0
+        return min((gpu.memory_total - gpu.memory for gpu in own), default=0)
 
     def trouble(self, claimant: Claimant, words: str) -> Trouble | None:
         """Return why a task failed whose output ends in `words`, if a GPU was involved."""

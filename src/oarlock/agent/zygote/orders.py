@@ -77,7 +77,7 @@ class StandBy:
 
 @dataclass(frozen=True)
 class OpenGpus:
-    """The task is dying: let the process that stands by for it open its GPUs."""
+    """The task is dying, or its GPUs have room for more: let the process that stands by for it open them."""
 
     task: str
 
