@@ -27,6 +27,7 @@ import torch
 import torch.distributed as dist
 from model import GPT, SIZES, Config, exported, imported
 from precision import HalfPrecision
+from step import adamw, load_kernels, take_step
 from torch.nn.parallel import DistributedDataParallel
 
 import oarlock
@@ -46,6 +47,8 @@ def main() -> None:
     device = my_device(args.deterministic)
     if task.world > 1:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    windows = len(batches.mine(0))  # of this worker, in a step
+    kernels = load_kernels(config, windows, device) if device.type == "cuda" and not args.compile else None
     torch.manual_seed(args.seed)  # the same initial weights on every worker
     with device:  # created where it trains: a restart does not wait for the CPU's random numbers
         model = GPT(config)
@@ -60,13 +63,15 @@ def main() -> None:
     # On a GPU a 16-bit copy computes, and the weights stay in 32 bits. FSDP has its own way to do that.
     half = HalfPrecision(model) if device.type == "cuda" and not args.fsdp else None
     trained = half.model if half else model
+    if kernels:
+        kernels.join()
     if dist.is_initialized() and not args.fsdp:
         trained = DistributedDataParallel(trained)  # averages the gradients of all workers
     if args.compile:
         trained = torch.compile(trained, options=compiler_options(config, device, args.deterministic))
 
     # What a step costs, so that Oarlock can show the speed and the share of the GPU in use.
-    tokens = config.context * len(batches.mine(0))
+    tokens = config.context * windows
     task.report(flops=config.operations * tokens, tokens_per_step=tokens)
     model.train()
     profiler = profiled(args.profile, say)
@@ -74,16 +79,7 @@ def main() -> None:
         rows = on_device(text.windows(train, config.context, batches.mine(step)), device)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, args)
-        loss = trained(rows[:, :-1], rows[:, 1:])
-        loss.backward()
-        if half:
-            half.take_gradients()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        if half:
-            half.take_weights()
-        loss = mean_of_all(loss.detach())
+        loss = mean_of_all(take_step(rows, model, optimizer, trained, half))
         state.report(loss=loss)  # sent when the GPU has it, a few times a second: no step waits for it
         profiler.step()
         if (step + 1) % args.show == 0:
@@ -209,16 +205,6 @@ def profiled(file: str | None, say: Callable[[str], None]) -> torch.profiler.pro
     profiler = torch.profiler.profile(schedule=schedule, on_trace_ready=write)
     profiler.start()
     return profiler
-
-
-def adamw(model: GPT, lr: float, device: torch.device) -> torch.optim.Optimizer:
-    """Matrices are decayed; norms and the like are not."""
-    weights = list(model.parameters())
-    groups = [
-        {"params": [weight for weight in weights if weight.ndim >= 2], "weight_decay": 0.1},
-        {"params": [weight for weight in weights if weight.ndim < 2], "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr, betas=(0.9, 0.99), fused=device.type == "cuda")
 
 
 def learning_rate(step: int, args: argparse.Namespace) -> float:
