@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from arena import PROGRAMS, Arena, MeasurementError, arena
-from gpu_faults import measure_chaos, measure_exact, measure_jax, measure_kills
+from gpu_faults import measure_chaos, measure_exact, measure_jax, measure_kills, measure_parts
 from gpu_runs import EXAMPLES, lines, tokens, words
 from question import Question, Row, Target, main, progress
 
@@ -68,6 +68,9 @@ def measure_steps(size: str, repeats: int) -> list[Row]:
             for side in rates:
                 progress(f"steps of {size}, {turn + 1} of {repeats}: {side}")
                 rates[side].append(_rate(place, size, side, f"{size}-{side}-{turn}", file))
+                progress(
+                    f"{rates[side][-1]:.0f} tokens a second"
+                )  # one that takes ten minutes may be cut short
     ours = rates["oarlock"]
     peak = _peak()
     shares = [rate * _operations(size) / peak for rate in ours]
@@ -179,6 +182,7 @@ QUESTIONS = [
         partial(measure_kills, "compiled", 8.0),
         repeats=3,
     ),
+    Question("parts", "What a kill on a GPU consists of", measure_parts, repeats=5),
     Question("jax", "A worker on a GPU is killed, JAX", measure_jax, repeats=3),
     Question("chaos", "20 faults on a compiled run on a GPU", measure_chaos, repeats=1),
     Question("exact", "The same bits on a GPU, killed or not", measure_exact, repeats=1),

@@ -12,12 +12,22 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from arena import BIN, Arena, MeasurementError, arena
+from arena import BIN, PROGRAMS, Arena, MeasurementError, arena
 from gpu_runs import lines, tokens, words
 from question import Row, Target, progress
 
 _SETTLED = 8.0  # seconds of steps before a kill: a checkpoint is there, and imports for restarts are done
 _FAULTS = 20
+_PARTS = {  # as gpt_parts.py names them, in this order
+    "dead": "until the killed process is gone",
+    "main": "until the next one runs the program",
+    "device": "until torch has the GPU",
+    "network": "until the network is there",
+    "state": "until the checkpoint is restored",
+    "kernels": "until the kernels that load meanwhile are there",
+    "step": "until the first step is done",
+    "shown": "until `oarlock run` prints it",
+}
 _ENOUGH = 500.0
 
 
@@ -26,14 +36,32 @@ def measure_kills(way: str, limit: float, repeats: int) -> list[Row]:
     progress(f"kills: {way}")
     with arena() as place:
         more = ("--compile",) if way == "compiled" else ()
-        taken = list(_kills(place, _endless(place, *more), way, repeats))
+        taken = [at - killed for killed, at in _kills(place, _endless(place, *more), way, repeats)]
     return [Row(f"killed to the next step, 124m {way}", "s", taken, target=Target(limit, of="ours"))]
 
 
-def _endless(place: Arena, *more: str) -> list[str | Path]:
+def measure_parts(repeats: int) -> list[Row]:
+    """Where the time from a kill to the next step goes, eager, one part after the other."""
+    progress("parts of a kill")
+    taken: dict[str, list[float]] = {part: [] for part in _PARTS}
+    with arena() as place:
+        file = place.folder / "parts"
+        run = _endless(place, program=PROGRAMS / "gpt_parts.py")
+        kills = list(_kills(place, run, "parts", repeats, PARTS=str(file)))
+        parts = [dict(json.loads(line)) for line in file.read_text().splitlines()]
+        ends = [event["t"] for event in place.events() if event.get("state") == "ended"]
+        for (killed, at), dead, done in zip(kills, ends, parts[1:]):  # the first start follows no kill
+            before = killed
+            for part, when in {"dead": dead, **done, "shown": at}.items():
+                taken[part].append(when - before)
+                before = when
+    return [Row(what, "s", taken[part]) for part, what in _PARTS.items()]
+
+
+def _endless(place: Arena, *more: str, program: Path | None = None) -> list[str | Path]:
     """A run of 124 million weights that only a signal ends."""
     shape = ("--size", "124m", "--batch", "8", "--steps", "1000000", "--show", "1")
-    return words("oarlock", *shape, "--tokens", tokens(place), "--save", "5s", *more)
+    return words("oarlock", *shape, "--tokens", tokens(place), "--save", "5s", *more, program=program)
 
 
 def measure_jax(repeats: int) -> list[Row]:
@@ -48,15 +76,17 @@ def measure_jax(repeats: int) -> list[Row]:
             cold.append(next(at for at, line in said if re.search(r"\bstep 1: ", line)) - began)
         progress("JAX: kills")
         run = words("oarlock", *args, "1000000", example="gpt_jax")
-        killed = list(_kills(place, run, "jax", repeats))
+        killed = [at - killed for killed, at in _kills(place, run, "jax", repeats)]
     return [Row("killed to the next step, gpt_jax", "s", killed, cold, "first step of `python train.py`")]
 
 
-def _kills(place: Arena, run: Sequence[str | Path], name: str, repeats: int) -> Iterator[float]:
-    """Kill the worker so many times; how long each time until the next step is printed."""
+def _kills(
+    place: Arena, run: Sequence[str | Path], name: str, repeats: int, **variables: str
+) -> Iterator[tuple[float, float]]:
+    """Kill the worker so many times; when it was killed, and when the next step was printed."""
     killed = first = 0.0
     done, is_dead = 0, False
-    for at, line in lines(place, run, name):
+    for at, line in lines(place, run, name, **variables):
         if re.search(r"\| generation \d+: ", line):
             first, is_dead = 0.0, False  # what comes after this line is not from before the kill
         if is_dead or not re.search(r"\bstep \d+: ", line):
@@ -64,13 +94,13 @@ def _kills(place: Arena, run: Sequence[str | Path], name: str, repeats: int) -> 
         if not first:
             first = at
             if killed:
-                yield at - killed
+                yield killed, at
                 done += 1
             if done == repeats:
                 return
         if at - first >= _SETTLED:
-            os.kill(_worker(place), signal.SIGKILL)
             killed, is_dead = time.time(), True
+            os.kill(_worker(place), signal.SIGKILL)
 
 
 def _worker(place: Arena) -> int:

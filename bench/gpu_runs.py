@@ -13,9 +13,15 @@ from arena import BIN, Arena, MeasurementError
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-def words(side: str, *args: str, options: Sequence[str] = (), example: str = "gpt_torch") -> list[str | Path]:
-    """The command that trains an example with one worker, bare or by `oarlock run`."""
-    program = EXAMPLES / example / "train.py"
+def words(
+    side: str,
+    *args: str,
+    options: Sequence[str] = (),
+    example: str = "gpt_torch",
+    program: Path | None = None,
+) -> list[str | Path]:
+    """The command that trains an example, or another program, with one worker, bare or by `oarlock run`."""
+    program = program or EXAMPLES / example / "train.py"
     if side == "bare":
         return [sys.executable, "-u", program, *args]
     return [BIN / "oarlock", "run", "-n", "1", "--set", "limits.restarts=1000", *options, program, *args]

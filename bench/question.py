@@ -97,9 +97,9 @@ def main(questions: Sequence[Question], description: str | None) -> NoReturn:
 
 
 def progress(text: str) -> None:
-    """A line that the next one replaces, for the person who waits."""
-    if sys.stderr.isatty():
-        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+    """For the person who waits: a line that the next one replaces; for a log, a line."""
+    begin, end = ("\r\033[K", "") if sys.stderr.isatty() else ("", "\n")
+    print(f"{begin}{text}", end=end, file=sys.stderr, flush=True)
 
 
 def _arguments(questions: Sequence[Question], description: str | None) -> argparse.Namespace:

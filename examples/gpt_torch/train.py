@@ -48,7 +48,9 @@ def main() -> None:
     if task.world > 1:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     windows = len(batches.mine(0))  # of this worker, in a step
-    kernels = load_kernels(config, windows, device) if device.type == "cuda" and not args.compile else None
+    is_restart = task.generation > 1  # it has a checkpoint to read, and time to load kernels meanwhile
+    loads_kernels = is_restart and device.type == "cuda" and not args.compile
+    kernels = load_kernels(config, windows, device) if loads_kernels else None
     torch.manual_seed(args.seed)  # the same initial weights on every worker
     with device:  # created where it trains: a restart does not wait for the CPU's random numbers
         model = GPT(config)
