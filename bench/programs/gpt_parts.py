@@ -31,9 +31,9 @@ def noted(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def loading(*args: Any) -> Any:
-    thread = load_kernels(*args)
-    thread.join = noted("kernels", thread.join)
-    return thread
+    threads = load_kernels(*args)
+    threads[-1].join = noted("kernels", threads[-1].join)  # the caller joins them in their order
+    return threads
 
 
 def first_step(*args: Any) -> Any:

@@ -45,6 +45,11 @@ SIZES = {
 }
 
 
+def causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    # No dropout inside, so that the fused kernels can be used, on the CPU too.
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
 class GPT(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -60,10 +65,12 @@ class GPT(nn.Module):
                 adding = 2 * config.layers if name.endswith("out.weight") else 1
                 nn.init.normal_(weight, std=(config.width * adding) ** -0.5)
 
-    def forward(self, inputs: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(
+        self, inputs: torch.Tensor, targets: torch.Tensor | None = None, attend: Attend = causal
+    ) -> torch.Tensor:
         """The loss; without targets, the scores of every next byte."""
         positions = torch.arange(inputs.shape[1], device=inputs.device)
-        scores = self.scores(inputs, positions, [causal] * len(self.blocks))
+        scores = self.scores(inputs, positions, [attend] * len(self.blocks))
         if targets is None:
             return scores
         return F.cross_entropy(scores.flatten(0, 1).float(), targets.flatten())
@@ -102,11 +109,6 @@ class Attention(nn.Module):
         batch, length, width = x.shape
         x = attend(*self.qkv(x).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4))
         return self.out(x.transpose(1, 2).reshape(batch, length, width))
-
-
-def causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    # No dropout inside, so that the fused kernels can be used, on the CPU too.
-    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
 class Mlp(nn.Module):

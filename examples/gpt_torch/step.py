@@ -1,8 +1,9 @@
-"""One step of training, and a first one whose only use is to load what steps need on a GPU."""
+"""One step of training, and how to load what it needs on a GPU before it begins."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from threading import Thread
 
 import torch
@@ -20,6 +21,13 @@ def take_step(
     """Return the loss. The optimizer changes `model`; `trained`, which may be the same, computes."""
     loss = trained(rows[:, :-1], rows[:, 1:])
     loss.backward()
+    change_weights(model, optimizer, half)
+    return loss.detach()
+
+
+def change_weights(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, half: HalfPrecision | None
+) -> None:
     if half:
         half.take_gradients()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -27,10 +35,9 @@ def take_step(
     optimizer.zero_grad()
     if half:
         half.take_weights()
-    return loss.detach()
 
 
-def adamw(model: GPT, lr: float, device: torch.device) -> torch.optim.Optimizer:
+def adamw(model: torch.nn.Module, lr: float, device: torch.device) -> torch.optim.Optimizer:
     """Matrices are decayed; norms and the like are not."""
     weights = list(model.parameters())
     groups = [
@@ -40,16 +47,26 @@ def adamw(model: GPT, lr: float, device: torch.device) -> torch.optim.Optimizer:
     return torch.optim.AdamW(groups, lr, betas=(0.9, 0.99), fused=device.type == "cuda")
 
 
-def load_kernels(config: Config, windows: int, device: torch.device) -> Thread:
-    """Take a step in a thread, with a network of one block that nobody keeps.
+def load_kernels(config: Config, windows: int, device: torch.device) -> list[Thread]:
+    """Start threads that compute what a step does, for nothing.
 
     A GPU loads a kernel when it is first used, half a second for all of a step's. This way they load while
     the real network is created and restored. Call it before random numbers count: it draws some.
     """
     with device:
-        model = GPT(replace(config, layers=1, dropout=0.0))  # without dropout, the thread draws none
-    half = HalfPrecision(model)
-    rows = torch.zeros(windows, config.context + 1, dtype=torch.long, device=device)
-    thread = Thread(target=take_step, args=(rows, model, adamw(model, 0.0, device), half.model, half))
-    thread.start()
-    return thread
+        network = GPT(replace(config, layers=1, dropout=0.0))  # without dropout, the threads draw none
+        weights = torch.nn.Linear(8, 8)
+    half, others = HalfPrecision(network), HalfPrecision(weights)
+    for weight in others.model.parameters():
+        weight.grad = torch.zeros_like(weight)
+    rows = torch.zeros(windows, config.context, dtype=torch.long, device=device)
+    # Attention is left out: cuDNN plans it in the thread that uses it.
+    loss = partial(half.model, rows, rows, attend=lambda q, k, v: v)
+    optimizer = adamw(weights, 0.0, device)
+    threads = [
+        Thread(target=lambda: loss().backward()),
+        Thread(target=change_weights, args=(weights, optimizer, others)),
+    ]
+    for thread in threads:
+        thread.start()
+    return threads

@@ -50,7 +50,7 @@ def main() -> None:
     windows = len(batches.mine(0))  # of this worker, in a step
     is_restart = task.generation > 1  # it has a checkpoint to read, and time to load kernels meanwhile
     loads_kernels = is_restart and device.type == "cuda" and not args.compile
-    kernels = load_kernels(config, windows, device) if loads_kernels else None
+    kernels = load_kernels(config, windows, device) if loads_kernels else []
     torch.manual_seed(args.seed)  # the same initial weights on every worker
     with device:  # created where it trains: a restart does not wait for the CPU's random numbers
         model = GPT(config)
@@ -65,8 +65,8 @@ def main() -> None:
     # On a GPU a 16-bit copy computes, and the weights stay in 32 bits. FSDP has its own way to do that.
     half = HalfPrecision(model) if device.type == "cuda" and not args.fsdp else None
     trained = half.model if half else model
-    if kernels:
-        kernels.join()
+    for thread in kernels:
+        thread.join()
     if dist.is_initialized() and not args.fsdp:
         trained = DistributedDataParallel(trained)  # averages the gradients of all workers
     if args.compile:
