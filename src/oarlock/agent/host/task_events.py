@@ -23,7 +23,8 @@ from oarlock.run.run_events import Event
 
 LIFE, GPUS = "signs of life", "figures of GPUs"  # deadlines
 _GPU_INTERVAL, _GPU_SOON = 5.0, 0.5  # seconds between two GPU readings; until the first one
-# Free bytes of a GPU from which on a standby opens it while the task runs, and below which it must not have.
+# Free bytes of a GPU: with the first number a standby opens it while the task runs; with less than the second
+# it must not keep it open.
 _ROOM, _TIGHT = 4 << 30, 2 << 30
 _LOOKS = 8  # checks for signs of life in limits.stall
 _LAST_WORDS = 5.0  # seconds for a task to end by itself after it reported its error
