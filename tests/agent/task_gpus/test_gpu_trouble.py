@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from oarlock.agent.task_gpus.gpu_claim import GpuClaim
 from oarlock.agent.task_gpus.gpu_trouble import explain
 from oarlock.system.gpus.gpu_reading import GpuReading
@@ -46,6 +48,13 @@ def test_a_process_with_little_memory_is_not_blamed() -> None:
     assert found is not None
     assert "process 9 has 2.00 GiB of it" in found
     assert "process 8" not in found
+
+
+def test_how_much_is_judged_by_the_byte_not_by_what_is_shown() -> None:
+    almost = replace(GPUS[2], holders={8: GPUS[2].memory_total // 100 - (1 << 20)})  # shown, it would be 1%
+    found = text(FULL, gpus=(almost,))
+    assert found is not None
+    assert "process" not in found
 
 
 def test_without_a_library_it_says_what_the_message_says() -> None:

@@ -45,11 +45,12 @@ def explain(
 
 def _others(failure: GpuFailure, gpu: GpuReading, pid: int | None) -> dict[int, str]:
     """Other processes with much of the GPU's memory, as the framework's message lists them or the driver."""
-    words = failure.holders or {one: f"{held / 2**30:.2f} GiB" for one, held in gpu.holders.items()}
+    said = failure.holders
+    held = {one: in_bytes(size) for one, size in said.items()} or gpu.holders
     much = max(_MUCH, gpu.memory_total * _SHARE)
-    others = [one for one, size in words.items() if one != pid and in_bytes(size) >= much]
-    largest = sorted(others, key=lambda one: -in_bytes(words[one]))
-    return {one: words[one] for one in largest[:_MOST_HOLDERS]}
+    others = [one for one in held if one != pid and held[one] >= much]
+    largest = sorted(others, key=lambda one: -held[one])[:_MOST_HOLDERS]
+    return {one: said.get(one, f"{held[one] / 2**30:.2f} GiB") for one in largest}
 
 
 def _is_ours(failure: GpuFailure, own: Sequence[GpuReading], pid: int | None) -> bool:
