@@ -68,9 +68,8 @@ def measure_steps(size: str, repeats: int) -> list[Row]:
             for side in rates:
                 progress(f"steps of {size}, {turn + 1} of {repeats}: {side}")
                 rates[side].append(_rate(place, size, side, f"{size}-{side}-{turn}", file))
-                progress(
-                    f"{rates[side][-1]:.0f} tokens a second"
-                )  # one that takes ten minutes may be cut short
+                # Said now: whoever cuts these ten minutes short keeps what was found.
+                progress(f"{rates[side][-1]:.0f} tokens a second")
     ours = rates["oarlock"]
     peak = _peak()
     shares = [rate * _operations(size) / peak for rate in ours]

@@ -49,9 +49,9 @@ def measure_parts(repeats: int) -> list[Row]:
         run = _endless(place, program=PROGRAMS / "gpt_parts.py")
         kills = list(_kills(place, run, "parts", repeats, PARTS=str(file)))
         parts = [dict(json.loads(line)) for line in file.read_text().splitlines()]
-        ends = [event["t"] for event in place.events() if event.get("state") == "ended"]
-        for (killed, at), dead, done in zip(kills, ends, parts[1:]):  # the first start follows no kill
-            before = killed
+        ends = [one["t"] for one in place.events() if one["kind"] == "task" and one["state"] == "ended"]
+        del parts[0]  # the first start follows no kill
+        for (before, at), dead, done in zip(kills, ends, parts, strict=True):
             for part, when in {"dead": dead, **done, "shown": at}.items():
                 taken[part].append(when - before)
                 before = when
@@ -76,8 +76,8 @@ def measure_jax(repeats: int) -> list[Row]:
             cold.append(next(at for at, line in said if re.search(r"\bstep 1: ", line)) - began)
         progress("JAX: kills")
         run = words("oarlock", *args, "1000000", example="gpt_jax")
-        killed = [at - killed for killed, at in _kills(place, run, "jax", repeats)]
-    return [Row("killed to the next step, gpt_jax", "s", killed, cold, "first step of `python train.py`")]
+        taken = [at - killed for killed, at in _kills(place, run, "jax", repeats)]
+    return [Row("killed to the next step, gpt_jax", "s", taken, cold, "first step of `python train.py`")]
 
 
 def _kills(

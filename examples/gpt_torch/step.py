@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from threading import Thread
 
 import torch
@@ -60,11 +59,14 @@ def load_kernels(config: Config, windows: int, device: torch.device) -> list[Thr
     for weight in others.model.parameters():
         weight.grad = torch.zeros_like(weight)
     rows = torch.zeros(windows, config.context, dtype=torch.long, device=device)
-    # Attention is left out: cuDNN plans it in the thread that uses it.
-    loss = partial(half.model, rows, rows, attend=lambda q, k, v: v)
+
+    def compute_gradients() -> None:
+        # Attention is left out: cuDNN plans it in the thread that uses it.
+        half.model(rows, rows, attend=lambda q, k, v: v).backward()
+
     optimizer = adamw(weights, 0.0, device)
     threads = [
-        Thread(target=lambda: loss().backward()),
+        Thread(target=compute_gradients),
         Thread(target=change_weights, args=(weights, optimizer, others)),
     ]
     for thread in threads:

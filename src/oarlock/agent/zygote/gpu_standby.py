@@ -79,7 +79,7 @@ class Standbys:
             self._tell_to_open(order.task)
 
     def open_gpus(self, task: str) -> None:
-        """Let this task's standby open its GPUs, unless it has; at once if it is still to be forked."""
+        """Let this task's standby open its GPUs, unless it has: now, or when it is forked."""
         if task in self._opening:
             return
         if task in self._waiting:
