@@ -51,8 +51,9 @@ def test_a_process_with_little_memory_is_not_blamed() -> None:
 
 
 def test_how_much_is_judged_by_the_byte_not_by_what_is_shown() -> None:
-    almost = replace(GPUS[2], holders={8: GPUS[2].memory_total // 100 - (1 << 20)})  # shown, it would be 1%
-    found = text(FULL, gpus=(almost,))
+    total = int(139.8 * GIB)
+    almost = total // 100 - (1 << 20)  # it would be shown as 1.40 GiB, which is more than 1%
+    found = text(FULL, gpus=(replace(GPUS[2], memory_total=total, holders={8: almost}),))
     assert found is not None
     assert "process" not in found
 
