@@ -14,6 +14,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+Loss = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,10 @@ def causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
+def cross_entropy(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(F.linear(hidden, weight).float(), targets)
+
+
 class GPT(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -66,24 +71,35 @@ class GPT(nn.Module):
                 nn.init.normal_(weight, std=(config.width * adding) ** -0.5)
 
     def forward(
-        self, inputs: torch.Tensor, targets: torch.Tensor | None = None, attend: Attend = causal
+        self,
+        inputs: torch.Tensor,
+        targets: torch.Tensor | None = None,
+        attend: Attend = causal,
+        loss: Loss = cross_entropy,
     ) -> torch.Tensor:
         """The loss; without targets, the scores of every next byte."""
         positions = torch.arange(inputs.shape[1], device=inputs.device)
-        scores = self.scores(inputs, positions, [attend] * len(self.blocks))
+        attends = [attend] * len(self.blocks)
         if targets is None:
-            return scores
-        return F.cross_entropy(scores.flatten(0, 1).float(), targets.flatten())
+            return self.scores(inputs, positions, attends)
+        hidden = self.hidden(inputs, positions, attends)
+        return loss(hidden.flatten(0, 1), self.tokens.weight, targets.flatten())
 
     def scores(
         self, inputs: torch.Tensor, positions: torch.Tensor, attends: Sequence[Attend]
     ) -> torch.Tensor:
         """`attends` has a function for each layer that decides which earlier bytes are seen."""
+        # The embedding is also the output head: a byte is written with the vector that it is read with.
+        return F.linear(self.hidden(inputs, positions, attends), self.tokens.weight)
+
+    def hidden(
+        self, inputs: torch.Tensor, positions: torch.Tensor, attends: Sequence[Attend]
+    ) -> torch.Tensor:
         x = self.dropout(self.tokens(inputs) + self.positions(positions))
         for block, attend in zip(self.blocks, attends):
             x = block(x, attend)
-        # The embedding is also the output head: a byte is written with the vector that it is read with.
-        return F.linear(self.norm(x), self.tokens.weight)
+        hidden: torch.Tensor = self.norm(x)
+        return hidden
 
 
 class Block(nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from threading import Thread
 
@@ -14,7 +15,7 @@ def take_step(
     rows: torch.Tensor,
     model: GPT,
     optimizer: torch.optim.Optimizer,
-    trained: torch.nn.Module,
+    trained: Callable[..., torch.Tensor],
     half: HalfPrecision | None,
 ) -> torch.Tensor:
     """Return the loss. The optimizer changes `model`; `trained`, which may be the same, computes."""

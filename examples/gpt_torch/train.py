@@ -17,6 +17,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,10 @@ def main() -> None:
         trained = DistributedDataParallel(trained)  # averages the gradients of all workers
     if args.compile:
         trained = torch.compile(trained, options=compiler_options(config, device, args.deterministic))
+        if half:
+            from fused_loss import fused_loss  # needs Triton, which comes with torch for GPUs
+
+            trained = partial(trained, loss=fused_loss)
 
     # What a step costs, so that Oarlock can show the speed and the share of the GPU in use.
     tokens = config.context * windows

@@ -32,6 +32,7 @@ from tests.gpu import gpu_programs
 
 GIB = 1 << 30
 PATIENCE = 300.0
+EXAMPLES = Path(__file__).parents[2] / "examples"
 Check = Callable[[Path], str]
 
 
@@ -208,6 +209,14 @@ def a_restart_has_the_compiler_and_the_gpu(folder: Path) -> str:
     return "; ".join(told)
 
 
+def a_fused_loss_is_as_exact_as_torchs(folder: Path) -> str:
+    """The kernel of examples/gpt_torch: errors of the loss and both gradients, and torch's in brackets."""
+    words = [sys.executable, "-c", gpu_programs.LOSES, str(EXAMPLES / "gpt_torch")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    return done.stdout.strip()
+
+
 def gpus_are_shared_out(folder: Path) -> str:
     """One more task than there are GPUs is refused; a task sees as many as it asked for."""
     if importlib.util.find_spec("click") is None:
@@ -250,6 +259,7 @@ CHECKS: tuple[Check, ...] = (
     a_task_that_dies_is_followed_by_one_with_its_gpu_open,
     a_report_does_not_wait_for_the_gpu,
     a_restart_has_the_compiler_and_the_gpu,
+    a_fused_loss_is_as_exact_as_torchs,
     gpus_are_shared_out,
 )
 

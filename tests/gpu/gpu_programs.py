@@ -273,3 +273,46 @@ COUNTS = """
 import torch
 print("sees", torch.cuda.device_count(), "of them")
 """
+# TRITON_INTERPRET=1 runs it without a GPU, in minutes.
+LOSES = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from fused_loss import fused_loss
+from model import GPT, Config, cross_entropy
+device = "cuda" if torch.cuda.is_available() else "cpu"
+
+def results(loss, *given):
+    weights = [tensor.detach().clone().requires_grad_() for tensor in given[:2]]
+    value = loss(*weights, *given[2:])
+    (value * 2).backward()  # it takes any gradient, not only 1
+    return [tensor.double() for tensor in (value.detach(), *(weight.grad for weight in weights))]
+
+def errors(found, exact):
+    return [((one - other).norm() / other.norm()).item() for one, other in zip(found, exact, strict=True)]
+
+torch.manual_seed(1)
+for rows, columns in ((61, 50_304), (700, 256), (129, 5_000)):
+    made = {"device": device, "dtype": torch.bfloat16}
+    hidden, weight = (torch.randn(count, 64, **made) for count in (rows, columns))
+    targets = torch.randint(columns, (rows,), device=device)
+    targets[:2] = torch.tensor([0, columns - 1])
+    given = (hidden, weight, targets)
+    exact = results(lambda h, w, t: cross_entropy(h.double(), w.double(), t), *given)
+    ours, plain = (errors(results(loss, *given), exact) for loss in (fused_loss, cross_entropy))
+    print(rows, columns, *(f"{our:.1e} ({their:.1e})" for our, their in zip(ours, plain)), end="; ")
+    assert all(our < max(1.5 * their, 1e-4) for our, their in zip(ours, plain)), (ours, plain)
+
+with torch.device(device):
+    network = GPT(Config(layers=2, context=128, dropout=0.0, vocabulary=5_000)).to(torch.bfloat16)
+    rows = torch.randint(5_000, (4, 129))
+compiled = torch.compile(network) if device == "cuda" else network
+gradients = []
+for loss in (fused_loss, cross_entropy):
+    network.zero_grad()
+    compiled(rows[:, :-1], rows[:, 1:], loss=loss).backward()
+    gradients.append(torch.cat([weight.grad.flatten() for weight in network.parameters()]).double())
+apart = errors(gradients[:1], gradients[1:])[0]
+assert apart < 0.02, apart
+print(f"a network's gradients: {apart:.1e}")
+"""
