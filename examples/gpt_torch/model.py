@@ -123,7 +123,7 @@ class Attention(nn.Module):
 
     def forward(self, x: torch.Tensor, attend: Attend) -> torch.Tensor:
         batch, length, width = x.shape
-        x = attend(*self.qkv(x).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4))
+        x = attend(*self.qkv(x).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind())
         return self.out(x.transpose(1, 2).reshape(batch, length, width))
 
 
