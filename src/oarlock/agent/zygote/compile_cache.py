@@ -1,12 +1,13 @@
-"""Code compiled by torch and JAX, kept for restarts and later runs.
+"""Code compiled by torch, Triton and JAX, kept for restarts and later runs.
 
-Both name an entry after everything that went into it, including framework versions, so all programs, and runs
+All name an entry after everything that went into it, including framework versions, so all programs, and runs
 at the same time, can share one folder. If nothing outlives a run, the run's own folder is used.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -25,11 +26,15 @@ class _Entry(NamedTuple):
 def variables(spec: Spec) -> dict[str, str]:
     """Where the frameworks keep compiled code. The user's own settings win over these."""
     folder = _folder(spec)
-    return {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "JAX_COMPILATION_CACHE_DIR": f"{folder}/jax"}
+    return {
+        "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
+        "TRITON_CACHE_DIR": f"{folder}/triton",
+        "JAX_COMPILATION_CACHE_DIR": f"{folder}/jax",
+    }
 
 
 def trim(spec: Spec, largest: int = LARGEST) -> None:
-    """Delete the least recently used files, if there is more than `largest`.
+    """Delete the least recently used entries, if there is more than `largest`.
 
     A run that misses one compiles again.
     """
@@ -39,7 +44,7 @@ def trim(spec: Spec, largest: int = LARGEST) -> None:
         if excess <= 0:
             return
         try:
-            entry.path.unlink()
+            _delete(entry.path)
         except OSError:
             continue  # another run is trimming, too
         excess -= entry.size
@@ -49,12 +54,28 @@ def _folder(spec: Spec) -> Path:
     return Path(spec.cache or f"{spec.folder}/cache")
 
 
+def _delete(path: Path) -> None:
+    if path.is_dir():
+        path = path.rename(path.with_name(f"{path.name}.{os.getpid()}.deleted"))  # at once, for other runs
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
 def _entries(folder: Path) -> Iterator[_Entry]:
-    for here, _, names in os.walk(folder):
-        for name in names:
-            path = Path(here, name)
-            try:
-                found = path.lstat()
-            except OSError:
-                continue
-            yield _Entry(max(found.st_atime, found.st_mtime), found.st_size, path)
+    """Files, and the folders of Triton's kernels: with some of its files gone, a kernel cannot be loaded."""
+    for here, folders, names in os.walk(folder):
+        files = [entry for name in names if (entry := _file(Path(here, name)))]
+        if files and any(name.startswith("__grp__") for name in names):
+            folders.clear()
+            yield _Entry(max(file.used for file in files), sum(file.size for file in files), Path(here))
+        else:
+            yield from files
+
+
+def _file(path: Path) -> _Entry | None:
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return _Entry(max(found.st_atime, found.st_mtime), found.st_size, path)
