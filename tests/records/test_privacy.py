@@ -28,7 +28,7 @@ done
 # Creates its folders of caches and data as frameworks do.
 FILLS_CACHES = """
 import os
-for name in ("TORCHINDUCTOR_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR", "DATA_DIR"):
+for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR", "DATA_DIR"):
     os.makedirs(os.environ[name], exist_ok=True)
 """
 

@@ -34,7 +34,7 @@ _DAY = 86400.0
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 # Variables that differ between terminals or runs and that no import reads. (Except in JAX: see `_become`.)
 _PASSING = {"_", "PWD", "OLDPWD", "SHLVL", "TERM", "COLUMNS", "LINES", "WINDOWID"}
-_PASSING |= {"TORCHINDUCTOR_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR"}
+_PASSING |= {"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR"}
 
 
 def socket_path(home: Path, cwd: str, modules: Sequence[str], env: Mapping[str, str], network: str) -> Path:
