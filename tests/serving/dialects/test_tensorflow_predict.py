@@ -44,8 +44,9 @@ def refused(port: int, body: Any) -> str:
     return said
 
 
-def expected(number: int) -> Any:
-    return classifier(number).compute({"image": np.array([IMAGE, IMAGE], "float32")})["scores"]
+def expected(number: int, count: int = 2) -> Any:
+    """For as many images as were asked for: one is rounded in another way than two, by some processors."""
+    return classifier(number).compute({"image": np.array([IMAGE] * count, "float32")})["scores"]
 
 
 def test_rows_and_columns_give_the_answers_of_the_model(images: int) -> None:
@@ -179,7 +180,7 @@ def test_one_number_for_each_example() -> None:
 def test_classify_names_the_classes_best_first(images: int) -> None:
     reply = post(images, "/v1/models/m:classify", {"examples": [{"image": IMAGE}], "context": {}})
     [pairs] = reply.data["results"]
-    scores = dict(zip(("cat", "dog", "owl"), expected(2)[0].tolist()))
+    scores = dict(zip(("cat", "dog", "owl"), expected(2, count=1)[0].tolist()))
     assert [label for label, _ in pairs] == sorted(scores, key=lambda label: -scores[label])
     assert all(scores[label] == score for label, score in pairs)
     assert post(images, "/v1/models/m:classify", {"instances": [IMAGE]}).status == 400
