@@ -223,6 +223,8 @@ def test_a_deleted_run_is_gone(home: Path) -> None:
     run.delete()
     assert runs.all_runs() == []
     assert list((home / "runs").iterdir()) == []
+    with pytest.raises(UnknownRun, match="was deleted"):  # by a verb that found it just before
+        run.spec()
 
 
 def test_runs_that_are_deleted_while_they_are_listed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -292,6 +292,8 @@ class RunFolder(RecordFiles):
     def _read(self, path: Path) -> Iterator[str]:
         try:
             yield path.read_text(encoding="utf-8")
+        except FileNotFoundError as missing:
+            raise missing if self.path.exists() else UnknownRun(f"the run {self.name} was deleted") from None
         except LaterVersion as later:
             raise LaterRun(self.name, later) from None
         except (ValueError, RecursionError) as problem:
