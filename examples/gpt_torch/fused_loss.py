@@ -18,8 +18,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)  # a GPU computes powers of two
 
 def fused_loss(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """`F.cross_entropy(F.linear(hidden, weight).float(), targets)`."""
-    loss: torch.Tensor = _with_gradients(hidden, weight, targets)[0]
-    return loss
+    return _with_gradients(hidden, weight, targets)[0]
 
 
 # An operator of its own: torch's compiler, and what it does for DistributedDataParallel, take it as it is.

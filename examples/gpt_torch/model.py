@@ -98,8 +98,7 @@ class GPT(nn.Module):
         x = self.dropout(self.tokens(inputs) + self.positions(positions))
         for block, attend in zip(self.blocks, attends):
             x = block(x, attend)
-        hidden: torch.Tensor = self.norm(x)
-        return hidden
+        return self.norm(x)
 
 
 class Block(nn.Module):

@@ -186,15 +186,7 @@ def a_task_that_dies_is_followed_by_one_with_its_gpu_open(folder: Path) -> str:
 
 def a_report_does_not_wait_for_the_gpu(folder: Path) -> str:
     """The loss of a step is sent when it is there."""
-    done = subprocess.run(
-        [sys.executable, "-c", gpu_programs.REPORTS],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout.strip()
+    return _printed(gpu_programs.REPORTS)
 
 
 def a_restart_has_the_compiler_and_the_gpu(folder: Path) -> str:
@@ -211,7 +203,11 @@ def a_restart_has_the_compiler_and_the_gpu(folder: Path) -> str:
 
 def a_fused_loss_is_as_exact_as_torchs(folder: Path) -> str:
     """The kernel of examples/gpt_torch: errors of the loss and both gradients, and torch's in brackets."""
-    words = [sys.executable, "-c", gpu_programs.LOSES, str(EXAMPLES / "gpt_torch")]
+    return _printed(gpu_programs.LOSES, str(EXAMPLES / "gpt_torch"))
+
+
+def _printed(program: str, *args: str) -> str:
+    words = [sys.executable, "-c", program, *args]
     done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     return done.stdout.strip()

@@ -273,7 +273,7 @@ COUNTS = """
 import torch
 print("sees", torch.cuda.device_count(), "of them")
 """
-# TRITON_INTERPRET=1 runs it without a GPU, in minutes.
+# TRITON_INTERPRET=1 runs it without a GPU, where Triton is installed.
 LOSES = """
 import sys
 sys.path.insert(0, sys.argv[1])
