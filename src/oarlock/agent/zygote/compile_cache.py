@@ -14,7 +14,12 @@ from typing import NamedTuple
 
 from oarlock.agent.protocol.spec import Spec
 
-LARGEST = 10 << 30  # bytes; the least recently used files go first
+LARGEST = 10 << 30  # bytes; what was not used for longest goes first
+FOLDERS = {
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TRITON_CACHE_DIR": "triton",
+    "JAX_COMPILATION_CACHE_DIR": "jax",
+}
 
 
 class _Entry(NamedTuple):
@@ -26,11 +31,7 @@ class _Entry(NamedTuple):
 def variables(spec: Spec) -> dict[str, str]:
     """Where the frameworks keep compiled code. The user's own settings win over these."""
     folder = _folder(spec)
-    return {
-        "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
-        "TRITON_CACHE_DIR": f"{folder}/triton",
-        "JAX_COMPILATION_CACHE_DIR": f"{folder}/jax",
-    }
+    return {name: f"{folder}/{part}" for name, part in FOLDERS.items()}
 
 
 def trim(spec: Spec, largest: int = LARGEST) -> None:

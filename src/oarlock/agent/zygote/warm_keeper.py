@@ -26,6 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from oarlock.agent.zygote import compile_cache
 from oarlock.agent.zygote.orders import KEEPER_MESSAGES, Forked, ForkRequest
 from oarlock.system import fd_frames, private_network, processes
 
@@ -34,7 +35,7 @@ _DAY = 86400.0
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 # Variables that differ between terminals or runs and that no import reads. (Except in JAX: see `_become`.)
 _PASSING = {"_", "PWD", "OLDPWD", "SHLVL", "TERM", "COLUMNS", "LINES", "WINDOWID"}
-_PASSING |= {"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR"}
+_PASSING |= compile_cache.FOLDERS.keys()
 
 
 def socket_path(home: Path, cwd: str, modules: Sequence[str], env: Mapping[str, str], network: str) -> Path:
