@@ -28,9 +28,9 @@ from oarlock.run.gpu_facts.gpu_peaks import peak_of
 from oarlock.system.gpus import nvml
 
 _CONTEXT = 1024
-_BATCH = {"124m": 96, "774m": 80}
+_BATCH = {"124m": 198, "774m": 80}
 _REFERENCE_BATCH = {"124m": 48, "774m": 16}
-_STEPS, _SHOW = {"124m": 80, "774m": 24}, {"124m": 20, "774m": 6}
+_STEPS, _SHOW = {"124m": 40, "774m": 24}, {"124m": 10, "774m": 6}
 _ENOUGH = 400.0
 _STATE = 10 << 10  # MiB
 

@@ -5,6 +5,7 @@ Nothing here knows about workers. Save what `exported` returns; `imported` turns
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
+GELU_SCALE = 2 * math.sqrt(2 / math.pi)
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 Loss = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -133,7 +135,14 @@ class Mlp(nn.Module):
         self.out = nn.Linear(4 * config.width, config.width, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.out(F.gelu(self.up(x), approximate="tanh"))
+        return self.out(gelu(self.up(x)))
+
+
+def gelu(x: torch.Tensor) -> torch.Tensor:
+    """The same function twice: on a GPU, compiled, a sigmoid takes 20 instructions where tanh takes 34."""
+    if torch.compiler.is_compiling() and x.is_cuda:
+        return x * torch.sigmoid(GELU_SCALE * (x + 0.044715 * x**3))
+    return F.gelu(x, approximate="tanh")
 
 
 def exported(model: GPT) -> dict[str, Any]:
