@@ -51,12 +51,16 @@ def next_command(run: RunFolder, state: RunState) -> str:
 
 
 def failure(run: RunFolder, failed: Failure) -> list[str]:
-    """Return which task failed, why and where; its last output if it raised no exception; files it missed."""
+    """Return which task failed, why and where; its last output if it raised no exception; what it missed."""
     cause, more = _cause(run, failed), []
+    if failed.type == "ModuleNotFoundError":
+        from oarlock.screens import missing_packages  # reads what is installed
+
+        more = missing_packages.explain(run, failed)
     if run.sent_from is not None:
         from oarlock.screens import missing_files  # imports what packs programs
 
-        more = missing_files.explain(
+        more += missing_files.explain(
             run, f"{failed.type}: {failed.message}" if failed.type else "\n".join(cause)
         )
     return [*cause, *more, *([f"not restarted: {failed.refusal}"] if failed.refusal else [])]

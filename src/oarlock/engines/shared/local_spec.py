@@ -30,6 +30,7 @@ def spec_for(job: Job, folder: Path, record: Path, machines: int = 1) -> Spec:
         snapshots=_place(job.storage.snapshots, folder) if job.storage.snapshots else "",
         weights=_place(job.storage.weights, folder) if job.storage.weights else "",
         cache=str(runs.home() / "cache"),
+        pip=list(job.pip),
         machines=machines,
         network=job.network,
         warm=bool(job.warm) and is_linux,
