@@ -22,6 +22,7 @@ from oarlock.units import duration, number, plural
 _MESSAGE_LINES = 3
 _LAST_WORDS = 3
 _SCORES = 3  # metrics
+_FAILED = 2  # tasks
 _TAIL = 200  # lines; a dump of many threads is long
 
 
@@ -109,6 +110,8 @@ def _success(run: RunFolder, state: RunState) -> list[str]:
     texts = [f"{run.name} succeeded{_after(state, 'in')}{': ' if facts else ''}{', '.join(facts)}"]
     texts += [first_line(state.reason, 400)] if state.reason else []
     texts += [f"scored: {text}" for text in scores(state)]
+    failed = [name for name, task in state.tasks.items() if task.state == "failed"]  # an evaluator, say
+    texts += [f"{name} failed: oarlock logs --task {name} {run.name}" for name in failed[:_FAILED]]
     model = json_shape.folders(run).get("model", "")
     if "://" in model or (Path(model).is_dir() and any(Path(model).iterdir())):
         texts.append(f"model: {model}")
