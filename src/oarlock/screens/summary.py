@@ -110,7 +110,8 @@ def _success(run: RunFolder, state: RunState) -> list[str]:
     texts = [f"{run.name} succeeded{_after(state, 'in')}{': ' if facts else ''}{', '.join(facts)}"]
     texts += [first_line(state.reason, 400)] if state.reason else []
     texts += [f"scored: {text}" for text in scores(state)]
-    failed = [name for name, task in state.tasks.items() if task.state == "failed"]  # an evaluator, say
+    failed = [name for name, task in state.tasks.items() if task.state == "failed"]
+    failed = [name for name in failed if name not in (state.reason or "")]  # an evaluator, say
     texts += [f"{name} failed: oarlock logs --task {name} {run.name}" for name in failed[:_FAILED]]
     model = json_shape.folders(run).get("model", "")
     if "://" in model or (Path(model).is_dir() and any(Path(model).iterdir())):
