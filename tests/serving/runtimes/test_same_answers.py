@@ -60,6 +60,7 @@ def test_the_same_inputs_give_the_same_outputs(exported: tuple[str, Path]) -> No
         ):
             outputs = {name[4:] for name in expected.files if name.startswith("out.")}
             assert set(found.files) == outputs, model
+            assert found.files == [one["name"] for one in _said(folder, model)["manifest"]["outputs"]], model
             for name in outputs:
                 right, answer = expected[f"out.{name}"], found[name]
                 assert right.shape == answer.shape, (model, name)

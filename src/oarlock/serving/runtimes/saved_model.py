@@ -89,9 +89,8 @@ class SavedModel:
             outputs = {name: one.numpy() for name, one in self._call(tensors).items()}
         except self._error as problem:
             raise ModelError(f"the model refuses these inputs: {first_line(problem)}") from None
-        return {
-            name: text_arrays.decoded(one) if name in self._text else one for name, one in outputs.items()
-        }
+        named = {one.name: outputs[one.name] for one in self.manifest.outputs}  # TensorFlow's order varies
+        return {name: text_arrays.decoded(one) if name in self._text else one for name, one in named.items()}
 
     def close(self) -> None:
         """See Runtime."""
