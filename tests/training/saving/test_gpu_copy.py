@@ -69,3 +69,49 @@ def test_all_pieces_come_through_the_pinned_memory(monkeypatch: pytest.MonkeyPat
     assert bytes(buffer.view(3, 400)) + bytes(buffer.view(450, 553)) == bytes(data.tolist())
     assert not any(buffer.view(400, 450)), "what is between them is left alone"
     buffer.close()
+
+
+class _FullGpu:
+    """Stands in for torch: a GPU of which torch keeps all, 40 bytes of them unused."""
+
+    OutOfMemoryError = MemoryError
+    largest = 40
+
+    def __init__(self) -> None:
+        self.cuda, self.refused = self, 0
+
+    def mem_get_info(self, device: str) -> tuple[int, int]:
+        return 0, 100
+
+    def memory_reserved(self, device: str) -> int:
+        return 100
+
+    def memory_allocated(self, device: str) -> int:
+        return 60
+
+    def take(self, torch: Any, tensors: Any, places: Any, size: int) -> list[Any]:
+        if size > self.largest:
+            self.refused += 1
+            raise self.OutOfMemoryError
+        return ["staged"]
+
+
+@pytest.fixture
+def full_gpu(monkeypatch: pytest.MonkeyPatch) -> _FullGpu:
+    gpu = _FullGpu()
+    monkeypatch.setattr(gpu_copy, "_staged", gpu.take)
+    monkeypatch.setattr(gpu_copy, "_full", set())
+    return gpu
+
+
+def test_memory_that_torch_keeps_is_room_for_the_next_copy(full_gpu: _FullGpu) -> None:
+    assert gpu_copy._staged_with_room(full_gpu, "cuda:0", {}, {}, 30) == ["staged"]
+    assert gpu_copy._staged_with_room(full_gpu, "cuda:0", {}, {}, 36) is None, "5 % stay free"
+
+
+def test_a_gpu_without_room_in_one_piece_costs_no_training_and_is_asked_once(full_gpu: _FullGpu) -> None:
+    full_gpu.largest = 20
+    assert gpu_copy._staged_with_room(full_gpu, "cuda:0", {}, {}, 30) is None
+    assert gpu_copy._staged_with_room(full_gpu, "cuda:0", {}, {}, 30) is None
+    assert full_gpu.refused == 1
+    assert gpu_copy._staged_with_room(full_gpu, "cuda:1", {}, {}, 10) == ["staged"]

@@ -18,6 +18,8 @@ from oarlock.training.tensors import pinned_memory
 from oarlock.training.tensors.tensor_bytes import Leaf
 
 _SPARE = 0.05  # share of a GPU's memory that copies leave free
+# GPUs that had no room after all: what torch keeps is in pieces, and each failure makes it give them all up.
+_full: set[Any] = set()
 
 Place = tuple[int, int]
 
@@ -56,15 +58,31 @@ def _begin_on(
     torch: Any, device: Any, tensors: Mapping[str, Any], places: Mapping[str, Place], buffer: Buffer
 ) -> list[tuple[Any, list[tuple[Place, Any]]]]:
     size = sum(end - begin for begin, end in (places[name] for name in tensors))
-    free, total = torch.cuda.mem_get_info(device)
-    has_room = free - size > _SPARE * total
-    read = _staged(torch, tensors, places, size) if has_room else _as_they_are(torch, tensors, places)
+    read = _staged_with_room(torch, device, tensors, places, size)
+    has_room = read is not None
+    read = _as_they_are(torch, tensors, places) if read is None else read
     copying = torch.cuda.Stream(device)
     copying.wait_stream(torch.cuda.current_stream(device))
     if has_room:
         return [(copying, read)]
     _take_over(copying, read, buffer)
     return []
+
+
+def _staged_with_room(
+    torch: Any, device: Any, tensors: Mapping[str, Any], places: Mapping[str, Place], size: int
+) -> list[tuple[Place, Any]] | None:
+    """`_staged`, if the GPU has room for that."""
+    free, total = torch.cuda.mem_get_info(device)
+    # torch keeps freed memory, that of the last save's copy among it.
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    if device in _full or free - size <= _SPARE * total:
+        return None
+    try:
+        return _staged(torch, tensors, places, size)
+    except torch.cuda.OutOfMemoryError:
+        _full.add(device)
+        return None
 
 
 def _staged(
