@@ -64,7 +64,7 @@ def main() -> None:
         mine = text.windows(train, args.context, batches.mine(step))
         rows = jax.make_array_from_process_local_data(in_parts, mine)  # all workers' rows, as one array
         state.weights, state.moments, loss = train_step(state.weights, state.moments, rows, step)
-        state.report(loss=loss)  # read when it is sent, a few times a second: the step does not wait for it
+        state.report(loss=loss)  # sent when it is computed, a few times a second: no step waits for it
         if (step + 1) % args.show == 0:
             say(f"step {step + 1}: loss {loss:.4f}")
 

@@ -5,6 +5,8 @@ A file descriptor of the shared memory accompanies `UseMemory`.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any, Union
 
@@ -42,6 +44,11 @@ class Save:
         step: int = self.manifest["step"]
         return step
 
+    def with_metrics(self, metrics: Mapping[str, Any]) -> Save:
+        """The same request with these metrics in the manifest."""
+        known = {name: as_json(value) for name, value in metrics.items()}
+        return replace(self, manifest={**self.manifest, "metrics": known})
+
     def retried(self) -> Save:
         """The same request for the writer that replaces a dead one."""
         return replace(self, is_retry=True)
@@ -63,6 +70,19 @@ class Save:
             manifest=data["manifest"],
             retention=build(Retention, data.get("retention")),
         )
+
+
+def as_json(value: Any) -> Any:
+    """A metric as JSON can hold it: JSON has no NaN."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return str(value)
+    except RuntimeError:  # the device failed, or gave this memory to another value
+        return None
+    return number if math.isfinite(number) else str(number)
 
 
 Request = Union[UseMemory, Save]

@@ -6,7 +6,6 @@ All ranks restore the same checkpoint: the newest whole one. `State` and the Ker
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import textwrap
@@ -23,9 +22,10 @@ from oarlock.checkpoints.safetensors import TensorFile
 from oarlock.checkpoints.store import Checkpoint, FencedError, Store
 from oarlock.training.saving import program_code, writer_handle
 from oarlock.training.saving.new_checkpoints import ONLY
-from oarlock.training.saving.save_messages import NotSaved, Save
+from oarlock.training.saving.save_messages import NotSaved, Save, as_json
 from oarlock.training.task import channel
 from oarlock.training.task.context import Context, current
+from oarlock.training.task.gpu_values import OnTheWay, is_awaited
 from oarlock.training.tensors import capture, taken_weights
 from oarlock.training.tensors.tensor_bytes import Leaf, Piece
 
@@ -168,7 +168,8 @@ class CheckpointSession:
             return self.task.rank != 0
         while self._writer.is_busy:  # the other ranks' parts are on their way, so this one must follow
             self.poll(1.0)
-        self._writer.save(leaves, tree, self._request(step, leaves, metrics, epoch))
+        known = {name: one if is_awaited(one) else as_json(one) for name, one in metrics.items()}
+        self._writer.save(leaves, tree, self._request(step, leaves, epoch), OnTheWay(known))
         self.step = step
         if self.task.is_chief:
             paused = time.monotonic() - began
@@ -224,9 +225,7 @@ class CheckpointSession:
     def _writes(self, leaves: Mapping[str, Leaf]) -> bool:
         return self.task.is_chief or (_is_spread(leaves) and self.task.rank > 0)
 
-    def _request(
-        self, step: int, leaves: dict[str, Leaf], metrics: Mapping[str, Any], epoch: int | None
-    ) -> Save:
+    def _request(self, step: int, leaves: dict[str, Leaf], epoch: int | None) -> Save:
         rank, parts, file = self.task.rank, 1, "state.safetensors"
         if _is_spread(leaves):
             parts, file = self.task.world, f"state-{rank}-of-{self.task.world}.safetensors"
@@ -241,7 +240,6 @@ class CheckpointSession:
             "epoch": epoch,
             "saved": time.time(),
             "world": self.task.world,
-            "metrics": {name: _number(value) for name, value in metrics.items()},
             "code": self._code_now(),
             **self.extra,
         }
@@ -276,14 +274,3 @@ def _offered(task: Context) -> list[str] | None:
 
 def _is_spread(leaves: Mapping[str, Leaf]) -> bool:
     return any(leaf.shape.whole is not None for leaf in leaves.values())
-
-
-def _number(value: Any) -> Any:
-    """A metric as JSON can hold it: JSON has no NaN."""
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return str(value)
-    return number if math.isfinite(number) else str(number)

@@ -31,6 +31,7 @@ from oarlock.training.saving.save_messages import (
     UseMemory,
 )
 from oarlock.training.saving.shared_buffer import Buffer
+from oarlock.training.task.gpu_values import OnTheWay
 from oarlock.training.tensors.tensor_bytes import Leaf
 
 _ATTEMPTS = 3  # writers that may die during one save
@@ -68,7 +69,7 @@ class WriterHandle:
             self._buffer = Buffer(size)
             self._send(UseMemory(), (self._buffer.fd,))
 
-    def save(self, leaves: Mapping[str, Leaf], tree: Any, request: Save) -> None:
+    def save(self, leaves: Mapping[str, Leaf], tree: Any, request: Save, metrics: OnTheWay) -> None:
         """Copy the state, and leave the rest to the writer. The caller waits for the previous save first."""
         assert not self.is_busy
         self.prepare(leaves)
@@ -83,19 +84,20 @@ class WriterHandle:
         size = sum(shape.bytes for shape in shapes.values())
         self._in_flight = replace(request, header=header, size=size)
         self._attempts = 1
-        if later:
-            self._copying = threading.Thread(target=self._request, args=(begun,), name="oarlock-copy")
-            self._copying.daemon = True
-            self._copying.start()
-        else:
-            self._send(self._in_flight)
+        if not later and metrics.is_here:
+            self._request([], metrics)
+            return
+        self._copying = threading.Thread(target=self._request, args=(begun, metrics), name="oarlock-copy")
+        self._copying.daemon = True
+        self._copying.start()
 
-    def _request(self, begun: Iterable[_Copies]) -> None:
-        """In a thread: request the save once everything is copied."""
+    def _request(self, begun: Iterable[_Copies], metrics: OnTheWay) -> None:
+        """Request the save once everything is copied; in a thread if that takes time."""
         assert self._in_flight is not None
         try:
             for copies in begun:
                 copies.wait()
+            self._in_flight = self._in_flight.with_metrics(metrics.read())
             self._send(self._in_flight)
         except RuntimeError as error:
             self._not_copied = NotSaved(f"it could not be copied from the GPU: {str(error).splitlines()[0]}")

@@ -15,9 +15,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from oarlock.system.lines import Lines
+from oarlock.system.polling import wait_for
 from oarlock.training.task import busyness, gpu_values
 from oarlock.training.task.throughput import Throughput
 
@@ -89,7 +91,7 @@ def _report(event: dict[str, Any]) -> None:
         return
     _sent, _kept = now, None
     earlier, _on_the_way = _on_the_way, None
-    if any(map(gpu_values.is_on_gpu, event.values())):
+    if any(map(gpu_values.is_awaited, event.values())):
         _on_the_way = gpu_values.OnTheWay(event)
         if earlier is None:
             return
@@ -113,14 +115,24 @@ def after_first_report(action: Callable[[], None]) -> None:
     _after_first = action
 
 
-def flush() -> None:
-    """Send the report that was held back."""
+def flush(patience: float = 60.0) -> None:
+    """Send the report that was held back. Its values have so many seconds to come from their device."""
     global _kept, _on_the_way
     if _on_the_way is not None:
-        _kept, _on_the_way = {**_on_the_way.read(), **(_kept or {})}, None
+        earlier, _on_the_way = _on_the_way, None
+        _kept = {**_awaited(earlier, patience), **(_kept or {})}
     if _kept is not None:
         kept, _kept = _kept, None
+        if any(map(gpu_values.is_awaited, kept.values())):
+            kept = _awaited(gpu_values.OnTheWay(kept), patience)
         send({**kept, "kind": "report"})
+
+
+def _awaited(values: gpu_values.OnTheWay, patience: float) -> dict[str, Any]:
+    """The values without those that do not come: what computes them may wait for a task that is dead."""
+    with suppress(TimeoutError):
+        wait_for(lambda: values.is_here, "values from a device", patience, every=0.001)
+    return values.read(are_awaited=False)
 
 
 def send(event: dict[str, Any], patience: float = 2.0) -> None:
