@@ -8,6 +8,7 @@ from typing import Any
 
 from oarlock.agent.task_gpus.gpu_claim import GpuClaim
 from oarlock.agent.task_gpus.machine_gpus import Claimant, MachineGpus
+from oarlock.run.gpu_facts.gpu_view import Gpus
 from oarlock.system.gpus.gpu_reading import GpuReading
 from oarlock.system.gpus.gpu_watch import GpuSource, GpuWatch
 from oarlock.system.gpus.kernel_log import KernelLog
@@ -27,7 +28,15 @@ class Driver:
     def read(self) -> list[GpuReading]:
         return [
             GpuReading(
-                str(at), "NVIDIA H200", f"GPU-{at}", "", used, self.total, 300.0 + at, 0.5 * at, holders
+                str(at),
+                "NVIDIA H200",
+                f"GPU-{at}",
+                f"0000:0{at}:00",
+                used,
+                self.total,
+                300.0 + at,
+                0.5 * at,
+                holders,
             )
             for at, (used, holders) in enumerate(zip(self.memory, self.holders))
         ]
@@ -37,9 +46,22 @@ class Machine:
     """A machine of which the test awaits looks."""
 
     def __init__(self, tmp_path: Path, driver: GpuSource | None) -> None:
+        self.kernel = tmp_path / "kmsg"
+        self.kernel.touch()
         self.watch = GpuWatch(lambda: driver)
-        self.gpus = MachineGpus(self.watch, KernelLog(tmp_path / "none"), is_user=lambda pid: pid == 7)
+        self.gpus = MachineGpus(self.watch, KernelLog(self.kernel), is_user=lambda pid: pid == 7)
         self.gpus.start()
+
+    def launch(self, *given: str, pid: int = 5) -> Claimant:
+        return Claimant(self.gpus.claim(Gpus({"worker-0": list(given)}), "worker-0", {}), pid)
+
+    def logs(self, text: str) -> None:
+        with self.kernel.open("a") as kernel:
+            kernel.write(f"4,1,10,-;{text}\n")
+
+    def trouble(self, claimant: Claimant, words: str) -> str:
+        found = self.gpus.trouble(claimant, words)
+        return f"{found.kind}: {found.text}" if found else ""
 
     def figures(self, *claimants: Claimant) -> list[dict[str, Any]] | None:
         self.look()
@@ -154,3 +176,28 @@ def test_what_never_used_a_gpu_holds_none(tmp_path: Path) -> None:
     machine.figures(Claimant(GpuClaim(), 8))
     driver.memory[0] = 60 * GIB  # of somebody else
     assert machine.held(Claimant(GpuClaim(), 8)) == ""
+
+
+ECC = "NVRM: Xid (PCI:0000:01:00): 94, pid=5, name=python, Contained ECC error"
+FULL = "OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB."
+
+
+def test_what_the_kernel_logged_about_a_gpu_explains_no_later_failure_on_it(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, Driver())
+    machine.look()
+    first = machine.launch("1")
+    machine.logs(ECC)
+    assert "(Xid 94)" in machine.trouble(first, "")
+    second = machine.launch("1", pid=6)
+    assert machine.trouble(second, "ValueError: no such column") == ""
+    assert machine.trouble(second, "") == ""
+    assert machine.trouble(second, FULL).startswith("memory: GPU 1 (NVIDIA H200) ran out of memory")
+    machine.logs(ECC.replace("94", "48"))
+    assert "(Xid 48)" in machine.trouble(second, "")
+
+
+def test_nor_do_lines_that_were_there_at_its_launch_although_nobody_had_read_them(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, Driver())
+    machine.look()
+    machine.logs(ECC)
+    assert machine.trouble(machine.launch("1"), "ValueError: no such column") == ""

@@ -25,9 +25,33 @@ def test_what_was_said_since_and_only_about_gpus(tmp_path: Path) -> None:
     log.close()
 
 
+def test_only_what_was_said_after_a_mark(tmp_path: Path) -> None:
+    file = tmp_path / "kmsg"
+    file.write_text("")
+    log = KernelLog(file)
+
+    def say(*numbers: int) -> None:
+        with file.open("a") as kernel:
+            kernel.writelines(f"4,3,12,-;NVRM: line {number}\n" for number in numbers)
+
+    say(1)
+    first = log.mark()
+    assert log.about_gpus(first) == []
+    say(2)
+    second = log.mark()
+    say(*range(3, 203))  # so many that the oldest are dropped
+    assert log.about_gpus(first) == log.about_gpus(second) == log.about_gpus()
+    assert log.about_gpus()[-1] == "NVRM: line 202"
+    third = log.mark()
+    assert log.about_gpus(third) == []
+    say(203)
+    assert log.about_gpus(third) == ["NVRM: line 203"]
+    log.close()
+
+
 def test_a_log_that_may_not_be_read_says_nothing(tmp_path: Path) -> None:
     log = KernelLog(tmp_path / "missing")
-    assert log.about_gpus() == []
+    assert log.about_gpus(log.mark()) == []
     log.close()
 
 

@@ -62,7 +62,7 @@ class Machine(Protocol):
         """Begin to watch the GPUs of this machine. A second call does nothing."""
 
     def gpu_claim(self, task: Task, env: Mapping[str, str]) -> GpuClaim:
-        """Which GPUs a task gets if it is launched with these variables."""
+        """Which GPUs a task gets that is launched now, with these variables."""
 
     def gpu_figures(self, processes: Sequence[TaskProcess]) -> list[dict[str, Any]] | None:
         """The readings of each task's GPUs, as fields of a `gpu` event. Empty: it uses none, or there is no

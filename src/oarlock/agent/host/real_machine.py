@@ -14,7 +14,7 @@ from oarlock.agent.net.deadlines import Action
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.protocol.spec import Spec
 from oarlock.agent.record.run_record import Record
-from oarlock.agent.task_gpus.gpu_claim import GpuClaim, claim_of
+from oarlock.agent.task_gpus.gpu_claim import GpuClaim
 from oarlock.agent.task_gpus.gpu_trouble import Trouble
 from oarlock.agent.task_gpus.machine_gpus import Claimant, MachineGpus
 from oarlock.run.cluster import Task
@@ -84,7 +84,7 @@ class RealMachine:
 
     def gpu_claim(self, task: Task, env: Mapping[str, str]) -> GpuClaim:
         """Add the variables of this process: a task has them too."""
-        return claim_of(self._spec.gpus, task.name, {**os.environ, **env})
+        return self._gpus.claim(self._spec.gpus, task.name, {**os.environ, **env})
 
     def gpu_figures(self, processes: Sequence[TaskProcess]) -> list[dict[str, Any]] | None:
         """Take the figures from the newest reading."""

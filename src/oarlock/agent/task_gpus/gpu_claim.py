@@ -21,6 +21,7 @@ class GpuClaim:
     seen: tuple[str, ...] | None = None  # in the order of its variable; None: all
     local_rank: int = 0
     local_world: int = 1
+    logged: int = 0  # lines about GPUs that the kernel had logged before: see `KernelLog.mark`
 
     def among(self, gpus: Sequence[GpuReading], pid: int | None) -> list[GpuReading]:
         """Return this task's own GPUs. A task that got none by number may turn out to use none."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from oarlock.agent.task_gpus import gpu_trouble
-from oarlock.agent.task_gpus.gpu_claim import GpuClaim
+from oarlock.agent.task_gpus.gpu_claim import GpuClaim, claim_of
 from oarlock.agent.task_gpus.gpu_trouble import Trouble
+from oarlock.run.gpu_facts.gpu_view import Gpus
 from oarlock.system.gpus.gpu_reading import GpuReading
 from oarlock.system.gpus.gpu_watch import GpuWatch, is_used_by
 from oarlock.system.gpus.kernel_log import KernelLog
@@ -47,6 +49,10 @@ class MachineGpus:
     def start(self) -> None:
         """Start to read the GPUs, if there are any."""
         self._watch.start()
+
+    def claim(self, gpus: Gpus, task: str, env: Mapping[str, str]) -> GpuClaim:
+        """Return the claim of a task that is launched now: earlier failures of its GPUs are not its own."""
+        return replace(claim_of(gpus, task, env), logged=self._log.mark())
 
     def figures(self, claimants: Sequence[Claimant]) -> list[dict[str, Any]] | None:
         """Return the readings of each process's GPUs, none for one that uses none. None: no GPU is here."""
@@ -90,7 +96,8 @@ class MachineGpus:
         """Return why a task failed whose output ends in `words`, if a GPU was involved."""
         look = self._watch.newest()
         gpus = () if look is None else look.gpus
-        return gpu_trouble.explain(words, self._log.about_gpus(), claimant.claim, gpus, claimant.pid)
+        logged = self._log.about_gpus(claimant.claim.logged)
+        return gpu_trouble.explain(words, logged, claimant.claim, gpus, claimant.pid)
 
     def _learn(self, gpus: Sequence[GpuReading], claimants: Sequence[Claimant]) -> None:
         """Note what is in use without us, and whether the driver lists our processes."""
