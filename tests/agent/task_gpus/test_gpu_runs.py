@@ -37,11 +37,14 @@ class OutOfMemoryError(RuntimeError):
 me = oarlock.current()
 for step in (1, 2, 3):
     me.report(step, loss=0.5)
-raise OutOfMemoryError(
+full = OutOfMemoryError(
     "CUDA out of memory. Tried to allocate %d.00 GiB. GPU 0 has a total capacity of 139.80 GiB of which 3.10"
     " GiB is free. Including non-PyTorch memory, this process has 76.00 GiB memory in use."
     % (19 + me.generation)
 )
+if me.generation % 2:
+    raise full  # at one line, then at another
+raise full
 """
 CRASHES = """
 import os, sys

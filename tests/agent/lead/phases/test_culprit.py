@@ -28,9 +28,10 @@ def test_one_error_is_the_same_whether_its_task_ended_by_itself_or_was_ended_jus
     assert exit_code(itself) == exit_code(ended) == 1
 
 
-def test_a_gpu_without_memory_is_the_same_failure_whatever_the_sizes() -> None:
+def test_a_gpu_without_memory_is_the_same_failure_whatever_the_sizes_and_the_line() -> None:
     errors = [
-        {**RAISED, "message": f"CUDA out of memory. Tried to allocate {size}.00 GiB"} for size in (1, 2)
+        {**RAISED, "message": f"CUDA out of memory. Tried to allocate {size}.00 GiB", "where": where}
+        for size, where in ((1, "step.py:24"), (2, "step.py:25"))  # forward, backward
     ]
     full = [
         Outcome(f"worker-{at}", code=1, error=error, failed_at=1.0, trouble="memory", advice="GPU 0 ran out")
