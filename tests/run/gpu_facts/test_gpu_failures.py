@@ -68,6 +68,10 @@ def test_memory_in_pieces_has_another_remedy() -> None:
         (JAX_2, 3, "176.00MiB more asked for"),
         (TENSORFLOW, 2, "shape[65536,65536] more asked for"),
         ("CUDA error: out of memory\nCUDA kernel errors might be", None, ""),
+        ("HIP error: out of memory\nHIP kernel errors might be", None, ""),
+        ("RuntimeError: CUDA driver error: out of memory", None, ""),
+        ("RuntimeError: Triton Error [CUDA]: out of memory", None, ""),
+        ("RuntimeError: Triton Error [HIP]:  Code: 2, Messsage: out of memory", None, ""),
     ],
 )
 def test_every_library_has_its_own_words_for_it(text: str, ordinal: int | None, what: str) -> None:
@@ -120,6 +124,7 @@ def test_a_cause_counts_before_what_follows_from_it() -> None:
     [
         "",
         "ValueError: batch is too large",
+        "Triton Error [CUDA]: invalid argument\nKilled: the machine is out of memory",
         "MemoryError: Unable to allocate 7.45 GiB for an array",
         "DefaultCPUAllocator: can't allocate memory: you tried to allocate 4000000000 bytes.",
         "RESOURCE_EXHAUSTED: Out of memory allocating 40000000000 bytes.",

@@ -76,7 +76,8 @@ _WORDS: tuple[tuple[str, Kind, str, str], ...] = (
 
 _SIZE = r"(\d+(?:\.\d+)? ?(?:[KMGT]i?B|bytes|B))"
 _EXHAUSTED = re.compile(
-    r"CUDA out of memory|HIP out of memory|CUDA_ERROR_OUT_OF_MEMORY|CUDA error: out of memory"
+    r"(?:CUDA|HIP) out of memory|(?:CUDA|HIP)(?: driver)? error: out of memory|CUDA_ERROR_OUT_OF_MEMORY"
+    r"|Triton Error \[\w+\]:[^\n]*out of memory"
     r"|RESOURCE_EXHAUSTED: (?:Out of memory while|Failed to allocate)|OOM when allocating [^\n]*GPU"
     r"|CUBLAS_STATUS_ALLOC_FAILED|ncclUnhandledCudaError.*out of memory|Cuda failure 2 'out of memory'",
     re.DOTALL,
