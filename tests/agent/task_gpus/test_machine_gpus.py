@@ -121,34 +121,90 @@ def test_memory_is_held_as_long_as_the_driver_names_the_dead(tmp_path: Path) -> 
     driver = Driver()
     machine = Machine(tmp_path, driver)
     machine.figures()  # nothing runs yet
+    task = machine.launch("1")
     driver.holders[1] = {5: 9 * GIB}
     driver.memory[1] = 10 * GIB
-    machine.figures(GIVEN)
-    assert machine.held(GIVEN) == "GPU 1 has 10.00 GiB in use"
+    machine.figures(task)
+    assert machine.held(task) == "GPU 1 has 10.00 GiB in use"
     driver.holders[1] = {99: 9 * GIB}  # somebody else
-    assert machine.held(GIVEN) == ""
+    assert machine.held(task) == ""
 
 
 def test_where_it_names_nobody_the_memory_that_was_in_use_before_decides(tmp_path: Path) -> None:
     driver = Driver()
     machine = Machine(tmp_path, driver)
     machine.figures()  # nothing runs yet
+    task = machine.launch("1")
     driver.memory[1] = 60 * GIB
-    machine.figures(GIVEN)
-    assert machine.held(GIVEN) == "GPU 1 has 60.00 GiB in use"
+    machine.figures(task)
+    assert machine.held(task) == "GPU 1 has 60.00 GiB in use"
     driver.memory[1] = 1 * GIB + 1000
-    assert machine.held(GIVEN) == ""
+    assert machine.held(task) == ""
+
+
+def test_what_is_seen_of_the_dead_does_not_count_as_in_use_before(tmp_path: Path) -> None:
+    driver = Driver()
+    machine = Machine(tmp_path, driver)
+    machine.figures()  # nothing runs yet
+    task = machine.launch("1")
+    driver.memory[1] = 60 * GIB
+    machine.figures()  # it is being forked
+    assert machine.held(task) == "GPU 1 has 60.00 GiB in use"
+    machine.figures()  # the driver is freeing it
+    assert machine.held(task) == "GPU 1 has 60.00 GiB in use"
+    driver.memory[1] = 1 * GIB
+    assert machine.held(task) == ""
+
+
+def test_a_look_that_ended_before_the_first_launch_is_enough_to_know_what_was_in_use(tmp_path: Path) -> None:
+    driver = Driver()
+    machine = Machine(tmp_path, driver)
+    machine.look()
+    task = machine.launch("1")
+    driver.memory[1] = 60 * GIB
+    machine.figures(task)
+    assert machine.held(task) == "GPU 1 has 60.00 GiB in use"
+
+
+def test_without_one_the_looks_after_a_death_show_it(tmp_path: Path) -> None:
+    driver = Driver()
+    machine = Machine(tmp_path, None)
+    machine.watch = GpuWatch(lambda: driver)
+    machine.gpus = MachineGpus(machine.watch, KernelLog(machine.kernel))
+    task = machine.launch("1")
+    machine.gpus.start()
+    driver.memory[1] = 60 * GIB
+    machine.figures(task)
+    driver.memory[1] = 1 * GIB
+    assert machine.held(task) == ""
+    task = machine.launch("1")
+    driver.memory[1] = 60 * GIB
+    assert machine.held(task) == "GPU 1 has 60.00 GiB in use"
+
+
+def test_what_others_have_freed_meanwhile_does_not_hide_memory_of_the_dead(tmp_path: Path) -> None:
+    driver = Driver()
+    driver.memory[1] = 31 * GIB
+    machine = Machine(tmp_path, driver)
+    machine.figures()  # nothing runs yet
+    task = machine.launch("1")
+    driver.memory[1] = 1 * GIB
+    assert machine.held(task) == ""
+    task = machine.launch("1")
+    driver.memory[1] = 20 * GIB
+    assert machine.held(task) == "GPU 1 has 20.00 GiB in use"
 
 
 def test_a_process_that_stands_by_is_not_taken_for_the_dead(tmp_path: Path) -> None:
     driver = Driver()
     machine = Machine(tmp_path, driver)
     machine.figures()  # nothing runs yet
+    task = machine.launch("1")
     driver.memory[1] = 60 * GIB
-    machine.figures(GIVEN)
+    machine.figures(task)
     driver.memory[1] = 1 * GIB + GIB // 2  # of which the new context has half a gigabyte
-    assert machine.held(GIVEN._replace(is_followed=True)) == ""
-    assert machine.held(GIVEN) == "GPU 1 has 1.50 GiB in use"
+    assert machine.held(task._replace(is_followed=True)) == ""
+    assert machine.held(task) == "GPU 1 has 1.50 GiB in use"
 
 
 def test_the_room_of_a_task_is_that_of_its_fullest_gpu(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from oarlock.agent.task_gpus.gpu_claim import GpuClaim, claim_of
 from oarlock.agent.task_gpus.gpu_trouble import Trouble
 from oarlock.run.gpu_facts.gpu_view import Gpus
 from oarlock.system.gpus.gpu_reading import GpuReading
-from oarlock.system.gpus.gpu_watch import GpuWatch, is_used_by
+from oarlock.system.gpus.gpu_watch import GpuWatch, Look, is_used_by
 from oarlock.system.gpus.kernel_log import KernelLog
 
 _STALE = 30.0  # seconds: a driver silent for longer than this hangs
@@ -42,7 +43,9 @@ class MachineGpus:
         self._watch = watch or GpuWatch()
         self._log = log or KernelLog()
         self._is_user = is_user
-        self._idle: dict[str, int] = {}  # UUID -> memory in use while no task of ours ran
+        self._idle: dict[str, int] = {}  # UUID -> memory in use while no task of ours was there
+        self._gone_at = 0.0  # when the last task was gone (monotonic); infinite while there is one
+        self._has_launched = False
         self._seen: set[int] = set()  # our processes that the driver has listed
         self._users: set[int] = set()  # our processes that have used a GPU without being assigned one
 
@@ -52,6 +55,10 @@ class MachineGpus:
 
     def claim(self, gpus: Gpus, task: str, env: Mapping[str, str]) -> GpuClaim:
         """Return the claim of a task that is launched now: earlier failures of its GPUs are not its own."""
+        look = self._watch.newest()
+        if look is not None:  # it has ended, so this task is not in it
+            self._learn(look)
+        self._gone_at, self._has_launched = math.inf, True
         return replace(claim_of(gpus, task, env), logged=self._log.mark())
 
     def figures(self, claimants: Sequence[Claimant]) -> list[dict[str, Any]] | None:
@@ -61,12 +68,15 @@ class MachineGpus:
         look = self._watch.newest(time.monotonic() - _STALE)
         if look is None:
             return [{} for _ in claimants]
-        self._learn(look.gpus, claimants)
+        ours = {one.pid for one in claimants}
+        self._seen |= {pid for gpu in look.gpus for pid in gpu.holders if pid in ours}
+        self._learn(look)
         return [_summed(self._own(look.gpus, one)) for one in claimants]
 
     def held(self, dead: Sequence[Claimant], since: float) -> str | None:
         """Return which GPUs of dead processes still hold their memory; empty if none does. None if that is
-        not known yet. `since`: when they were gone, on the monotonic clock."""
+        not known yet. `since`: when they were gone, on the monotonic clock, and no other task is here."""
+        self._gone_at = min(self._gone_at, since)
         if self._watch.has_none or not dead or not any(self._may_hold(one) for one in dead):
             return ""
         look = self._watch.newest(since)
@@ -79,9 +89,9 @@ class MachineGpus:
             for gpu in one.claim.among(look.gpus, one.pid):
                 own[gpu.uuid] = gpu
                 allowed[gpu.uuid] += _CONTEXT if one.is_followed else 0
-        return ", ".join(
-            _held(gpu) for gpu in own.values() if self._is_held(gpu, gone, _SLACK + allowed[gpu.uuid])
-        )
+        held = [gpu for gpu in own.values() if self._is_held(gpu, gone, _SLACK + allowed[gpu.uuid])]
+        self._learn(look)
+        return ", ".join(_held(gpu) for gpu in held)
 
     def room(self, one: Claimant) -> int:
         """Return the free bytes of a task's GPU with the fewest; 0 if they are unknown, or if a GPU is so
@@ -99,13 +109,14 @@ class MachineGpus:
         logged = self._log.about_gpus(claimant.claim.logged)
         return gpu_trouble.explain(words, logged, claimant.claim, gpus, claimant.pid)
 
-    def _learn(self, gpus: Sequence[GpuReading], claimants: Sequence[Claimant]) -> None:
-        """Note what is in use without us, and whether the driver lists our processes."""
-        ours = {one.pid for one in claimants}
-        for gpu in gpus:
-            self._seen |= {pid for pid in gpu.holders if pid in ours}
-            if not ours:
-                self._idle[gpu.uuid] = gpu.memory
+    def _learn(self, look: Look) -> None:
+        """Note what is in use without our tasks. After the first of them only if it is less than before: the
+        driver may still be freeing what they had."""
+        if look.began < self._gone_at:
+            return
+        for gpu in look.gpus:
+            before = self._idle.get(gpu.uuid, gpu.memory) if self._has_launched else gpu.memory
+            self._idle[gpu.uuid] = min(gpu.memory, before)
 
     def _own(self, gpus: Sequence[GpuReading], one: Claimant) -> list[GpuReading]:
         if one.claim.given is None and one.pid is not None and self._is_user(one.pid):
