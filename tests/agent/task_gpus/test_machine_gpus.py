@@ -23,6 +23,7 @@ class Driver:
     def __init__(self) -> None:
         self.memory = [1 * GIB, 1 * GIB]
         self.holders: list[dict[int, int]] = [{}, {}]
+        self.uuids = ["GPU-0", "GPU-1"]
         self.total = 140 * GIB
 
     def read(self) -> list[GpuReading]:
@@ -30,7 +31,7 @@ class Driver:
             GpuReading(
                 str(at),
                 "NVIDIA H200",
-                f"GPU-{at}",
+                self.uuids[at],
                 f"0000:0{at}:00",
                 used,
                 self.total,
@@ -180,6 +181,18 @@ def test_without_one_the_looks_after_a_death_show_it(tmp_path: Path) -> None:
     task = machine.launch("1")
     driver.memory[1] = 60 * GIB
     assert machine.held(task) == "GPU 1 has 60.00 GiB in use"
+
+
+def test_gpus_without_a_uuid_are_told_apart_by_their_address(tmp_path: Path) -> None:
+    driver = Driver()
+    driver.uuids = ["", ""]  # of AMD's, some have none
+    driver.memory = [50 * GIB, 1 * GIB]
+    machine = Machine(tmp_path, driver)
+    machine.figures()  # nothing runs yet
+    task = machine.launch("0", "1")
+    assert machine.held(task) == ""
+    driver.memory = [60 * GIB, 60 * GIB]
+    assert machine.held(task) == "GPU 0 has 60.00 GiB in use, GPU 1 has 60.00 GiB in use"
 
 
 def test_what_others_have_freed_meanwhile_does_not_hide_memory_of_the_dead(tmp_path: Path) -> None:

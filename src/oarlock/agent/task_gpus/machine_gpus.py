@@ -43,7 +43,7 @@ class MachineGpus:
         self._watch = watch or GpuWatch()
         self._log = log or KernelLog()
         self._is_user = is_user
-        self._idle: dict[str, int] = {}  # UUID -> memory in use while no task of ours was there
+        self._idle: dict[str, int] = {}  # GPU -> memory in use while no task of ours was there
         self._gone_at = 0.0  # when the last task was gone (monotonic); infinite while there is one
         self._has_launched = False
         self._seen: set[int] = set()  # our processes that the driver has listed
@@ -87,9 +87,9 @@ class MachineGpus:
         allowed: Counter[str] = Counter()  # bytes above what was in use before
         for one in dead:
             for gpu in one.claim.among(look.gpus, one.pid):
-                own[gpu.uuid] = gpu
-                allowed[gpu.uuid] += _CONTEXT if one.is_followed else 0
-        held = [gpu for gpu in own.values() if self._is_held(gpu, gone, _SLACK + allowed[gpu.uuid])]
+                own[gpu.key] = gpu
+                allowed[gpu.key] += _CONTEXT if one.is_followed else 0
+        held = [gpu for gpu in own.values() if self._is_held(gpu, gone, _SLACK + allowed[gpu.key])]
         self._learn(look)
         return ", ".join(_held(gpu) for gpu in held)
 
@@ -115,8 +115,8 @@ class MachineGpus:
         if look.began < self._gone_at:
             return
         for gpu in look.gpus:
-            before = self._idle.get(gpu.uuid, gpu.memory) if self._has_launched else gpu.memory
-            self._idle[gpu.uuid] = min(gpu.memory, before)
+            before = self._idle.get(gpu.key, gpu.memory) if self._has_launched else gpu.memory
+            self._idle[gpu.key] = min(gpu.memory, before)
 
     def _own(self, gpus: Sequence[GpuReading], one: Claimant) -> list[GpuReading]:
         if one.claim.given is None and one.pid is not None and self._is_user(one.pid):
@@ -132,7 +132,7 @@ class MachineGpus:
             return True
         if gone & self._seen:
             return False
-        return gpu.uuid in self._idle and gpu.memory > self._idle[gpu.uuid] + allowed
+        return gpu.key in self._idle and gpu.memory > self._idle[gpu.key] + allowed
 
 
 def _summed(gpus: Sequence[GpuReading]) -> dict[str, Any]:

@@ -22,6 +22,11 @@ class GpuReading:
     utilization: float | None = None  # 0 to 1: the share of the time in which it computed
     holders: dict[int, int] = field(default_factory=dict)  # pid -> memory, for the visible processes
 
+    @property
+    def key(self) -> str:
+        """What no other GPU of this machine has. Some of AMD's have no UUID, and a part of one no address."""
+        return self.uuid or self.bus or self.number
+
     def is_called(self, word: str) -> bool:
         """Whether a word in a variable that selects GPUs means this one: by number, or by UUID."""
         return word == self.number or (len(word) > len("GPU-") and self.uuid.startswith(word))
