@@ -22,6 +22,17 @@ def test_a_later_generation_starts_once_the_one_before_is_swept() -> None:
     assert (host.host.state.cleared, host.host.state.generation) == (1, 2)
 
 
+def test_nothing_stands_by_for_a_task_that_does_not_come_back() -> None:
+    host = HostedTasks().into("running")
+    for task in ("worker-0", "worker-1"):
+        host.writes(task, kind="gpus", gpus=[0])
+    host.obey(wish_to_run(2, roles={"worker": 1}))
+    host.exits(10, 11, ours=True)
+    host.said.clear()
+    host.swept()
+    assert host.said == ["worker-0<closed", "worker-1<closed", "stand by:worker-1:", "launch:worker-0"]
+
+
 def test_a_wish_that_was_overtaken_is_not_followed() -> None:
     host = HostedTasks().into("cleared")
     host.obey(wish_to_run(3))

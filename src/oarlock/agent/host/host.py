@@ -190,11 +190,13 @@ class Host:
 
     def _form(self, wish: RunTasks) -> None:
         state = self.state
-        state.generation, state.ending, state.tasks = wish.generation, None, {}
         mine = set(wish.places.get(self.name, []))
-        for task in wish.gang.tasks:
-            if task.name in mine and (not wish.is_done or task.role == "evaluator"):
-                self.launcher.launch(wish, task, wish.launches.get(task.name, 1))
+        tasks = [task for task in wish.gang.tasks if task.name in mine]
+        tasks = [task for task in tasks if not wish.is_done or task.role == "evaluator"]
+        self.events.dismiss_standbys([task.name for task in tasks])
+        state.generation, state.ending, state.tasks = wish.generation, None, {}
+        for task in tasks:
+            self.launcher.launch(wish, task, wish.launches.get(task.name, 1))
         self.ports = self.machine.free_ports(sum(self.slots.values()))
         self.shutdown.end_all_but_evaluators(wish)
         if not state.tasks:

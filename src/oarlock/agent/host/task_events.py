@@ -174,6 +174,13 @@ class TaskEvents:
         ):
             self._open_gpus(process)
 
+    def dismiss_standbys(self, returning: Sequence[str]) -> None:
+        """End what stands by for tasks that do not come back here: it may have memory on their GPUs."""
+        for process in self._state.tasks.values():
+            if process.opened and process.name not in returning:
+                process.opened = ()
+                self._stand_by(process)
+
     def _stand_by(self, process: TaskProcess) -> None:
         process.is_followed = False
         self._zygote.send(StandBy(process.name, process.opened, dict(process.gpu_env)))
