@@ -183,6 +183,18 @@ def test_without_one_the_looks_after_a_death_show_it(tmp_path: Path) -> None:
     assert machine.held(task) == "GPU 1 has 60.00 GiB in use"
 
 
+def test_looks_at_a_task_that_runs_do_not_count(tmp_path: Path) -> None:
+    driver = Driver()
+    driver.memory[1] = 31 * GIB
+    machine = Machine(tmp_path, driver)
+    machine.figures()  # nothing runs yet
+    task = machine.launch("1")
+    driver.memory[1] = 2 * GIB  # somebody else paused
+    machine.figures(task)
+    driver.memory[1] = 31 * GIB
+    assert machine.held(task) == ""
+
+
 def test_gpus_without_a_uuid_are_told_apart_by_their_address(tmp_path: Path) -> None:
     driver = Driver()
     driver.uuids = ["", ""]  # of AMD's, some have none
