@@ -78,6 +78,7 @@ def test_it_gives_every_digit_that_the_evaluator_gave_during_the_run(
         (["scored@last"], 2, "scored@last: expected the number of a step after the @"),
         (["scored@10", "--all"], 2, "give --all or a step, not both"),
         (["scored", "--on", "kubernetes"], 1, "scored did not run on a cluster: `oarlock evaluate scored`"),
+        (["--on", "kubernetes-serving"], 2, "'kubernetes-serving' is not one of 'local', 'kubernetes'."),
     ):
         refused = oarlock("evaluate", *words)
         assert (refused.returncode, message in refused.stderr) == (code, True), refused.stderr

@@ -11,7 +11,7 @@ from oarlock.cli.arguments.options import json_option, run_names
 from oarlock.cli.session import find_run
 from oarlock.cli.session.signals import leaving_in_order
 from oarlock.engines.engine import engine_called
-from oarlock.engines.known_engines import ENGINES
+from oarlock.engines.known_engines import TRAINING
 from oarlock.errors import OarlockError
 from oarlock.records import late_scores
 from oarlock.run.best_scores import metrics_of
@@ -23,7 +23,7 @@ from oarlock.units import number
 @click.command("evaluate")
 @click.argument("name", metavar="[RUN[@STEP]]", required=False, shell_complete=run_names)
 @click.option("--all", "everything", is_flag=True, help="Score every checkpoint that the run has kept.")
-@click.option("--on", type=click.Choice(list(ENGINES)), default="local", help="Where to score it.")
+@click.option("--on", type=click.Choice(TRAINING), default="local", help="Where to score it.")
 @json_option("the scores as JSON")
 def verb(name: str | None, everything: bool, on: str, as_json: bool) -> int:
     """Score a checkpoint of a run with its evaluator.
