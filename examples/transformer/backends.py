@@ -21,6 +21,9 @@ def connect() -> Alone | Mirrored:
     if backend == "tensorflow":
         return Mirrored()
     if backend == "jax" and world > 1:
+        import jax
+
+        jax.distributed.initialize()
         return Parallel()
     if world > 1:
         raise SystemExit(
@@ -43,9 +46,6 @@ class Parallel(Alone):
     """One program over the devices of all workers: each has a part of the batch, and all have the weights."""
 
     def __init__(self) -> None:
-        import jax
-
-        jax.distributed.initialize()
         # The batches are already this worker's part.
         keras.distribution.set_distribution(keras.distribution.DataParallel(auto_shard_dataset=False))
 

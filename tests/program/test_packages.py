@@ -28,6 +28,8 @@ if typing.TYPE_CHECKING:
     import pandas
 if sys.version_info < (3, 11):
     import tomli
+if keras.backend.backend() == "jax":
+    import jax
 try:
     import optax
 finally:
@@ -46,7 +48,7 @@ def test_what_may_fail_to_be_imported_is_not_needed(tmp_path: Path) -> None:
     assert {name for name in found.needed if name not in ("sys", "typing")} == {
         *("flax.linen", "torch.utils.tensorboard.SummaryWriter", "optax", "PIL.Image", "numpy", "yaml"),
     }
-    assert {"wandb", "comet", "pandas", "tomli", "triton", "optional"} <= set(found.modules)
+    assert {"wandb", "comet", "pandas", "tomli", "jax", "triton", "optional"} <= set(found.modules)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ MOST_FILES = 200
 LARGEST_FILE = 1024 * 1024
 # What a handler catches, or a condition tests, if the program can do without an import.
 _CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
-_ASKED = {"TYPE_CHECKING", "version_info", "platform", "find_spec"}
+_ASKED = {"TYPE_CHECKING", "version_info", "platform", "find_spec", "backend"}
 
 
 @dataclass(frozen=True)
