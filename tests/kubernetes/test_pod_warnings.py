@@ -41,6 +41,20 @@ def test_packages_that_no_pod_has_are_named_with_the_line_to_add(tmp_path: Path)
     assert warnings(tmp_path, text, "kubernetes: {image: mine}") == [], "what is in it is not known"
 
 
+def test_the_packages_of_an_ingest_are_in_the_pods_that_train(tmp_path: Path) -> None:
+    text, ingest = "import optax", "ingest: {program: prepare.py, pip: optax}"
+    (tmp_path / "prepare.py").touch()
+    assert warnings(tmp_path, text, ingest) == []
+    [told] = warnings(tmp_path, text, f"{ingest}\nroles: {{chief: 1, ps: 1}}")
+    assert told.startswith("optax is imported"), "ps read no data, and run the same program"
+
+
+def test_the_translator_has_what_it_needs() -> None:
+    """Its stages bring `tokenizers`, and it imports JAX only if that is Keras's backend."""
+    job = load(Path("examples/transformer"), cwd=Path(__file__).parents[2], is_here=False)
+    assert packing.pack(job, "r-abcd").warnings == ()
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -31,7 +31,9 @@ def of(
 def _missing_packages(
     job: Job, framework: str, found: imports.Imports, images: Sequence[str]
 ) -> tuple[str, ...]:
-    lacking = packages.missing(found.needed, default_images.brings(framework), job.pip)
+    brought = default_images.brings(framework)
+    prepared = job.ingest.pip if job.ingest is not None else ()  # installed by every pod but those of ps
+    lacking = packages.missing(found.needed, brought, (*job.pip, *(() if "ps" in job.gang else prepared)))
     if not lacking:
         return ()
     verb = "is" if len(lacking) == 1 else "are"
