@@ -49,6 +49,25 @@ def test_the_packages_of_an_ingest_are_in_the_pods_that_train(tmp_path: Path) ->
     assert told.startswith("optax is imported"), "ps read no data, and run the same program"
 
 
+def test_what_is_in_object_storage_needs_obstore(tmp_path: Path) -> None:
+    snapshots = "storage: {snapshots: 's3://bucket/runs'}"
+    [told] = warnings(tmp_path, "import numpy", snapshots)
+    assert told.startswith("numpy is imported, storage.snapshots needs obstore, and neither python:")
+    assert re.sub(r"==[\d.]+", "", told).endswith("brings them; add: pip: [numpy, obstore]")
+    sources = "ingest: {sources: {a: 'gs://bucket/a', b: 'https://host/b'}"
+    for job, needing in (
+        (snapshots, "storage.snapshots needs"),
+        ("storage: {snapshots: backup}", "storage.snapshots needs"),
+        ("storage: {weights: 'az://container/run'}", "storage.weights needs"),
+        (f"{sources}}}\n{snapshots}", "storage.snapshots and ingest.sources need"),
+    ):
+        [told] = warnings(tmp_path, "", job)
+        assert told.startswith(f"{needing} obstore, and neither ")
+        assert warnings(tmp_path, "", f"{job}\npip: obstore") == []
+    assert warnings(tmp_path, "", f"{sources}, pip: obstore}}\n{snapshots}") == []
+    assert warnings(tmp_path, "", "ingest: {sources: {b: 'https://host/b'}}") == []
+
+
 def test_the_translator_has_what_it_needs() -> None:
     """Its stages bring `tokenizers`, and it imports JAX only if that is Keras's backend."""
     job = load(Path("examples/transformer"), cwd=Path(__file__).parents[2], is_here=False)

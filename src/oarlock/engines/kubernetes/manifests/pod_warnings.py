@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from oarlock.agent.ingest.object_origin import SCHEMES
 from oarlock.engines.kubernetes.manifests import default_images
 from oarlock.engines.kubernetes.manifests.default_images import Image
 from oarlock.engines.kubernetes.manifests.groups import Group
@@ -34,20 +35,35 @@ def _missing_packages(
     brought = default_images.brings(framework)
     prepared = job.ingest.pip if job.ingest is not None else ()  # installed by every pod but those of ps
     lacking = packages.missing(found.needed, brought, (*job.pip, *(() if "ps" in job.gang else prepared)))
-    if not lacking:
+    stored = packages.missing(["obstore"], brought, (*job.pip, *prepared)) and _in_object_storage(job)
+    if lacking is None or not (lacking or stored):
         return ()
-    verb = "is" if len(lacking) == 1 else "are"
     unknown = [package for package in lacking if packages.is_from_folder(package)]
+    uses = [f"{listed(lacking, 'and')} {'is' if len(lacking) == 1 else 'are'} imported"] if lacking else []
+    uses += [f"{listed(stored, 'and')} {'needs' if len(stored) == 1 else 'need'} obstore"] if stored else []
+    wanted = list(dict.fromkeys([*lacking, *(["obstore"] if stored else [])]))
     warning = (
-        f"{listed(lacking, 'and')} {verb} imported, and neither {listed(images, 'nor')} nor pip: "
-        f"in the job brings {'it' if len(lacking) == 1 else 'them'}"
+        f"{', '.join(uses)}, and neither {listed(images, 'nor')} nor pip: "
+        f"in the job brings {'it' if len(wanted) == 1 else 'them'}"
     )
-    offered = [packages.pinned(package) for package in lacking if package not in unknown]
+    offered = [packages.pinned(package) for package in wanted if package not in unknown]
     if offered:
         warning += f"; add: pip: [{', '.join([*job.pip, *offered])}]"
     if unknown:
         warning += f"; {listed(unknown, 'and')} came from a folder here: copy it beside the program"
     return (warning,)
+
+
+def _in_object_storage(job: Job) -> list[str]:
+    """The fields of the job for which Oarlock itself uses obstore in the pods."""
+    sources = job.ingest.sources.values() if job.ingest is not None else ()
+    schemes = {source.url.partition("://")[0].lower() for source in sources}
+    needing = {
+        "storage.snapshots": bool(job.storage.snapshots),  # in a folder, too
+        "storage.weights": "://" in (job.storage.weights or ""),
+        "ingest.sources": not schemes.isdisjoint(SCHEMES),
+    }
+    return [name for name, needs in needing.items() if needs]
 
 
 def _unshared_checkpoints(job: Job, found: imports.Imports, groups: Sequence[Group]) -> tuple[str, ...]:
