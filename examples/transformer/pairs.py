@@ -124,7 +124,7 @@ def from_files(files: Sequence[Path], columns: Sequence[int]) -> list[Pair]:
 def read(file: Path) -> list[str]:
     opened = gzip.open if file.suffix == ".gz" else open
     with opened(file, "rt", encoding="utf-8", errors="replace") as lines:
-        return lines.read().split("\n")[:-1]
+        return [line.rstrip("\n") for line in lines]
 
 
 def fetch(source: str, folder: Path) -> Path:

@@ -49,8 +49,13 @@ def write(folder: Path, vocabulary: Iterable[str]) -> None:
 
 def load(folder: Path) -> Tokenizer:
     """A tokenizer with the vocabulary in a folder."""
-    lines = Path(folder, VOCABULARY).read_text(encoding="utf-8").split("\n")[:-1]
-    return empty({piece: number for number, piece in enumerate(lines)})
+    return empty({piece: number for number, piece in enumerate(read(Path(folder, VOCABULARY)))})
+
+
+def read(file: Path) -> list[str]:
+    """The pieces in a vocabulary file."""
+    with open(file, encoding="utf-8", errors="replace") as lines:
+        return [line.rstrip("\n") for line in lines]
 
 
 def empty(vocabulary: dict[str, int]) -> Tokenizer:

@@ -18,8 +18,7 @@ class Vocabulary(tf.Module):
 
     def __init__(self, file: Path) -> None:
         super().__init__()
-        with open(file, encoding="utf-8") as lines:
-            known = lines.read().split("\n")[:-1]
+        known = pieces.read(file)
         self.size, self.longest = len(known), max(map(len, known[len(pieces.SPECIAL) :]), default=1)
         index, line = tf.lookup.TextFileIndex.LINE_NUMBER, tf.lookup.TextFileIndex.WHOLE_LINE
         self.to_number = tf.lookup.StaticHashTable(

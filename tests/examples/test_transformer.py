@@ -495,10 +495,14 @@ def test_pairs_come_from_two_files_or_one_with_tabs(tmp_path: Path) -> None:
     (tmp_path / "a.en").write_text("one two\n")
     with pytest.raises(SystemExit, match=r"a.pt has 2 lines and .*a.en 1: line by line"):
         pairs.from_files([tmp_path / "a.pt", tmp_path / "a.en"], [1, 2])
+    (tmp_path / "a.en").write_text("one two\nthree four")  # the last line may lack its end
+    assert pairs.from_files([tmp_path / "a.pt", tmp_path / "a.en"], [1, 2]) == expected
+    (tmp_path / "b.tsv").write_text((tmp_path / "a.tsv").read_text().rstrip("\n"))
+    assert pairs.from_files([tmp_path / "b.tsv"], [2, 1]) == expected
     with pytest.raises(SystemExit, match=r"no line with 4 columns"):
         pairs.from_files([tmp_path / "a.tsv"], [1, 4])
-    with pytest.raises(SystemExit, match=r"There is no file .*b.tsv. --source takes"):
-        pairs.fetch(str(tmp_path / "b.tsv"), tmp_path)
+    with pytest.raises(SystemExit, match=r"There is no file .*c.tsv. --source takes"):
+        pairs.fetch(str(tmp_path / "c.tsv"), tmp_path)
 
 
 def test_a_file_comes_by_url(tmp_path: Path) -> None:
