@@ -3,6 +3,7 @@
     python ingest.py --out data                               the catalogs of this machine's programs
     python ingest.py --out data --source pairs.tsv            your own, by path or URL
     python ingest.py --out data --source some.pt,some.en      the same as two files
+    python ingest.py ... --vocabulary vocabulary.txt          with the pieces of a trained model
 
 `oarlock run` does this first, once.
 """
@@ -36,7 +37,10 @@ def main() -> None:
         raise SystemExit(
             f"{len(found)} pairs that can be used are too few to train on some and hold out others."
         )
-    vocabulary = pieces.train((text for pair in parts["train"] for text in pair), args.pieces)
+    if args.vocabulary:
+        vocabulary = reused(args.vocabulary, kept_in(out))
+    else:
+        vocabulary = pieces.train((text for pair in parts["train"] for text in pair), args.pieces)
     pieces.write(out, vocabulary)
     tokenizer = pieces.load(out)
     counts: dict[str, int] = {}
@@ -71,6 +75,7 @@ def arguments() -> argparse.Namespace:
         "--holdout", type=float, default=0.03, help="share to validate, and share for the test"
     )
     parser.add_argument("--pieces", type=int, default=5000, help="of the vocabulary")
+    parser.add_argument("--vocabulary", help="use the pieces in this file (path or URL), as a model does")
     parser.add_argument(
         "--longest", type=int, default=48, help="pieces of a sentence; pairs with a longer one are left out"
     )
@@ -78,18 +83,40 @@ def arguments() -> argparse.Namespace:
 
 
 def read(args: argparse.Namespace, out: Path) -> Iterable[tuple[str, str]]:
-    # Under `oarlock run`, SOURCES_DIR has what the job's `ingest.sources` declares.
-    kept = Path(os.environ.get("SOURCES_DIR") or out)
+    kept = kept_in(out)
     if args.source == "catalogs":
         found = list(catalogs.of_this_machine())
         if len(found) < ENOUGH:
             print(f"{len(found):,} pairs in the catalogs of this machine: reading packages of the registry")
             found += catalogs.of_packages(kept / "packages")
         return found
-    named = [str(kept / name) if (kept / name).is_file() else name for name in args.source.split(",")]
+    named = [beside(name, kept) for name in args.source.split(",")]
     if len(named) > 2:
         raise SystemExit(f"--source {args.source}: name one file, or two with a comma between them")
     return pairs.from_files([pairs.fetch(name, kept / "fetched") for name in named], columns_of(args.columns))
+
+
+def reused(source: str, kept: Path) -> list[str]:
+    """The vocabulary that another ingest made, so that weights trained with it keep their meaning."""
+    file = pairs.fetch(beside(source, kept), kept / "fetched", "--vocabulary takes a file of pieces")
+    found = pieces.read(file)
+    if not pieces.is_vocabulary(found):
+        raise SystemExit(
+            f"{source} is no vocabulary that ingest.py wrote: one piece per line, each once,"
+            f" and the first are {', '.join(pieces.SPECIAL)}.\n"
+            "Name the vocabulary.txt of prepared pairs, or of an exported model (in model/1/assets)."
+        )
+    return found
+
+
+def kept_in(out: Path) -> Path:
+    """The folder of files from elsewhere: under `oarlock run` what the job's `ingest.sources` declares."""
+    return Path(os.environ.get("SOURCES_DIR") or out)
+
+
+def beside(name: str, kept: Path) -> str:
+    """The path of a file that is there already; any other name as it is."""
+    return str(kept / name) if (kept / name).is_file() else name
 
 
 def columns_of(text: str) -> list[int]:

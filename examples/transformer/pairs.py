@@ -127,13 +127,12 @@ def read(file: Path) -> list[str]:
         return [line.rstrip("\n") for line in lines]
 
 
-def fetch(source: str, folder: Path) -> Path:
-    """The file at `source`: a path is used directly, a URL is downloaded into `folder`."""
+def fetch(source: str, folder: Path, taken: str = "--source takes a TSV file or two text files") -> Path:
+    """The file at `source`: a path is used directly, a URL is downloaded into `folder`. `taken`: what the
+    option takes."""
     if not re.match(r"https?://", source):
         if not Path(source).is_file():
-            raise SystemExit(
-                f"There is no file {source}. --source takes a TSV file or two text files, by path or URL."
-            )
+            raise SystemExit(f"There is no file {source}. {taken}, by path or URL.")
         return Path(source)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{digest(source)[:8]}-{source.rpartition('/')[2]}"

@@ -58,6 +58,11 @@ def read(file: Path) -> list[str]:
         return [line.rstrip("\n") for line in lines]
 
 
+def is_vocabulary(found: list[str]) -> bool:
+    """Whether `train` may have made it: the special pieces come first, and each piece is there once."""
+    return found[: len(SPECIAL)] == SPECIAL and len(SPECIAL) < len(found) == len(set(found))
+
+
 def empty(vocabulary: dict[str, int]) -> Tokenizer:
     """A tokenizer with this vocabulary."""
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers

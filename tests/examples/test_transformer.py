@@ -516,3 +516,35 @@ def test_a_file_comes_by_url(tmp_path: Path) -> None:
             pairs.fetch(f"{url}/other.tsv", tmp_path / "fetched")
         server.shutdown()
     assert pairs.from_files([path], [1, 2]) == [pairs.Pair("um dois", "one two")]
+
+
+def test_a_vocabulary_can_be_used_again(tmp_path: Path) -> None:
+    """Weights of another run mean something only for the pieces that they were trained on."""
+    lines = [f"{one}\t{other}\n" for one, other in invented()]
+    (tmp_path / "a.tsv").write_text("".join(lines))
+    (tmp_path / "b.tsv").write_text("".join(lines[::2]))
+
+    def ingest(source: str, *more: str) -> tuple[list[str], subprocess.CompletedProcess[str]]:
+        out = tmp_path / Path(source).stem
+        words = ["--out", out, "--source", tmp_path / source, "--holdout", "0.1", "--pieces", "200", *more]
+        command = [sys.executable, EXAMPLE / "ingest.py", *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
+        return (out / "vocabulary.txt").read_text().splitlines(), done
+
+    first, _ = ingest("a.tsv")
+    own, _ = ingest("b.tsv")
+    assert own != first
+    (tmp_path / "kept.txt").write_text("\n".join(first))
+    reused, done = ingest("b.tsv", "--vocabulary", str(tmp_path / "kept.txt"))
+    assert reused == first, done.stderr
+    assert f"{len(first)} pieces" in done.stdout
+    with np.load(tmp_path / "b" / "train.npz") as stored:
+        numbers = stored["targets"][: stored["target_ends"][0]]
+    text = json.loads((tmp_path / "b" / "train.jsonl").read_text().splitlines()[0])["target"]
+    assert "".join(first[number] for number in numbers[:-1]) == f" {text}".replace(" ", "\u2581")
+
+    for name, said in (("a.tsv", "is no vocabulary that ingest.py wrote"), ("c.txt", "There is no file")):
+        _, done = ingest("b.tsv", "--vocabulary", str(tmp_path / name))
+        assert done.returncode == 1
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
