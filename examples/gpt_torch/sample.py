@@ -21,8 +21,12 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=0.7, help="0: always the likeliest byte")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
+    model = load(args.folder)
+    if model.config.vocabulary > 256:  # trained with --tokens
+        known = f"{args.folder} knows {model.config.vocabulary:,} tokens"
+        raise SystemExit(f"{known}, and only the tokenizer that made them knows their text")
     sys.stdout.write(args.prompt)
-    print(write(load(args.folder), args.prompt, args.length, args.temperature, args.seed))
+    print(write(model, args.prompt, args.length, args.temperature, args.seed))
 
 
 def load(folder: str | Path) -> GPT:

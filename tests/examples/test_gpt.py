@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -374,3 +375,17 @@ print(found.about, len(found.train), len(found.held_out))
     assert found, told
     assert int(found[1]) > 1_000_000
     assert int(found[2]) == 65_536
+
+
+def test_a_model_of_tokens_is_not_asked_for_text(tmp_path: Path) -> None:
+    """Only their tokenizer knows what they stand for."""
+    (np.arange(3000) % 300).astype("uint16").tofile(tmp_path / "train.bin")
+    program, place = EXAMPLES / "gpt_torch" / "train.py", {"MODEL_DIR": "model", "CHECKPOINT_DIR": "kept"}
+    flags = [*TINY, "--steps", "1", "--tokens", "train.bin", "--vocabulary", "300"]
+    run = partial(subprocess.run, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE)
+    command = [sys.executable, program, *flags]
+    done = run(command, env={**os.environ, **place}, check=True)
+    assert "on tokens it never saw, of the model in model" in done.stdout
+    done = run([sys.executable, program.with_name("sample.py"), "model"], check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "model knows 300 tokens, and only the tokenizer that made them knows their text\n"
