@@ -92,7 +92,8 @@ class GPT(nn.Module):
     ) -> torch.Tensor:
         """`attends` has a function for each layer that decides which earlier bytes are seen."""
         # The embedding is also the output head: a byte is written with the vector that it is read with.
-        return F.linear(self.hidden(inputs, positions, attends), self.tokens.weight)
+        found = F.linear(self.hidden(inputs, positions, attends), self.tokens.weight)
+        return found[..., : self.config.vocabulary]
 
     def hidden(
         self, inputs: torch.Tensor, positions: torch.Tensor, attends: Sequence[Attend]

@@ -22,6 +22,7 @@ from oarlock.models import model_versions
 from oarlock.models.model_versions import Version
 from oarlock.records import runs
 from tests.support.commands import SCRIPT, home_in
+from tests.support.loose_modules import loaded
 from tests.support.model_servers import model_server
 from tests.support.soaking import IS_SOAK, cases, only_in_soak
 
@@ -379,6 +380,8 @@ print(found.about, len(found.train), len(found.held_out))
 
 def test_a_model_of_tokens_is_not_asked_for_text(tmp_path: Path) -> None:
     """Only their tokenizer knows what they stand for."""
+    import torch
+
     (np.arange(3000) % 300).astype("uint16").tofile(tmp_path / "train.bin")
     program, place = EXAMPLES / "gpt_torch" / "train.py", {"MODEL_DIR": "model", "CHECKPOINT_DIR": "kept"}
     flags = [*TINY, "--steps", "1", "--tokens", "train.bin", "--vocabulary", "300"]
@@ -386,6 +389,9 @@ def test_a_model_of_tokens_is_not_asked_for_text(tmp_path: Path) -> None:
     command = [sys.executable, program, *flags]
     done = run(command, env={**os.environ, **place}, check=True)
     assert "on tokens it never saw, of the model in model" in done.stdout
+    module, stored = loaded(program.with_name("model.py")), torch.load(tmp_path / "model" / "model.pt")
+    scores = module.imported(stored)(torch.tensor([[1, 2]]))
+    assert scores.shape == (1, 2, 300), "the rows that fill up the embedding stand for nothing"
     done = run([sys.executable, program.with_name("sample.py"), "model"], check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "model knows 300 tokens, and only the tokenizer that made them knows their text\n"
