@@ -48,6 +48,11 @@ REPEATED = [
     ("docs/cli.md", "oarlock serve"),
     ("docs/cli.md", "oarlock serve --ab 1=90,2=10 ./model"),
 ]
+TRANSLATOR = "examples/transformer"
+FURTHER = (
+    'oarlock run --from transformer-abcd --set "ingest.args=--source $PWD/pairs.tsv --vocabulary FILE"'
+    f" {TRANSLATOR}"
+)
 
 
 def _have_a_stopped_run(reader: Reader) -> None:
@@ -102,12 +107,21 @@ def _be_at(recipe: str) -> Callable[[Reader], object]:
     return prepare
 
 
+def _have_a_translator(reader: Reader) -> None:
+    """A run with weights."""
+    for program in ("train.py", "evaluate.py"):
+        file = reader.folder / TRANSLATOR / program
+        file.write_text(file.read_text().replace("sum=0", WITH_WEIGHTS))
+    reader.do(f"oarlock run {TRANSLATOR}")
+
+
 # What has to be there before a command of a page.
 BEFORE: dict[tuple[str, str], Callable[[Reader], object]] = {
     ("README.md", "oarlock chaos --faults 5 --yes"): _have_a_lasting_run,
     ("docs/fault-tolerance.md", "oarlock chaos --faults 5 --every 10s --yes"): _have_a_lasting_run,
     ("examples/mnist_keras/README.md", "oarlock chaos --faults 2 --every 3s --yes"): _have_a_lasting_run,
     ("docs/cli.md", "oarlock run --resume mnist-abcd"): _have_a_stopped_run,
+    (f"{TRANSLATOR}/README.md", FURTHER): _have_a_translator,
     # The newest run is to be one that trained.
     ("docs/cli.md", "oarlock evaluate"): lambda reader: reader.do("oarlock run --skip-ingest"),
     ("docs/cli.md", 'echo "it crashes when I save" | oarlock predict -m http://127.0.0.1:8000'): _serve_texts,
