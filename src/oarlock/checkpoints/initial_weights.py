@@ -36,6 +36,13 @@ def origin(manifest: Manifest) -> str | None:
     return f"{source.get('run')}, step {source.get('step')}"
 
 
+def is_for(manifest: Manifest, run: str, place: str) -> bool:
+    """Whether this run adopted it, and from this place: a shared folder, or the snapshots of an earlier run
+    of the same name, may have the weights of another."""
+    source = manifest.get(_ORIGIN)
+    return manifest.get("run") == run and isinstance(source, dict) and source.get("place") == place
+
+
 def choose(folder: Path, step: int | None) -> Checkpoint | str:
     """The newest whole checkpoint in a folder, or the one of a given step; or why there is none. The folder
     may be a single checkpoint, or contain `checkpoints`."""
@@ -63,8 +70,8 @@ def choose(folder: Path, step: int | None) -> Checkpoint | str:
     )
 
 
-def take_over(source: Checkpoint, store: Store, run: str) -> None:
-    """Make it the run's checkpoint of step 0. Raises OSError."""
+def take_over(source: Checkpoint, store: Store, run: str, place: str) -> None:
+    """Make it the run's checkpoint of step 0. `place`: where the user said that it is. Raises OSError."""
     store.folder.mkdir(parents=True, exist_ok=True)
     draft = store.draft(0, 0)
     shutil.rmtree(draft, ignore_errors=True)
@@ -72,12 +79,12 @@ def take_over(source: Checkpoint, store: Store, run: str) -> None:
     for name in source.manifest["files"]:
         (draft / name).parent.mkdir(parents=True, exist_ok=True)
         _link(source.path / name, draft / name)
-    write_durably(draft / FILE_NAME, sealed(_manifest(source, run)), mode=0o644)
+    write_durably(draft / FILE_NAME, sealed(_manifest(source, run, place)), mode=0o644)
     store.adopt(draft, NAME)
     sync_folder(store.folder)
 
 
-def _manifest(source: Checkpoint, run: str) -> Manifest:
+def _manifest(source: Checkpoint, run: str, place: str) -> Manifest:
     """It has no timestamp: the same weights are the same snapshot."""
     before = source.manifest
     return {
@@ -91,7 +98,7 @@ def _manifest(source: Checkpoint, run: str) -> Manifest:
         "metrics": {},
         "code": {},
         "files": before["files"],
-        _ORIGIN: {"run": before.get("run"), "step": source.step},
+        _ORIGIN: {"run": before.get("run"), "step": source.step, "place": place},
     }
 
 

@@ -1,7 +1,8 @@
 """A process that fetches the weights a new run starts with, before its first generation forms.
 
-It exits with 0 if they are the run's checkpoint of step 0, or the run has checkpoints of its own. It exits
-with 1 if it cannot get them: then training from random weights would be silently wrong.
+It exits with 0 if they are the run's checkpoint of step 0, or the run has checkpoints of its own. Weights
+that another run, or an earlier one of this name, left there are replaced. It exits with 1 if it cannot get
+them: then training from random weights would be silently wrong.
 """
 
 from __future__ import annotations
@@ -25,10 +26,15 @@ _DRAFTS = ".saving-initial"  # removed like other drafts if this process dies
 def bring(order: Begin) -> int:
     """Do the work. Returns the exit code of the process."""
     store = Store(order.checkpoints)
-    if held := store.names():
-        if held[0] != initial_weights.NAME:
-            say(Note(f"{order.place} is not used: the run has checkpoints of its own ({held[0]})"))
+    held = store.checkpoints()[-1:]
+    origin = initial_weights.origin(held[0].manifest) if held else None
+    if held and origin is None:
+        say(Note(f"{order.place} is not used: the run has checkpoints of its own ({held[0].name})"))
         return 0
+    if held and initial_weights.is_for(held[0].manifest, order.run, order.place):
+        return 0
+    if held:
+        say(Note(f"{held[0].name} had the weights of {origin}; this run starts from {order.place} instead"))
     place, step = initial_weights.split(order.place)
     drafts = store.folder / _DRAFTS
     try:
@@ -37,7 +43,7 @@ def bring(order: Begin) -> int:
             _downloaded(order, place, step, drafts) if is_url else initial_weights.choose(Path(place), step)
         )
         if isinstance(found, Checkpoint):
-            initial_weights.take_over(found, store, order.run)
+            initial_weights.take_over(found, store, order.run, order.place)
             return 0
         if found is not None:
             say(Failed(f"cannot load the initial weights: {found}"))

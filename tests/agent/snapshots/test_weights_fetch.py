@@ -1,0 +1,107 @@
+"""The weights that a new run starts with become its checkpoint of step 0: which, from where, and why not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oarlock.agent.snapshots.snapshot_messages import Begin
+from oarlock.agent.snapshots.weights_fetch import bring
+from oarlock.checkpoints import initial_weights
+from oarlock.checkpoints.manifest import FORMAT
+from oarlock.checkpoints.store import Checkpoint, Store, checksum
+
+
+def add(store: Store, step: int, run: str, content: bytes = b"weights") -> Checkpoint:
+    draft = store.draft(step, 1)
+    draft.mkdir(parents=True)
+    (draft / "state").write_bytes(content)
+    size, crc = checksum(draft / "state")
+    files = {"state": {"size": size, "crc32": crc}}
+    return store.commit(
+        draft, {"format": FORMAT, "run": run, "generation": 1, "step": step, "metrics": {}, "files": files}
+    )
+
+
+@pytest.fixture
+def bee(tmp_path: Path) -> Store:
+    store = Store(tmp_path / "bee")
+    add(store, 10, "bee", b"of bee, 10")
+    add(store, 20, "bee", b"of bee, 20")
+    return store
+
+
+@pytest.fixture
+def cat(tmp_path: Path) -> Store:
+    store = Store(tmp_path / "cat")
+    add(store, 30, "cat", b"of cat, 30")
+    return store
+
+
+class Bringing:
+    """What the process says, and what the new run then starts from."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.store = Store(folder)
+        self._capsys = capsys
+
+    def __call__(self, place: object, run: str = "new") -> tuple[int, list[str]]:
+        """The exit code and the text of its lines."""
+        code = bring(Begin(str(place), run, str(self.store.folder), 5.0))
+        lines: list[dict[str, Any]] = [
+            json.loads(line) for line in self._capsys.readouterr().out.splitlines()
+        ]
+        return code, [str(line.get("text", line.get("reason"))) for line in lines]
+
+    @property
+    def origin(self) -> str | None:
+        found, _ = self.store.newest()
+        return None if found is None else initial_weights.origin(found.manifest)
+
+
+@pytest.fixture
+def bringing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Bringing:
+    return Bringing(tmp_path / "new", capsys)
+
+
+# What is there already
+
+
+def test_weights_of_another_source_are_replaced(bringing: Bringing, bee: Store, cat: Store) -> None:
+    """The folder is fixed by the job, or the snapshots of an earlier run of this name were fetched."""
+    assert bringing(bee.folder) == (0, [])
+    assert bringing.origin == "bee, step 20"
+    assert bringing(cat.folder) == (
+        0,
+        [f"step-0000000000-g0 had the weights of bee, step 20; this run starts from {cat.folder} instead"],
+    )
+    assert bringing.origin == "cat, step 30"
+    assert bringing(f"{bee.folder}@10")[0] == 0
+    assert bringing.origin == "bee, step 10"
+
+
+def test_weights_that_another_run_left_are_brought_again(bringing: Bringing, bee: Store) -> None:
+    assert bringing(bee.folder, "first") == (0, [])
+    add(bee, 40, "bee", b"of bee, 40")
+    assert bringing(bee.folder, "second")[0] == 0
+    assert bringing.origin == "bee, step 40", "the newest when the second run started"
+
+
+def test_a_restarted_run_keeps_its_weights_even_without_their_source(bringing: Bringing, bee: Store) -> None:
+    assert bringing(bee.folder) == (0, [])
+    for checkpoint in bee.checkpoints():
+        bee.delete(checkpoint)
+    assert bringing(bee.folder) == (0, [])
+    assert bringing.origin == "bee, step 20"
+
+
+def test_checkpoints_of_its_own_win(bringing: Bringing, bee: Store) -> None:
+    add(bringing.store, 5, "new")
+    assert bringing(bee.folder) == (
+        0,
+        [f"{bee.folder} is not used: the run has checkpoints of its own (step-0000000005-g1)"],
+    )
+    assert bringing.store.names() == ["step-0000000005-g1"]
