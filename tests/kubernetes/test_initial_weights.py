@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from oarlock.agent.protocol.pod_paths import program_folder
+from oarlock.checkpoints.store import Store as CheckpointStore
+from oarlock.checkpoints.store import checksum
 from oarlock.engines.kubernetes.api.client import Api
+from oarlock.engines.kubernetes.manifests import packing
+from oarlock.job.job_file import load
 from tests.support.clusters import Cluster
 from tests.support.commands import SCRIPT
 from tests.support.kubernetes.driving import Driver, Started, driving
@@ -98,6 +105,30 @@ def test_from_a_bucket(driver: Driver, api: Api, tmp_path: Path) -> None:
         assert f"{url}/nobody has no complete checkpoint" in nowhere.told
     finally:
         store.kill()
+
+
+def test_other_weights_get_another_place_in_the_pod(tmp_path: Path) -> None:
+    """Pure. A run keeps its checkpoint of step 0 if it came from the same place."""
+    (tmp_path / "train.py").write_text("")
+
+    def place(content: bytes) -> str:
+        checkpoints = CheckpointStore(tmp_path / "one")
+        draft = checkpoints.draft(5, 1)
+        draft.mkdir(parents=True)
+        (draft / "state").write_bytes(content)
+        files = {"state": dict(zip(("size", "crc32"), checksum(draft / "state")))}
+        checkpoints.commit(draft, {"format": 1, "run": "one", "generation": 1, "step": 5, "files": files})
+        job = {"program": "train.py", "storage": {"weights": str(checkpoints.folder)}}
+        jobfile = load(None, overrides=job, cwd=tmp_path, is_here=False)
+        parcel = packing.pack(jobfile, "two")
+        found = json.loads(parcel.spec)["weights"]
+        inside = found.removeprefix(f"{program_folder('two')}/")
+        with tarfile.open(fileobj=io.BytesIO(parcel.program)) as packed:
+            assert f"{inside}/step-0000000005-g1/state" in packed.getnames()
+        return str(found)
+
+    assert place(b"some") == place(b"some")
+    assert place(b"some") != place(b"other")
 
 
 def test_from_a_run_of_this_machine(driver: Driver) -> None:

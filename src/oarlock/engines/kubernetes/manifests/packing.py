@@ -11,7 +11,7 @@ import yaml
 from oarlock.agent.protocol.pod_paths import PORT, SECRET, STORE, program_folder, record_folder
 from oarlock.agent.protocol.spec import Spec
 from oarlock.checkpoints import initial_weights
-from oarlock.checkpoints.manifest import FILE_NAME
+from oarlock.checkpoints.manifest import FILE_NAME, seal
 from oarlock.engines.kubernetes.manifests import default_images, groups, pod_gpus, pod_warnings
 from oarlock.engines.kubernetes.manifests.payload import PART, Parcel
 from oarlock.engines.shared import specs
@@ -46,7 +46,8 @@ def pack(
     # Without a claim every leading pod looks like the first.
     spec = replace(spec, is_new=is_new and job.kubernetes.claim is not None)
     if weights:
-        spec = replace(spec, weights=f"{program_folder(run)}/{_WEIGHTS}")
+        place = Path(next(iter(weights))).parts[:2]
+        spec = replace(spec, weights="/".join((program_folder(run), *place)))
     return Parcel(
         run=run,
         job=job,
@@ -108,7 +109,9 @@ def _handed_over(place: str | None) -> dict[str, Path]:
     if isinstance(found, str):
         raise JobError(f"cannot load the initial weights: {found}")
     names = [*found.manifest["files"], FILE_NAME]
-    return {f"{_WEIGHTS}/{found.name}/{name}": found.path / name for name in names}
+    # Other weights get another folder: the run keeps what it has from the same place.
+    place = f"{_WEIGHTS}/{seal(found.manifest)}/{found.name}"
+    return {f"{place}/{name}": found.path / name for name in names}
 
 
 def _folders(job: Job, record: str) -> dict[str, str]:
