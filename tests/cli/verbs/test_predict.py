@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.commands import SCRIPT, Command
+from tests.support.ports import free_ports
 from tests.support.served_models import ServedModels, classifier, echo, serving
 
 PREDICT = """
@@ -165,6 +166,19 @@ def test_a_served_model_is_not_loaded_again(oarlock: Command) -> None:
     for words in (["--on", "kubernetes"], ["-n", "2"]):
         done = oarlock("predict", "-m", "http://127.0.0.1:1", *words, "x")
         assert (done.returncode, "is served already" in done.stderr) == (2, True), done.stderr
+
+
+def test_another_folder_is_loaded_beside_a_running_server(
+    oarlock: Command, model: Path, tmp_path: Path
+) -> None:
+    served = oarlock("serve", "-d", str(model), "--name", "busy", "--port", str(free_ports(1)[0]))
+    assert served.returncode == 0, served.stderr
+    tripled = published(tmp_path / "tripled", PREDICT.replace("2 * x", "3 * x"), **MANIFEST)
+    done = oarlock("predict", "-m", str(tripled), "[1, 2]")
+    assert done.stdout.strip() == "[1, 2]: [3.0, 6.0]", done.stderr
+    done = oarlock("predict", "-m", ".", "[1, 2]")
+    assert (done.returncode, "holds no model" in done.stderr) == (2, True), done.stderr
+    assert oarlock("stop", "busy").returncode == 0
 
 
 def test_a_version_can_be_named(oarlock: Command, model: Path) -> None:

@@ -128,6 +128,8 @@ def _refuse_remote_server(target: str | None) -> None:
 
 
 def _is_model_of(server: RunFolder, name: str) -> bool:
+    if "/" in name or name in (".", ".."):
+        return False  # a folder or a bucket, not a run
     try:
         return server.folder("model") == RunFolder(server.path.with_name(name)).folder("model")
     except (OarlockError, OSError):
