@@ -6,7 +6,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -14,6 +14,10 @@ import pytest
 from oarlock.training.tensors import capture, taken_weights
 from oarlock.training.tensors.capture import MismatchError
 from oarlock.training.tensors.tensor_bytes import Leaf
+
+
+class Layer(NamedTuple):
+    w: Any
 
 
 def saved(**objects: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -42,9 +46,10 @@ def test_arrays_of_floats_are_taken_where_they_are() -> None:
     assert (objects["best"], objects["momentum"].tolist(), objects["extra"]) == (None, [0, 0, 0], 7)
 
 
-def test_what_optax_made_is_not_taken_wherever_it_is() -> None:
+@pytest.mark.parametrize("case", ["take_with_optax", "take_numpy_into_jax", "take_jax_into_numpy"])
+def test_pytrees_of_jax(case: str) -> None:
     """In a process of its own: JAX warns at every fork of one that has started it."""
-    program = f"from {__name__} import take_with_optax; take_with_optax()"
+    program = f"from {__name__} import {case}; {case}()"
     root = Path(__file__).parents[3]
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, timeout=500, check=False
@@ -71,6 +76,38 @@ def take_with_optax() -> None:
     ):
         assert (mine == other).all()
     assert (found["step"], found["key"] == jax.random.key(1)) == (1, True)
+
+
+def nested(arrays: Any, value: float, **more: Any) -> dict[str, Any]:
+    """The parameters of a program that keeps the state of its optimizer beside them."""
+    layers = [arrays.full(3, value), Layer(arrays.full((2, 2), value))]
+    return {"layers": layers, "opt_state": arrays.full(3, value), "seen": int(value), **more}
+
+
+def take_numpy_into_jax() -> None:
+    jnp = import_module("jax.numpy")
+    trees, pieces = saved(train={"layers": [np.ones(3), [np.ones((2, 2))]], "opt_state": np.ones(3)})
+    objects: dict[str, Any] = {"train": nested(jnp, 0, layers=[jnp.zeros(3), [jnp.zeros((2, 2))]])}
+    assert taken_weights.take(objects, trees, pieces) == ["train"]
+    first, [second] = objects["train"]["layers"]
+    assert isinstance(first, import_module("jax").Array)
+    assert [float(one.sum()) for one in (first, second)] == [3.0, 4.0]
+    assert (float(objects["train"]["opt_state"].sum()), objects["train"]["seen"]) == (0.0, 0)
+    objects["train"]["layers"][0] = jnp.zeros(4)
+    with pytest.raises(MismatchError, match=r"^train: layers\.0 had shape \(3,\) and has \(4,\) now$"):
+        taken_weights.take(objects, trees, pieces)
+
+
+def take_jax_into_numpy() -> None:
+    trees, pieces = saved(train=nested(import_module("jax.numpy"), 5.0))
+    train = nested(np, np.float32(0))
+    first, layer = arrays = train["layers"]
+    assert taken_weights.take({"train": train}, trees, pieces) == ["train"]
+    assert train["layers"] is arrays
+    assert [float(one.sum()) for one in (first, layer.w)] == [15.0, 20.0], "in place"
+    assert (float(train["opt_state"].sum()), train["seen"]) == (0.0, 0)
+    with pytest.raises(MismatchError, match=r"^train: train\.more is new$"):
+        taken_weights.take({"train": nested(np, 0.0, more=np.zeros(1))}, trees, pieces)
 
 
 def test_what_does_not_fit_is_told_together() -> None:

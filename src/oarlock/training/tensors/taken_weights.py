@@ -17,6 +17,7 @@ from oarlock.training.tensors.capture import MismatchError, Saved, Tree
 from oarlock.training.tensors.tensor_bytes import Leaf
 
 _OPTIMIZERS = ("opt", "moment", "velocity", "adam")  # prefixes of names of their state: opt_state, momentum
+_ARRAYS = ("pytree", "plain")  # JAX's and NumPy's: the weights of one fit the other
 _SHOWN = 3  # differences in an error
 
 
@@ -78,9 +79,11 @@ class _Taking:
         found: dict[str, Leaf] = {}
         ((kind, before),) = tree.items()
         ((now, inside),) = capture.capture(self._name, value, found).items()
-        if kind == now == "pytree":
-            value = self._into_pytree(value, inside, dict(before))
-        elif kind == now == "plain":
+        if now == "pytree" and kind in _ARRAYS:
+            leaves = dict(before) if kind == "pytree" else _leaves(before)
+            value = self._into_pytree(value, inside, leaves)
+        elif now == "plain" and kind in _ARRAYS:
+            before = _arranged_like(value, dict(before)) if kind == "pytree" else before
             value = self._into_plain(self._name, value, before)
         else:  # a whole module or model, or one whose kind has changed
             if kind == now == "variables":
@@ -166,6 +169,29 @@ class _Taking:
         if before != tuple(now):
             self._different.append(f"{path} had shape {before} and has {tuple(now)} now")
         return before == tuple(now)
+
+
+def _leaves(tree: Tree, path: str = "") -> dict[str, Tree]:
+    """Plain values as the leaves of a pytree, by their dotted paths."""
+    ((kind, inside),) = tree.items()
+    if kind not in ("dict", "counter", "list", "tuple"):
+        return {path: tree}
+    items = inside if kind in ("dict", "counter") else enumerate(inside)
+    return {place: leaf for key, item in items for place, leaf in _leaves(item, _below(path, key)).items()}
+
+
+def _arranged_like(value: Any, leaves: Mapping[str, Tree], path: str = "") -> Tree | None:
+    """The leaves of a pytree as plain values, in the program's own dicts and lists."""
+    if isinstance(value, Mapping):
+        return {"dict": [[key, _arranged_like(one, leaves, _below(path, key))] for key, one in value.items()]}
+    if isinstance(value, (list, tuple)):
+        names = getattr(value, "_fields", range(len(value)))
+        return {"list": [_arranged_like(one, leaves, _below(path, key)) for key, one in zip(names, value)]}
+    return leaves.get(path)
+
+
+def _below(path: str, key: Any) -> str:
+    return f"{path}.{key}" if path else str(key)
 
 
 def _is_of_optimizer(path: str) -> bool:
