@@ -46,7 +46,9 @@ def test_arrays_of_floats_are_taken_where_they_are() -> None:
     assert (objects["best"], objects["momentum"].tolist(), objects["extra"]) == (None, [0, 0, 0], 7)
 
 
-@pytest.mark.parametrize("case", ["take_with_optax", "take_numpy_into_jax", "take_jax_into_numpy"])
+@pytest.mark.parametrize(
+    "case", ["take_with_optax", "take_numpy_into_jax", "take_jax_into_numpy", "convert_in_jax"]
+)
 def test_pytrees_of_jax(case: str) -> None:
     """In a process of its own: JAX warns at every fork of one that has started it."""
     program = f"from {__name__} import {case}; {case}()"
@@ -108,6 +110,26 @@ def take_jax_into_numpy() -> None:
     assert (float(train["opt_state"].sum()), train["seen"]) == (0.0, 0)
     with pytest.raises(MismatchError, match=r"^train: train\.more is new$"):
         taken_weights.take({"train": nested(np, 0.0, more=np.zeros(1))}, trees, pieces)
+
+
+def convert_in_jax() -> None:
+    jnp = import_module("jax.numpy")
+    trees, pieces = saved(params={"w": jnp.full(3, 1.5), "b": jnp.float32(2)})
+    objects = {"params": {"w": jnp.zeros(3, jnp.bfloat16), "b": jnp.zeros((), jnp.float16)}}
+    assert taken_weights.take(objects, trees, pieces) == ["params"]
+    w, b = objects["params"]["w"], objects["params"]["b"]
+    assert (w.dtype.name, b.dtype.name) == ("bfloat16", "float16")
+    assert (float(w.sum()), float(b)) == (4.5, 2.0)
+
+
+def test_weights_are_converted_to_the_programs_types() -> None:
+    trees, pieces = saved(params={"w": np.full((2, 3), 0.5), "b": np.ones((), np.float16)})
+    w, b = np.zeros((2, 3), np.float32), np.zeros(())
+    objects: dict[str, Any] = {"params": {"w": w, "b": b}}
+    assert taken_weights.take(objects, trees, pieces) == ["params"]
+    assert objects["params"]["w"] is w, "the program may hold other references to it"
+    assert objects["params"]["b"] is b
+    assert (w.dtype, float(w.sum()), b.dtype, float(b)) == (np.float32, 3.0, np.float64, 1.0)
 
 
 def test_what_does_not_fit_is_told_together() -> None:

@@ -12,9 +12,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from oarlock.checkpoints.safetensors import Shape
 from oarlock.training.tensors import capture, tensor_bytes
 from oarlock.training.tensors.capture import MismatchError, Saved, Tree
-from oarlock.training.tensors.tensor_bytes import Leaf
+from oarlock.training.tensors.tensor_bytes import Leaf, Piece
 
 _OPTIMIZERS = ("opt", "moment", "velocity", "adam")  # prefixes of names of their state: opt_state, momentum
 _ARRAYS = ("pytree", "plain")  # JAX's and NumPy's: the weights of one fit the other
@@ -157,7 +158,7 @@ class _Taking:
         if not self._fits(path, tree["tensor"], getattr(old, "shape", ())):
             return old
         self._count += 1
-        pieces = self._saved[tree["tensor"]]
+        pieces = _converted(self._saved[tree["tensor"]], old.dtype)
         jax = sys.modules.get("jax")
         if jax is not None and isinstance(old, jax.Array):
             return tensor_bytes.to_jax(pieces, old)
@@ -169,6 +170,16 @@ class _Taking:
         if before != tuple(now):
             self._different.append(f"{path} had shape {before} and has {tuple(now)} now")
         return before == tuple(now)
+
+
+def _converted(pieces: Sequence[Piece], dtype: Any) -> Sequence[Piece]:
+    """The tensor in the program's type. Variables and torch's tensors convert what is assigned to them."""
+    np = sys.modules.get("numpy")
+    if np is None or not isinstance(dtype, np.dtype) or dtype.name == pieces[0][0].dtype:
+        return pieces
+    array = np.ascontiguousarray(tensor_bytes.to_numpy(pieces).astype(dtype))
+    shape = Shape(dtype.name, tuple(pieces[0][0].whole or pieces[0][0].size))
+    return [(shape, memoryview(array.reshape(-1).view(np.uint8)))]
 
 
 def _leaves(tree: Tree, path: str = "") -> dict[str, Tree]:
