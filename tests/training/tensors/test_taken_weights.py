@@ -122,6 +122,16 @@ def convert_in_jax() -> None:
     assert (float(w.sum()), float(b)) == (4.5, 2.0)
 
 
+def test_a_plain_number_of_numpy_is_no_weight() -> None:
+    trees, pieces = saved(params={"w": np.ones(3), "best": np.float64(5)}, best=np.float64(9))
+    objects: dict[str, Any] = {
+        "params": {"w": np.zeros(3), "best": np.float64(1)},
+        "best": np.float64(1),
+    }
+    assert taken_weights.take(objects, trees, pieces) == ["params"]
+    assert (objects["params"]["best"], objects["best"]) == (1.0, 1.0)
+
+
 def test_weights_are_converted_to_the_programs_types() -> None:
     trees, pieces = saved(params={"w": np.full((2, 3), 0.5), "b": np.ones((), np.float16)})
     w, b = np.zeros((2, 3), np.float32), np.zeros(())

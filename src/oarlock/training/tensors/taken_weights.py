@@ -66,6 +66,11 @@ def _is_float(dtype: Any) -> bool:
     return "float" in str(dtype) or "complex" in str(dtype)
 
 
+def _is_of_floats(value: Any) -> bool:
+    """Whether it is an array of floats. NumPy's float64 is a plain number: it is a Python float, too."""
+    return _is_float(getattr(value, "dtype", "")) and not isinstance(value, float)
+
+
 class _Taking:
     """The weights of one object. `_different` collects everything that does not fit, for one message."""
 
@@ -117,7 +122,7 @@ class _Taking:
         leaves, shape = jax.tree_util.tree_flatten(value)
         made = []
         for (path, _), leaf, is_optax in zip(now, leaves, _made_by_optax(jax, value)):
-            is_weight = not is_optax and not _is_of_optimizer(path) and _is_float(getattr(leaf, "dtype", ""))
+            is_weight = not is_optax and not _is_of_optimizer(path) and _is_of_floats(leaf)
             made.append(self._new(path, leaf, before.get(path)) if is_weight else leaf)
         return jax.tree_util.tree_unflatten(shape, made)
 
@@ -146,9 +151,7 @@ class _Taking:
                 old[:] = made
                 return old
             return type(old)(*made) if hasattr(old, "_fields") else tuple(made)
-        is_weight = (
-            hasattr(old, "shape") and hasattr(old, "__array__") and _is_float(getattr(old, "dtype", ""))
-        )
+        is_weight = hasattr(old, "shape") and hasattr(old, "__array__") and _is_of_floats(old)
         return self._new(path, old, tree) if is_weight else old
 
     def _new(self, path: str, old: Any, tree: Tree | None) -> Any:
