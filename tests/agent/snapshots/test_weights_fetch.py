@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +107,43 @@ def test_checkpoints_of_its_own_win(bringing: Bringing, bee: Store) -> None:
         [f"{bee.folder} is not used: the run has checkpoints of its own (step-0000000005-g1)"],
     )
     assert bringing.store.names() == ["step-0000000005-g1"]
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_damaged_step_0_is_brought_again_or_the_run_fails(
+    bringing: Bringing, bee: Store, is_lost: bool
+) -> None:
+    """The program would skip it, and start from random weights."""
+    assert bringing(bee.folder)[0] == 0
+    file = bringing.store.folder / initial_weights.NAME / "state"
+    content = file.read_bytes()
+    file.unlink()  # it is a link to the other run's
+    file.write_bytes(b"O" + content[1:])
+    if is_lost:
+        bee.folder.rename(bee.folder.with_name("elsewhere"))
+    code, [skipped, *more] = bringing(bee.folder)
+    assert skipped == "skipped step-0000000000-g0, which is not whole: state has changed since it was written"
+    if is_lost:
+        assert (code, more) == (1, [f"cannot load the initial weights: there is no {bee.folder}"])
+    else:
+        assert (code, more, bringing.origin) == (0, [], "bee, step 20")
+
+
+# Where it comes from
+
+
+def test_a_checkpoint_that_retention_deletes_meanwhile_is_said(
+    bringing: Bringing, bee: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def link(source: Path, target: Path) -> None:
+        bee.delete(bee.checkpoints()[-1])
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", link)
+    code, [told] = bringing(bee.folder)
+    assert code == 1
+    assert told == (
+        f"cannot load the initial weights: {bee.folder}/step-0000000020-g1 was deleted while it was copied: "
+        "start again, from one that is kept"
+    )
+    assert bringing.store.names() == []

@@ -26,15 +26,18 @@ _DRAFTS = ".saving-initial"  # removed like other drafts if this process dies
 def bring(order: Begin) -> int:
     """Do the work. Returns the exit code of the process."""
     store = Store(order.checkpoints)
-    held = store.checkpoints()[-1:]
-    origin = initial_weights.origin(held[0].manifest) if held else None
-    if held and origin is None:
-        say(Note(f"{order.place} is not used: the run has checkpoints of its own ({held[0].name})"))
-        return 0
-    if held and initial_weights.is_for(held[0].manifest, order.run, order.place):
-        return 0
-    if held:
-        say(Note(f"{held[0].name} had the weights of {origin}; this run starts from {order.place} instead"))
+    held, complaints = store.newest()
+    if held is None:  # the program would skip a damaged one and start from random weights
+        for complaint in complaints:
+            say(Note(complaint))
+    else:
+        origin = initial_weights.origin(held.manifest)
+        if origin is None:
+            say(Note(f"{order.place} is not used: the run has checkpoints of its own ({held.name})"))
+            return 0
+        if initial_weights.is_for(held.manifest, order.run, order.place):
+            return 0
+        say(Note(f"{held.name} had the weights of {origin}; this run starts from {order.place} instead"))
     place, step = initial_weights.split(order.place)
     drafts = store.folder / _DRAFTS
     try:
@@ -43,8 +46,13 @@ def bring(order: Begin) -> int:
             _downloaded(order, place, step, drafts) if is_url else initial_weights.choose(Path(place), step)
         )
         if isinstance(found, Checkpoint):
-            initial_weights.take_over(found, store, order.run, order.place)
-            return 0
+            try:
+                initial_weights.take_over(found, store, order.run, order.place)
+                return 0
+            except FileNotFoundError:
+                if found.path.exists():
+                    raise
+                found = f"{found.path} was deleted while it was copied: start again, from one that is kept"
         if found is not None:
             say(Failed(f"cannot load the initial weights: {found}"))
     except OSError as error:
