@@ -19,6 +19,7 @@ NAME = name_of(0, 0)
 BEGINS = "starts from the weights of"  # part of a line that a program prints
 _ORIGIN = "from"  # in the manifest
 _AT_STEP = re.compile("(.+)@([0-9]{1,18})")
+_CHUNK = 1 << 22
 _SHOWN = 8  # steps in a message
 
 
@@ -107,4 +108,7 @@ def _link(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError:
-        shutil.copyfile(source, target)
+        with source.open("rb") as old, target.open("wb") as new:
+            shutil.copyfileobj(old, new, _CHUNK)
+            new.flush()
+            os.fsync(new.fileno())

@@ -15,6 +15,7 @@ from oarlock.agent.snapshots.weights_fetch import bring
 from oarlock.checkpoints import initial_weights
 from oarlock.checkpoints.manifest import FORMAT
 from oarlock.checkpoints.store import Checkpoint, Store, checksum
+from tests.support import flushes
 
 
 def add(store: Store, step: int, run: str, content: bytes = b"weights") -> Checkpoint:
@@ -147,3 +148,18 @@ def test_a_checkpoint_that_retention_deletes_meanwhile_is_said(
         "start again, from one that is kept"
     )
     assert bringing.store.names() == []
+
+
+def test_a_copy_is_on_the_disk_before_it_counts(
+    bringing: Bringing, bee: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On another disk there are no links."""
+
+    def link(source: Path, target: Path) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", link)
+    flushed = flushes.recorded(monkeypatch)
+    assert bringing(bee.folder) == (0, [])
+    assert flushed[0] == "flush state 10"
+    assert bringing.origin == "bee, step 20"
