@@ -47,9 +47,10 @@ def test_arrays_of_floats_are_taken_where_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    "case", ["take_with_optax", "take_numpy_into_jax", "take_jax_into_numpy", "convert_in_jax"]
+    "case",
+    ["take_with_optax", "take_numpy_into_jax", "take_jax_into_numpy", "convert_in_jax", "take_from_keras"],
 )
-def test_pytrees_of_jax(case: str) -> None:
+def test_objects_of_jax_and_keras(case: str) -> None:
     """In a process of its own: JAX warns at every fork of one that has started it."""
     program = f"from {__name__} import {case}; {case}()"
     root = Path(__file__).parents[3]
@@ -175,3 +176,35 @@ def test_torch_modules_are_and_optimizers_are_not() -> None:
     assert taken_weights.take(objects, trees, pieces) == ["model"]
     assert objects["model"].weight.tolist() == [[3.0, 3.0]]
     assert objects["tool"].param_groups[0]["lr"] == 1.0
+
+
+def test_a_module_may_be_named_like_the_state_of_an_optimizer() -> None:
+    torch = pytest.importorskip("torch")
+
+    def everything(value: float) -> dict[str, Any]:
+        model = torch.nn.Linear(2, 1)
+        torch.nn.init.constant_(model.weight, value)
+        return {"gen": model, "adam_disc": model, "optimizer": torch.optim.SGD(model.parameters(), lr=value)}
+
+    trees, pieces = saved(**everything(3.0))
+    objects = everything(1.0)
+    assert taken_weights.take(objects, trees, pieces) == ["gen", "adam_disc"]
+    assert objects["optimizer"].param_groups[0]["lr"] == 1.0
+
+
+def take_from_keras() -> None:
+    """Its model is named like the state of an optimizer."""
+    keras = import_module("keras")
+
+    def everything(value: float) -> dict[str, Any]:
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.set_weights([np.full((2, 1), value), np.zeros(1)])
+        optimizer = keras.optimizers.Adam(value)
+        optimizer.build(model.trainable_variables)
+        return {"optical": model, "optimizer": optimizer, "adam_mean": keras.metrics.Mean()}
+
+    trees, pieces = saved(**everything(3.0))
+    objects = everything(1.0)
+    assert taken_weights.take(objects, trees, pieces) == ["optical"]
+    assert float(objects["optical"].get_weights()[0].sum()) == 6.0
+    assert float(objects["optimizer"].learning_rate) == 1.0

@@ -44,12 +44,11 @@ def take(objects: dict[str, Any], trees: Mapping[str, Tree], saved: Saved) -> li
 
 
 def _may_hold_weights(name: str, value: Any) -> bool:
-    if name.startswith(_OPTIMIZERS):
-        return False
     if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
         return hasattr(value, "named_parameters")
-    is_of_training = hasattr(value, "apply_gradients") or hasattr(value, "update_state")
-    return not is_of_training  # Keras's optimizers and metrics
+    if hasattr(value, "apply_gradients") or hasattr(value, "update_state"):
+        return False  # Keras's optimizers and metrics
+    return not (name.startswith(_OPTIMIZERS) and _is_plain(value))  # a model may have any name
 
 
 def _is_plain(value: Any) -> bool:
