@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from oarlock.checkpoints.manifest import FILE_NAME, FORMAT, Manifest, name_of, position, sealed
@@ -44,21 +45,31 @@ def is_for(manifest: Manifest, run: str, place: str) -> bool:
     return manifest.get("run") == run and isinstance(source, dict) and source.get("place") == place
 
 
-def choose(folder: Path, step: int | None) -> Checkpoint | str:
+def holds_any(folder: Path) -> bool:
+    """Whether there are checkpoints where `choose` looks for them, whole or not."""
+    return _step_of_single(folder) is not None or bool(_store_in(folder).names())
+
+
+def choose(
+    folder: Path, step: int | None, notify: Callable[[str], None] = lambda _: None
+) -> Checkpoint | str:
     """The newest whole checkpoint in a folder, or the one of a given step; or why there is none. The folder
-    may be a single checkpoint, or contain `checkpoints`."""
-    if (folder / FILE_NAME).exists() and position(folder.name):
+    may be a single checkpoint, or contain `checkpoints`. `notify` gets a line for each one skipped."""
+    single_step = _step_of_single(folder)
+    if single_step is not None:
+        if step not in (None, single_step):
+            return f"{folder} is the checkpoint of step {single_step}, not of step {step}"
         single = Store.read(folder)
         trouble = single if isinstance(single, str) else verify(single)
         return single if trouble is None else f"{folder} is not whole: {trouble}"
-    store = Store(folder)
-    if not store.names() and (folder / "checkpoints").is_dir():
-        store = Store(folder / "checkpoints")
+    store = _store_in(folder)
     names = store.names()
     steps = {name: where[0] for name in names if (where := position(name))}
     wanted = [name for name in names if step is None or steps[name] == step]
     found, complaints = store.newest(wanted)
     if found is not None:
+        for complaint in complaints:
+            notify(f"{store.folder}: {complaint}")
         return found
     if complaints:
         return f"{store.folder}: {'; '.join(complaints)}"
@@ -83,6 +94,17 @@ def take_over(source: Checkpoint, store: Store, run: str, place: str) -> None:
     write_durably(draft / FILE_NAME, sealed(_manifest(source, run, place)), mode=0o644)
     store.adopt(draft, NAME)
     sync_folder(store.folder)
+
+
+def _step_of_single(folder: Path) -> int | None:
+    """The step of a folder that is a checkpoint itself; None for any other."""
+    where = position(folder.name)
+    return where[0] if where and (folder / FILE_NAME).exists() else None
+
+
+def _store_in(folder: Path) -> Store:
+    store = Store(folder)
+    return store if store.names() or not (folder / "checkpoints").is_dir() else Store(folder / "checkpoints")
 
 
 def _manifest(source: Checkpoint, run: str, place: str) -> Manifest:

@@ -133,6 +133,28 @@ def test_a_damaged_step_0_is_brought_again_or_the_run_fails(
 # Where it comes from
 
 
+def test_a_damaged_one_is_skipped_with_a_note(bringing: Bringing, bee: Store) -> None:
+    (bee.folder / "step-0000000020-g1" / "state").write_bytes(b"or wee, 20")
+    assert bringing(bee.folder) == (
+        0,
+        [
+            f"{bee.folder}: skipped step-0000000020-g1, which is not whole: "
+            "state has changed since it was written"
+        ],
+    )
+    assert bringing.origin == "bee, step 10"
+
+
+def test_a_single_checkpoint_has_one_step(bringing: Bringing, bee: Store) -> None:
+    place = bee.folder / "step-0000000010-g1"
+    assert bringing(f"{place}@20") == (
+        1,
+        [f"cannot load the initial weights: {place} is the checkpoint of step 10, not of step 20"],
+    )
+    assert bringing(f"{place}@10") == (0, [])
+    assert bringing.origin == "bee, step 10"
+
+
 def test_a_checkpoint_that_retention_deletes_meanwhile_is_said(
     bringing: Bringing, bee: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,10 +41,11 @@ def bring(order: Begin) -> int:
     place, step = initial_weights.split(order.place)
     drafts = store.folder / _DRAFTS
     try:
-        is_url = "://" in place
-        found = (
-            _downloaded(order, place, step, drafts) if is_url else initial_weights.choose(Path(place), step)
-        )
+        found: Checkpoint | str | None
+        if "://" in place:
+            found = _downloaded(order, place, step, drafts)
+        else:
+            found = initial_weights.choose(Path(place), step, lambda text: say(Note(text)))
         if isinstance(found, Checkpoint):
             try:
                 initial_weights.take_over(found, store, order.run, order.place)

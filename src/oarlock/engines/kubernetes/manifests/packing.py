@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,7 +33,8 @@ def pack(
     `is_new` says that the run's name was generated, so that no earlier run can have left anything under it.
     """
     job = jobfile.job
-    weights = _handed_over(job.storage.weights)
+    skipped: list[str] = []
+    weights = _handed_over(job.storage.weights, skipped.append)
     packed = bundle.pack(jobfile.folder, weights)
     if job.program is not None and job.program not in packed.files:
         raise JobError(
@@ -65,7 +67,7 @@ def pack(
         part=part,
         id=spec.id,
         owner=owner,
-        warnings=pod_warnings.of(jobfile, framework, found, chosen),
+        warnings=(*skipped, *pod_warnings.of(jobfile, framework, found, chosen)),
     )
 
 
@@ -99,13 +101,13 @@ def spec_for(job: Job, folder: Path, run: str, pip: tuple[str, ...] = (), id: st
     )
 
 
-def _handed_over(place: str | None) -> dict[str, Path]:
+def _handed_over(place: str | None, notify: Callable[[str], None]) -> dict[str, Path]:
     """The checkpoint that travels with the program: one in a folder of this machine. A relative folder, or
-    one that is not here, is in the pods. Raises JobError."""
+    one that is not here, is in the pods. `notify` gets a line for each damaged one. Raises JobError."""
     folder, step = initial_weights.split(place or "")
     if not folder.startswith("/") or not Path(folder).is_dir():
         return {}
-    found = initial_weights.choose(Path(folder), step)
+    found = initial_weights.choose(Path(folder), step, notify)
     if isinstance(found, str):
         raise JobError(f"cannot load the initial weights: {found}")
     names = [*found.manifest["files"], FILE_NAME]
