@@ -21,12 +21,14 @@ def find(asked: str, engine: Engine, job: Job) -> str:
     name, step = initial_weights.split(asked)
     if "://" in name:
         return asked
-    is_path = "/" in name or name in (".", "..")
-    if is_path or Path(name).is_dir():
-        return _at(_checked(Path(name).absolute(), step), step)
+    folder, is_path = Path(name).absolute(), "/" in name or name in (".", "..")
+    if is_path or initial_weights.holds_any(folder):
+        return _at(_checked(folder, step), step)
     try:
         run = find_run.find(name)
     except UnknownRun as unknown:
+        if folder.is_dir():
+            _checked(folder, step)  # raises, with what the folder lacks
         raise UnknownRun(f"{unknown}; --from takes a run, a folder of checkpoints or a URL") from None
     return _at(_of_run(run, step, engine, job), step)
 
@@ -37,8 +39,10 @@ def _of_run(run: RunFolder, step: int | None, engine: Engine, job: Job) -> str:
     reached = engine.checkpoints_for(job, run)
     if reached is not None and (not is_here or _has(Path(reached), step)):
         return reached
-    if "://" in spec.snapshots and not (is_here and _has(Path(place), step)):
-        return f"{spec.snapshots}/{spec.run}"
+    has_own = is_here and _has(Path(place), step)
+    snapshots = f"{spec.snapshots}/{spec.run}" if spec.snapshots and not has_own else ""
+    if "://" in snapshots or (snapshots and is_here and _has(Path(snapshots), step)):
+        return snapshots
     if is_here:
         return _checked(Path(place), step)
     say(f"copying checkpoints of {run.name}", err=True)
