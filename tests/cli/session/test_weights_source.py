@@ -73,3 +73,13 @@ def test_snapshots_in_a_folder_have_what_retention_deleted(
     assert find("one") == str(tmp_path / "snaps" / "one")
     with pytest.raises(OarlockError, match="has no checkpoints"):
         find("one@7")
+
+
+def test_a_run_that_writes_to_a_bucket_itself_is_refused(
+    oarlock: Command, find: Find, tmp_path: Path
+) -> None:
+    write(tmp_path / "train.py", "print('done')")
+    done = oarlock("run", "--name", "one", "--set", "storage.checkpoints=s3://bucket/ck", "train.py")
+    assert done.returncode == 0, done.stderr
+    with pytest.raises(OarlockError, match=r"^one writes its checkpoints to s3://bucket/ck itself: --from "):
+        find("one")

@@ -35,6 +35,10 @@ def find(asked: str, engine: Engine, job: Job) -> str:
 
 def _of_run(run: RunFolder, step: int | None, engine: Engine, job: Job) -> str:
     place, spec = run.folder("checkpoints"), run.spec()
+    if "://" in place:
+        raise OarlockError(
+            f"{run.name} writes its checkpoints to {place} itself: --from takes those of oarlock.State"
+        )
     is_here = traits_of(run).files_are_here
     reached = engine.checkpoints_for(job, run)
     if reached is not None and (not is_here or _has(Path(reached), step)):
