@@ -40,7 +40,8 @@ class ChangedError(Exception):
 
 
 class Bucket:
-    """The snapshots of one run. `patience`: seconds for one request, which transfers one part at most."""
+    """The snapshots of one run, or with an empty name those at the top. `patience`: seconds for one request,
+    which transfers one part at most."""
 
     def __init__(self, url: str, run: str, patience: float) -> None:
         import obstore
@@ -120,12 +121,12 @@ class Bucket:
         return bytes(self._api.get(self._store, self._path(name, file)).bytes())
 
     def _sizes(self, name: str, below: str = "") -> dict[str, int]:
-        folder = self._path(name, below) if below else f"{self._run}/{name}"
+        folder = self._path(name, below)
         found = self._api.list_with_delimiter(self._store, folder)
         return {one["path"]: one["size"] for one in found["objects"]}
 
     def _path(self, name: str, file: str) -> str:
-        return f"{self._run}/{name}/{file}"
+        return "/".join(filter(None, (self._run, name, file)))
 
 
 def opened(url: str, patience: float) -> Any:

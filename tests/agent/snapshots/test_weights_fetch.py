@@ -16,6 +16,7 @@ from oarlock.checkpoints import initial_weights
 from oarlock.checkpoints.manifest import FORMAT
 from oarlock.checkpoints.store import Checkpoint, Store, checksum
 from tests.support import flushes
+from tests.support.stores import BUCKET, needs_store, serving
 
 
 def add(store: Store, step: int, run: str, content: bytes = b"weights") -> Checkpoint:
@@ -185,3 +186,33 @@ def test_a_copy_is_on_the_disk_before_it_counts(
     assert bringing(bee.folder) == (0, [])
     assert flushed[0] == "flush state 10"
     assert bringing.origin == "bee, step 20"
+
+
+@needs_store
+def test_checkpoints_at_the_root_of_a_bucket(
+    bringing: Bringing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with serving(tmp_path / "bucket", monkeypatch) as bucket:
+        root, url = Store(bucket.folder / BUCKET), f"s3://{BUCKET}"
+        assert bringing(url) == (1, [f"cannot load the initial weights: {url} has no complete checkpoint"])
+        add(root, 10, "bee", b"of bee, 10")
+        add(root, 20, "bee", b"of bee, 20")
+        add(Store(root.folder / "deep" / "one"), 30, "one", b"of one, 30")
+        for place, origin in (
+            (url, "bee, step 20"),
+            (f"{url}/@10", "bee, step 10"),
+            (f"{url}/step-0000000010-g1", "bee, step 10"),
+            (f"{url}/step-0000000020-g1@20", "bee, step 20"),
+            (f"{url}/deep/one/", "one, step 30"),
+            (f"{url}/deep/one/step-0000000030-g1", "one, step 30"),
+        ):
+            code, told = bringing(place)
+            assert (code, bringing.origin) == (0, origin), (place, told)
+        single = f"{url}/step-0000000010-g1"
+        code, told = bringing(f"{single}@20")
+        why = f"cannot load the initial weights: {single} is the checkpoint of step 10, not of step 20"
+        assert (code, told[-1]) == (1, why)
+        code, told = bringing("s3://nobody-has-this")
+        assert (code, "NoSuchBucket" in told[-1]) == (1, True), told
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bucket", "new"], "no folder s3:"

@@ -68,9 +68,14 @@ def _downloaded(order: Begin, url: str, step: int | None, into: Path) -> Checkpo
     if not is_here():
         say(MissingPackage("storage.weights"))
         return None
-    top, _, name = url.rstrip("/").rpartition("/")
-    if (where := position(name)) is not None:  # the name is that of a checkpoint
-        step, (top, _, name) = where[0], top.rpartition("/")
+    scheme, _, path = url.partition("://")
+    bucket, *names = path.rstrip("/").split("/")
+    if names and (where := position(names[-1])) is not None:  # the name is that of a checkpoint
+        if step not in (None, where[0]):
+            return f"{url} is the checkpoint of step {where[0]}, not of step {step}"
+        step, names = where[0], names[:-1]
+    name = names.pop() if names else ""  # they may be at the bucket's root
+    top = f"{scheme}://{'/'.join((bucket, *names))}"
     wanted = "newest" if step is None else str(step)
     if Downloader(Download(top, name, str(into), order.patience, wanted=wanted)).work():
         return None
