@@ -16,7 +16,13 @@ from oarlock.checkpoints import initial_weights
 from oarlock.checkpoints.manifest import FORMAT
 from oarlock.checkpoints.store import Checkpoint, Store, checksum
 from tests.support import flushes
+from tests.support.gangs import Gang
 from tests.support.stores import BUCKET, needs_store, serving
+
+STARTS = """
+import os, oarlock
+print(*sorted(os.listdir(os.environ["CHECKPOINT_DIR"]))[-1:], oarlock.current().generation)
+"""
 
 
 def add(store: Store, step: int, run: str, content: bytes = b"weights") -> Checkpoint:
@@ -216,3 +222,17 @@ def test_checkpoints_at_the_root_of_a_bucket(
         code, told = bringing("s3://nobody-has-this")
         assert (code, "NoSuchBucket" in told[-1]) == (1, True), told
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bucket", "new"], "no folder s3:"
+
+
+@needs_store
+@pytest.mark.usefixtures("home")
+def test_a_run_with_weights_from_a_bucket_starts_with_generation_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(tmp_path / "bucket", monkeypatch) as bucket:
+        add(Store(bucket.folder / BUCKET / "one"), 30, "one")
+        roles = {"worker": 1}
+        gang = Gang(tmp_path / "job", STARTS, roles=roles, storage={"weights": f"s3://{BUCKET}/one"})
+        assert gang.end().state == "succeeded", gang.told()
+    assert gang.lines == ["worker-0| step-0000000000-g0 1"]
+    assert gang.state.generation == 1

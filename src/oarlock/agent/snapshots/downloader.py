@@ -91,7 +91,8 @@ class Downloader:
                 continue
             trouble = self._fetch(name[0], step, generation)
             if trouble is None:
-                say(Downloaded(generation))
+                if not self._wanted:  # else the generation may be another run's
+                    say(Downloaded(generation))
                 if self._wanted != "all":
                     return
                 fetched.add(step)

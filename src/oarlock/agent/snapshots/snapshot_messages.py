@@ -106,7 +106,7 @@ class Left:
 
 @dataclass(frozen=True)
 class Downloaded:
-    """A snapshot is in the checkpoints folder."""
+    """A snapshot of this run is in the checkpoints folder."""
 
     generation: int
 
