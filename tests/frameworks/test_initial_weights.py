@@ -176,6 +176,20 @@ def test_a_program_that_does_not_take_them_is_told(oarlock: Command, tmp_path: P
     assert "the program did not start from the weights of" in done.stdout
 
 
+def test_a_run_that_continues_its_own_checkpoint_is_not_told_that_it_took_none(
+    oarlock: Command, tmp_path: Path
+) -> None:
+    program = str(written(tmp_path / "job", "numpy"))
+    assert oarlock("run", "--name", "first", program, "5").returncode == 0
+    fixed = ("--set", "storage.checkpoints=./fixed", program)
+    assert oarlock("run", *fixed, "5").returncode == 0
+    done = oarlock("run", "--from", "first", *fixed, "10")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert numbers(done.stdout, "begin")[2:] == [5, 5]
+    assert "is not used: the run has checkpoints of its own (step-0000000005-g1)" in done.stdout
+    assert "did not start from the weights" not in done.stdout
+
+
 def test_a_resumed_run_keeps_what_is_its_own(oarlock: Command, tmp_path: Path) -> None:
     program = str(written(tmp_path / "job", "numpy"))
     assert oarlock("run", "--name", "first", program, "5").returncode == 0

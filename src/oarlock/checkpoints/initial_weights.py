@@ -18,6 +18,7 @@ from oarlock.system.atomic_file import sync_folder, write_durably
 
 NAME = name_of(0, 0)
 BEGINS = "starts from the weights of"  # part of a line that a program prints
+UNUSED = "is not used: the run has checkpoints of its own"  # part of a note
 _ORIGIN = "from"  # in the manifest
 _AT_STEP = re.compile("(.+)@([0-9]{1,18})")
 _CHUNK = 1 << 22

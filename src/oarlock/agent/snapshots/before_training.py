@@ -21,7 +21,7 @@ from oarlock.agent.snapshots.snapshot_messages import (
     Note,
     Order,
 )
-from oarlock.checkpoints.initial_weights import BEGINS
+from oarlock.checkpoints.initial_weights import BEGINS, UNUSED
 from oarlock.system import processes
 
 
@@ -49,13 +49,15 @@ def fetch(loop: Loop, spec: Spec, record: Record) -> Fetched:
 
 
 def unused_weights(spec: Spec, record: Path) -> str | None:
-    """A note for a run that should start with weights, but whose program never loaded them."""
+    """A note for a run that should start with weights, but whose program never loaded them, and that had no
+    checkpoints of its own."""
     if not spec.weights or spec.is_ingest_alone:
         return None
     try:
-        if BEGINS in (record / "events.jsonl").read_text(errors="replace"):
-            return None
+        events = (record / "events.jsonl").read_text(errors="replace")
     except OSError:
+        return None
+    if BEGINS in events or UNUSED in events:
         return None
     return (
         f"the program did not start from the weights of {spec.weights}: "

@@ -33,7 +33,7 @@ def bring(order: Begin) -> int:
     else:
         origin = initial_weights.origin(held.manifest)
         if origin is None:
-            say(Note(f"{order.place} is not used: the run has checkpoints of its own ({held.name})"))
+            say(Note(f"{order.place} {initial_weights.UNUSED} ({held.name})"))
             return 0
         if initial_weights.is_for(held.manifest, order.run, order.place):
             return 0
