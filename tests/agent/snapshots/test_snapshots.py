@@ -19,7 +19,7 @@ from oarlock.checkpoints.manifest import sealed, unseal
 from oarlock.checkpoints.store import checksum
 from oarlock.engines.kubernetes.manifests import packing
 from oarlock.engines.local import local_engine
-from oarlock.errors import OarlockError
+from oarlock.errors import JobError, OarlockError
 from oarlock.job import model
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
@@ -341,6 +341,18 @@ def test_a_folder_is_a_store_too(train: Train, home: Path, tmp_path: Path) -> No
     gang = train(steps=5, url="backup", run="moved")
     assert gang.end().state == "succeeded", gang.told()
     assert start_of(gang) == 4
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(train: Train, tmp_path: Path) -> None:
+    file = tmp_path / "job" / "snaps"
+    file.parent.mkdir()
+    file.write_text("")
+    for asked in ("snaps", "./snaps/deep", str(file)):
+        with pytest.raises(
+            JobError, match=f"^storage.snapshots takes a folder or a URL, and {file} is a file$"
+        ):
+            train(url=asked)
+    assert not runs.all_runs()
 
 
 def test_without_obstore_a_run_is_refused(

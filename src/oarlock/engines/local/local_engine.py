@@ -214,6 +214,7 @@ def start(
 
     held: list[int] = []
     local_spec.check_packages(jobfile.job)
+    local_spec.check_snapshots(jobfile.job, jobfile.folder)
     local_spec.check_network(jobfile.job)
     local_spec.check_files(sum(specs.sizes(jobfile.job).values()), machines)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +45,18 @@ def check_packages(job: Job) -> None:
         raise OarlockError("storage.snapshots needs obstore: pip install 'oarlock[storage]'")
     if "://" in (job.storage.weights or "") and not bucket.is_here():
         raise OarlockError("weights in a bucket need obstore: pip install 'oarlock[storage]'")
+
+
+def check_snapshots(job: Job, folder: Path) -> None:
+    """Raise JobError if the folder of snapshots, or one above it, is a file: the uploader would retry until
+    the run ends."""
+    asked = job.storage.snapshots or ""
+    if not asked or "://" in asked:
+        return
+    place = Path(_place(asked, folder))
+    for path in (place, *place.parents):
+        if os.path.isfile(path):  # noqa: PTH113 - false, not an error, below a folder that is not readable
+            raise JobError(f"storage.snapshots takes a folder or a URL, and {path} is a file")
 
 
 def check_network(job: Job) -> None:
