@@ -147,7 +147,8 @@ class Storage(Section, frozen=True, kw_only=True):
     weights: Annotated[
         str | None,
         _WEIGHTS,
-        "Checkpoints of another run, to start from its weights: the newest, or that of @STEP. `run --from`.",
+        "A folder or URL of another run's checkpoints, to start from its weights: the newest, or that of "
+        "@STEP. `run --from` finds it by the run's name.",
     ] = None
 
     def check(self) -> None:
