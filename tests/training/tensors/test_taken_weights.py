@@ -201,10 +201,17 @@ def take_from_keras() -> None:
         model.set_weights([np.full((2, 1), value), np.zeros(1)])
         optimizer = keras.optimizers.Adam(value)
         optimizer.build(model.trainable_variables)
-        return {"optical": model, "optimizer": optimizer, "adam_mean": keras.metrics.Mean()}
+        return {
+            "optical": model,
+            "optimizer": optimizer,
+            "adam_mean": keras.metrics.Mean(),
+            "scale": keras.Variable(value),
+            "seen": keras.Variable(int(value), dtype="int32"),
+        }
 
     trees, pieces = saved(**everything(3.0))
     objects = everything(1.0)
-    assert taken_weights.take(objects, trees, pieces) == ["optical"]
+    assert taken_weights.take(objects, trees, pieces) == ["optical", "scale"]
+    assert (float(objects["scale"]), int(objects["seen"])) == (3.0, 1)
     assert float(objects["optical"].get_weights()[0].sum()) == 6.0
     assert float(objects["optimizer"].learning_rate) == 1.0

@@ -48,6 +48,8 @@ def _may_hold_weights(name: str, value: Any) -> bool:
         return hasattr(value, "named_parameters")
     if hasattr(value, "apply_gradients") or hasattr(value, "update_state"):
         return False  # Keras's optimizers and metrics
+    if hasattr(value, "assign") and hasattr(value, "shape"):
+        return _is_float(value.dtype)  # a single variable; one of integers counts something
     return not (name.startswith(_OPTIMIZERS) and _is_plain(value))  # a model may have any name
 
 
