@@ -16,6 +16,7 @@ import generation
 import kills
 import kubernetes_scale
 import launch_kubernetes
+import launch_one
 import launch_tensorflow
 import launch_torch
 import logs
@@ -30,6 +31,7 @@ QUESTIONS = [
     module.QUESTION
     for module in (
         *(
+            launch_one,
             launch_torch,
             launch_tensorflow,
             steps,

@@ -1,0 +1,44 @@
+"""How long from typing the command to the first training step done? One worker, against `python program.py`.
+
+    .venv/bin/python bench/launch_one.py [--repeats N] [--json]
+
+The very same program under both, in turns. What one worker does not need, it need not wait for: restarts
+import it later. `bench/gpu.py --only start` asks the same on a GPU.
+"""
+
+from __future__ import annotations
+
+from arena import Arena, oarlock_run, plainly
+from launching import alternate
+from question import Question, Row, Target, main
+
+_PROGRAMS = {  # and the arguments of each
+    "PyTorch": ("alone_torch.py",),
+    "Keras `fit` on TensorFlow": ("observed_keras.py", "--steps", "100"),
+    "JAX": ("alone_jax.py",),
+}
+
+
+def measure(repeats: int) -> list[Row]:
+    return [row for name in _PROGRAMS for row in _rows(name, repeats)]
+
+
+def _rows(name: str, repeats: int) -> list[Row]:
+    program, *args = _PROGRAMS[name]
+
+    def ours(place: Arena) -> None:
+        oarlock_run(place, program, 1, *args)
+
+    def bare(place: Arena) -> None:
+        plainly(place, program, 1, *args)
+
+    taken = alternate({"ours": ours, "bare": bare}, repeats)
+    return [
+        Row(f"{name}, one worker", "s", taken["ours"], taken["bare"], "`python program.py`", Target(1.02))
+    ]
+
+
+QUESTION = Question("launch-one", "Launch to first step, one worker", measure, repeats=5)
+
+if __name__ == "__main__":
+    main([QUESTION], __doc__)
