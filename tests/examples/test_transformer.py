@@ -527,7 +527,7 @@ def test_a_vocabulary_can_be_used_again(tmp_path: Path) -> None:
     def ingest(source: str, *more: str) -> tuple[list[str], subprocess.CompletedProcess[str]]:
         out = tmp_path / Path(source).stem
         words = ["--out", out, "--source", tmp_path / source, "--holdout", "0.1", "--pieces", "200", *more]
-        command = [sys.executable, EXAMPLE / "ingest.py", *words]
+        command = list(map(str, [sys.executable, EXAMPLE / "ingest.py", *words]))
         done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
         return (out / "vocabulary.txt").read_text().splitlines(), done
 

@@ -70,7 +70,7 @@ def test_what_is_in_object_storage_needs_obstore(tmp_path: Path) -> None:
 
 def test_the_translator_has_what_it_needs() -> None:
     """Its stages bring `tokenizers`, and it imports JAX only if that is Keras's backend."""
-    job = load(Path("examples/transformer"), cwd=Path(__file__).parents[2], is_here=False)
+    job = load("examples/transformer", cwd=Path(__file__).parents[2], is_here=False)
     assert packing.pack(job, "r-abcd").warnings == ()
 
 

@@ -93,7 +93,7 @@ class _FullGpu:
         if size > self.largest:
             self.refused += 1
             raise self.OutOfMemoryError
-        return ["staged"]
+        return [((0, size), "staged")]
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def full_gpu(monkeypatch: pytest.MonkeyPatch) -> _FullGpu:
 
 
 def test_memory_that_torch_keeps_is_room_for_the_next_copy(full_gpu: _FullGpu) -> None:
-    assert gpu_copy._staged_with_room(full_gpu, "cuda:0", {}, {}, 30) == ["staged"]
+    assert gpu_copy._staged_with_room(full_gpu, "cuda:0", {}, {}, 30) == [((0, 30), "staged")]
     assert gpu_copy._staged_with_room(full_gpu, "cuda:0", {}, {}, 36) is None, "5 % stay free"
 
 
@@ -114,4 +114,4 @@ def test_a_gpu_without_room_in_one_piece_costs_no_training_and_is_asked_once(ful
     assert gpu_copy._staged_with_room(full_gpu, "cuda:0", {}, {}, 30) is None
     assert gpu_copy._staged_with_room(full_gpu, "cuda:0", {}, {}, 30) is None
     assert full_gpu.refused == 1
-    assert gpu_copy._staged_with_room(full_gpu, "cuda:1", {}, {}, 10) == ["staged"]
+    assert gpu_copy._staged_with_room(full_gpu, "cuda:1", {}, {}, 10) == [((0, 10), "staged")]

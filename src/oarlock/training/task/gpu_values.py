@@ -58,9 +58,9 @@ def is_awaited(value: Any) -> bool:
     """Whether reading this value would wait for a device: a torch tensor on a GPU, a JAX array."""
     if _is_on_gpu(value):
         return True
-    jax: Any = sys.modules.get("jax")
+    array: Any = getattr(sys.modules.get("jax"), "Array", ())
     # What a traced function reports is a jax.Array, too, but has nothing to wait for.
-    if not isinstance(value, getattr(jax, "Array", ())) or not hasattr(value, "is_ready"):
+    if not isinstance(value, array) or not hasattr(value, "is_ready"):
         return False
     return not value.is_deleted() and not value.is_ready()  # asked of a deleted array, JAX 0.10 crashes
 
