@@ -234,7 +234,7 @@ def _end(code: int) -> NoReturn:
 
     After a failure under `jax.distributed`, its exit handler would wait 98 s for a dead peer.
     """
-    channel.flush(patience=60.0 if code == 0 else 2.0)
+    channel.flush(has_failed=code != 0)
     if code == 0:
         channel.send({"kind": "gpus", "gpus": []}, patience=0)  # no process follows
     if code == 0 or not jax_cluster.is_connected():

@@ -12,6 +12,7 @@ import json
 import os
 import select
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +25,9 @@ from oarlock.training.task import busyness, gpu_values
 from oarlock.training.task.throughput import Throughput
 
 _INTERVAL = 0.1  # seconds between two reports
+_RARE = 1.0  # seconds between two reports, from which on JAX has time to compute the value of each
+# Seconds to wait for the values of the last report; after a failure they may depend on a task that is dead.
+_LAST_VALUES, _LAST_WORDS = 3600.0, 2.0
 _TURN = 0.05  # seconds that a report waits while another thread sends
 
 _socket: socket.socket | None = None
@@ -85,17 +89,25 @@ def _report(event: dict[str, Any]) -> None:
     if _kept is not None and _kept.get("observed") != event.get("observed"):
         _kept = None  # from a weaker source: the two count different steps
     event = {**(_kept or {}), **event, "t": time.time()}
-    is_late = _on_the_way is not None and not _on_the_way.is_here
-    if now - _sent < _INTERVAL or is_late:
+    since = now - _sent
+    if since >= _INTERVAL and _on_the_way is not None:
+        _on_the_way.catch_up()
+    if since < _INTERVAL or (_on_the_way is not None and not _on_the_way.is_here):
         _kept = event
         return
     _sent, _kept = now, None
     earlier, _on_the_way = _on_the_way, None
     if any(map(gpu_values.is_awaited, event.values())):
-        _on_the_way = gpu_values.OnTheWay(event)
-        if earlier is None:
-            return
-        event = {}
+        coming = gpu_values.OnTheWay(event)
+        if since >= _RARE:
+            coming.catch_up()
+        if coming.is_here:
+            event = coming.read()
+        else:
+            _on_the_way = coming
+            if earlier is None:
+                return
+            event = {}
     _send_report({**(earlier.read() if earlier else {}), **event})
 
 
@@ -115,24 +127,20 @@ def after_first_report(action: Callable[[], None]) -> None:
     _after_first = action
 
 
-def flush(patience: float = 60.0) -> None:
-    """Send the report that was held back. Its values have so many seconds to come from their device."""
+def flush(has_failed: bool = False) -> None:
+    """Send the report that was held back. Waits for its values, but not for long after a failure."""
     global _kept, _on_the_way
-    if _on_the_way is not None:
-        earlier, _on_the_way = _on_the_way, None
-        _kept = {**_awaited(earlier, patience), **(_kept or {})}
-    if _kept is not None:
-        kept, _kept = _kept, None
-        if any(map(gpu_values.is_awaited, kept.values())):
-            kept = _awaited(gpu_values.OnTheWay(kept), patience)
-        send({**kept, "kind": "report"})
-
-
-def _awaited(values: gpu_values.OnTheWay, patience: float) -> dict[str, Any]:
-    """The values without those that do not come: what computes them may wait for a task that is dead."""
+    earlier, kept, _on_the_way, _kept = _on_the_way, _kept, None, None
+    if open_line() is None or (earlier is None and kept is None):
+        return  # a fork of the program has nothing to send
+    waiting = [*([earlier] if earlier else []), gpu_values.OnTheWay(kept or {})]
+    patience = _LAST_WORDS if has_failed or sys.exc_info()[0] else _LAST_VALUES
     with suppress(TimeoutError):
-        wait_for(lambda: values.is_here, "values from a device", patience, every=0.001)
-    return values.read(are_awaited=False)
+        wait_for(lambda: all(one.is_here for one in waiting), "last values", patience, every=0.001)
+    event: dict[str, Any] = {"kind": "report"}
+    for one in waiting:
+        event.update(one.read(are_awaited=False))
+    send(event)
 
 
 def send(event: dict[str, Any], patience: float = 2.0) -> None:
