@@ -1,7 +1,8 @@
 """`python -m oarlock.agent RUN_FOLDER`: lead the run whose record is in that folder.
 
 With `--machine N --join HOST:PORT` it hosts machine N's tasks for a leading agent elsewhere; the
-leading agent itself is machine 0.
+leading agent itself is machine 0. It starts the zygote first, and imports the rest of the agent while the
+zygote imports the framework.
 """
 
 from __future__ import annotations
@@ -15,21 +16,15 @@ import sys
 import traceback
 from pathlib import Path
 
-from oarlock.agent.follower import Follower
-from oarlock.agent.leader import lead
+from oarlock.agent.host import import_env
 from oarlock.agent.protocol.spec import Spec
-from oarlock.agent.record.run_record import Record
-from oarlock.agent.spec_files import make_folders
-from oarlock.run import run_events
-from oarlock.run.error_text import error_text
-from oarlock.run.run_state import RunState, fold
-from oarlock.run.typed import VERSION
+from oarlock.agent.zygote.handle import ZygoteProcess
 from oarlock.system import processes
 
 
 def main() -> int:
     """Lead the run, or follow its leading agent (`--machine`). Returns the exit code."""
-    gc.freeze()  # modules live as long as this process: no collection, nor the last, needs to scan them
+    gc.disable()
     call = _call()
     if call.with_parent:
         processes.die_with_parent()
@@ -38,13 +33,20 @@ def main() -> int:
     spec = Spec.from_json((call.folder / "agent.json").read_text())
     processes.raise_limits()
     processes.adopt_orphans()
-    if call.machine:
-        make_folders(spec)
-        return _follow(call, spec)
-    return _lead(spec, call.stdin)
+    return _follow(call, spec) if call.machine else _lead(spec, call.stdin)
 
 
 def _lead(spec: Spec, has_input: bool) -> int:
+    zygote = _started_zygote(spec)
+    from oarlock.agent.leader import lead
+    from oarlock.agent.record.run_record import Record
+    from oarlock.agent.spec_files import make_folders
+    from oarlock.run import run_events
+    from oarlock.run.error_text import error_text
+    from oarlock.run.run_state import fold
+    from oarlock.run.typed import VERSION
+
+    _keep_imports()
     folder = Path(spec.folder)
     lines = (folder / "events.jsonl").read_text(errors="replace").splitlines()
     record = Record(
@@ -55,7 +57,7 @@ def _lead(spec: Spec, has_input: bool) -> int:
     record.emit("agent", pid=os.getpid(), host=_host(), version=VERSION)
     try:
         make_folders(spec)
-        return lead(spec, record, spec.seat(0), has_input=has_input)
+        return lead(spec, record, spec.seat(0), has_input=has_input, zygote=zygote)
     except BaseException as error:
         trace = traceback.format_exc()
         record.end(
@@ -66,11 +68,33 @@ def _lead(spec: Spec, has_input: bool) -> int:
         return 1
 
 
+def _started_zygote(spec: Spec) -> ZygoteProcess | None:
+    zygote = ZygoteProcess(spec)
+    try:
+        zygote.start(import_env.import_time(spec, sum(spec.slots_of(0).values())))
+    except OSError:
+        return None  # the host starts one, or reports what is wrong
+    return zygote
+
+
+def _keep_imports() -> None:
+    """Modules live as long as this process: no collection, nor the last, needs to scan them."""
+    gc.freeze()
+    gc.enable()
+
+
 def _host() -> str:
     return os.environ.get("OARLOCK_HOST") or socket.gethostname()
 
 
 def _follow(call: argparse.Namespace, spec: Spec) -> int:
+    from oarlock.agent.follower import Follower
+    from oarlock.agent.record.run_record import Record
+    from oarlock.agent.spec_files import make_folders
+    from oarlock.run.run_state import RunState
+
+    _keep_imports()
+    make_folders(spec)
     address = call.join or (Path(spec.folder) / "address").read_text().strip()
     host, port = address.rsplit(":", 1)
     record = Record(Path(spec.folder), RunState(spec.run), limit=spec.limits.logs)

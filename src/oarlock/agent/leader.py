@@ -38,6 +38,7 @@ from oarlock.agent.snapshots.children import Uploads
 from oarlock.agent.snapshots.program_files import KeptFiles
 from oarlock.agent.spec_files import publish_address, read_token
 from oarlock.agent.zygote import compile_cache
+from oarlock.agent.zygote.handle import ZygoteProcess
 from oarlock.run.run_events import Event
 
 # Deadlines
@@ -54,18 +55,20 @@ def lead(
     failed: str | None = None,
     leadership: Leadership | None = None,
     has_input: bool = False,
+    zygote: ZygoteProcess | None = None,
 ) -> int:
     """Host this machine's tasks and conduct the gang until the verdict. Returns the exit code.
 
     `failed`: why this machine cannot run anything; the other agents get it as the verdict. `leadership` is
-    over when another agent leads. `has_input`: the leader task reads this process's standard input.
+    over when another agent leads. `has_input`: the leader task reads this process's standard input. `zygote`:
+    one that has been started.
     """
     loop = Loop()
     Reaping(loop)
     fetched = Fetched(failed=failed)
     if failed is None and not record.state.is_final:
         fetched = before_training.fetch(loop, spec, record)
-    code = Leader(loop, spec, record, seat, fetched, leadership, has_input).run()
+    code = Leader(loop, spec, record, seat, fetched, leadership, has_input, zygote).run()
     compile_cache.trim(spec)
     return code
 
@@ -82,6 +85,7 @@ class Leader:
         fetched: Fetched,
         leadership: Leadership | None,
         has_input: bool = False,
+        zygote: ZygoteProcess | None = None,
     ) -> None:
         self.loop = loop
         self.spec = spec
@@ -101,8 +105,8 @@ class Leader:
         self.coordinator = Coordinator(
             loop, read_token(spec), spec.bind, spec.port, self.conductor, self._answer
         )
-        machine, zygote = RealMachine(loop, spec, record, has_input), ZygoteLink(loop, spec)
-        self.host = Host(loop, spec, seat, machine, zygote, self)
+        machine, link = RealMachine(loop, spec, record, has_input), ZygoteLink(loop, spec, zygote)
+        self.host = Host(loop, spec, seat, machine, link, self)
         self.ingest = IngestStage(loop, spec, record, seat, True, self, self._on_ingested)
         self.host.is_preparing = self.ingest.is_due
         uid = secrets.token_hex(8)

@@ -16,12 +16,16 @@ _PATIENCE = 10.0  # seconds without any answer, once the zygote has to hurry
 
 
 class ZygoteLink:
-    """The `host_effects.Zygote` of a real agent. After a loss, `start` replaces the process."""
+    """The `host_effects.Zygote` of a real agent. After a loss, `start` replaces the process.
 
-    def __init__(self, loop: Loop, spec: Spec) -> None:
+    `process`: one that was started before the agent could listen to it.
+    """
+
+    def __init__(self, loop: Loop, spec: Spec, process: ZygoteProcess | None = None) -> None:
         self._loop = loop
         self._spec = spec
-        self._process = ZygoteProcess(spec)
+        self._process = process or ZygoteProcess(spec)
+        self._is_ahead = process is not None
         self._on_reply: Callable[[Reply], None] = lambda reply: None
         self._on_lost: Action = lambda: None
         self._is_started = False
@@ -62,7 +66,9 @@ class ZygoteLink:
         self._on_reply, self._on_lost = on_reply, on_lost
         self._is_hurried = self._is_silent = False
         self._is_started = True
-        self._process.start(import_env.import_time(self._spec, tasks))
+        if not self._is_ahead:
+            self._process.start(import_env.import_time(self._spec, tasks))
+        self._is_ahead = False
         self._watch()
 
     def send(self, order: Order, fds: tuple[int, ...] = ()) -> None:
