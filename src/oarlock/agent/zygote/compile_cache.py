@@ -20,6 +20,8 @@ FOLDERS = {
     "TRITON_CACHE_DIR": "triton",
     "JAX_COMPILATION_CACHE_DIR": "jax",
 }
+# JAX itself keeps what took it a second or more. Shorter compilations delay a restart, too.
+_SHORTEST = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
 
 
 class _Entry(NamedTuple):
@@ -29,9 +31,9 @@ class _Entry(NamedTuple):
 
 
 def variables(spec: Spec) -> dict[str, str]:
-    """Where the frameworks keep compiled code. The user's own settings win over these."""
+    """Where the frameworks keep compiled code, and what JAX keeps. The user's own settings win over these."""
     folder = _folder(spec)
-    return {name: f"{folder}/{part}" for name, part in FOLDERS.items()}
+    return {**{name: f"{folder}/{part}" for name, part in FOLDERS.items()}, **_SHORTEST}
 
 
 def trim(spec: Spec, largest: int = LARGEST) -> None:
