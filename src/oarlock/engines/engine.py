@@ -15,21 +15,21 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkab
 
 from oarlock.engines.before_start import BeforeStart
 from oarlock.engines.known_engines import Listed, listed, listed_for
-from oarlock.engines.shared.checkpoint_place import CheckpointFolder
-from oarlock.engines.shared.command_streams import Streams
-from oarlock.engines.shared.pull_result import Pulled, Show
-from oarlock.engines.shared.standing_board import StandingBoard
 from oarlock.errors import OarlockError
 from oarlock.records.run_folder import RunFolder
-from oarlock.records.watch import Found, Watch
-from oarlock.run.run_events import Event
 from oarlock.system.polling import wait_for
 
-if TYPE_CHECKING:  # reading job files is not needed to look at a run, and HTTP not to start one
+if TYPE_CHECKING:  # reading job files is not needed to look at a run, nor HTTP and logs to start one
+    from oarlock.engines.shared.checkpoint_place import CheckpointFolder
+    from oarlock.engines.shared.command_streams import Streams
     from oarlock.engines.shared.predictor import Predictor
+    from oarlock.engines.shared.pull_result import Pulled, Show
     from oarlock.engines.shared.serve_order import ServeOrder
+    from oarlock.engines.shared.standing_board import StandingBoard
     from oarlock.engines.shared.tensorboard_process import Board
     from oarlock.job.job_file import JobFile
+    from oarlock.records.watch import Found, Watch
+    from oarlock.run.run_events import Event
     from oarlock.serving.fleet.announcement import Announcement
 
 

@@ -1,4 +1,7 @@
-"""Follow a run until it ends: show it on a screen, and pass Ctrl-C to a callback."""
+"""Follow a run until it ends: show it on a screen, and pass Ctrl-C to a callback.
+
+Clients count Ctrl-C from before the run starts, so importing this takes little.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,17 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from oarlock.agent.record.task_log import timestamp
 from oarlock.engines.engine import follow
-from oarlock.records.log_blocks import Block
-from oarlock.records.run_folder import RunFolder
-from oarlock.records.watch import Watch
-from oarlock.run.run_events import Event
-from oarlock.run.run_state import RunState
 from oarlock.screens.output import say
+
+if TYPE_CHECKING:
+    from oarlock.records.log_blocks import Block
+    from oarlock.records.run_folder import RunFolder
+    from oarlock.records.watch import Watch
+    from oarlock.run.run_events import Event
+    from oarlock.run.run_state import RunState
 
 MOST_BEHIND = 4 << 20  # bytes of output by which a terminal may lag behind; a pipe gets all of it
 
@@ -100,6 +104,8 @@ def leaving(run: RunFolder) -> Iterator[None]:
 
 def in_order(happened: Sequence[Event], output: Sequence[Block]) -> list[Event | Block]:
     """Merge events and output by time."""
+    from oarlock.agent.record.task_log import timestamp
+
     stamped: list[tuple[str, Event | Block]] = [(timestamp(event["t"]), event) for event in happened]
     stamped += [(block.time, block) for block in output]
     return [item for _, item in sorted(stamped, key=lambda pair: pair[0])]

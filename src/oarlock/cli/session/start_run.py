@@ -1,21 +1,25 @@
-"""Start a run and, unless detached, follow it until it ends: what `run` and `ingest` have in common."""
+"""Start a run and, unless detached, follow it until it ends: what `run` and `ingest` have in common.
+
+What only following needs is imported after the start: the run's own imports do not wait for it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from oarlock.cli.session import foreground
 from oarlock.engines.engine import Engine, Sending
 from oarlock.engines.known_engines import ENGINES
 from oarlock.job.job_file import JobFile
 from oarlock.records.run_folder import RunFolder
-from oarlock.records.watch import Watch
-from oarlock.screens import json_shape, travel_text
+from oarlock.screens import travel_text
 from oarlock.screens.follow_screen import Interrupts
 from oarlock.screens.output import complain, hint, print_json_line, say
+
+if TYPE_CHECKING:
+    from oarlock.records.watch import Watch
 
 _SOME_ENGINES = (
     "machines",
@@ -44,6 +48,8 @@ def start(engine: Engine, jobfile: JobFile, name: str | None, *, detach: bool, a
     with Interrupts() as interrupts:
         watch = send(engine, jobfile, name)
         if not detach:
+            from oarlock.cli.session import foreground
+
             return foreground.started(watch, interrupts, as_json)
     leave(watch.run, as_json)
     return 0
@@ -61,12 +67,17 @@ def send(
             complain(line)
         printed.extend(lines)
 
-    return Watch(engine.start(jobfile, name, machines=machines, on_send=on_send, stdin=stdin))
+    run = engine.start(jobfile, name, machines=machines, on_send=on_send, stdin=stdin)
+    from oarlock.records.watch import Watch
+
+    return Watch(run)
 
 
 def leave(run: RunFolder, as_json: bool) -> None:
     """Say how to reattach to a run that continues without this client."""
     if as_json:
+        from oarlock.screens import json_shape
+
         print_json_line({"kind": "state", **json_shape.of_run(run, run.state())})
         return
     say(run.name)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,7 +20,7 @@ from oarlock.cli.arguments.job_options import (
     misplaced,
 )
 from oarlock.cli.arguments.options import json_option, run_names
-from oarlock.cli.session import foreground, start_run
+from oarlock.cli.session import start_run
 from oarlock.cli.session.relayed_input import relayed
 from oarlock.engines.engine import Engine, engine_called, engine_of
 from oarlock.engines.known_engines import TRAINING
@@ -28,9 +28,11 @@ from oarlock.engines.shared import specs
 from oarlock.job.job_file import JobFile
 from oarlock.program import imports
 from oarlock.records import runs
-from oarlock.records.watch import Watch
 from oarlock.screens.follow_screen import Interrupts
 from oarlock.screens.output import complain
+
+if TYPE_CHECKING:
+    from oarlock.records.watch import Watch
 
 
 @click.command("run", cls=JobCommand, context_settings=SETTINGS)
@@ -101,6 +103,8 @@ def verb(
         connect = partial(_connect, stack, stdin, detach)
         watch = _start(job, engine, connect) if resume is None else _resume(resume, connect)
         if not detach:
+            from oarlock.cli.session import foreground
+
             code = foreground.started(watch, interrupts, as_json)
     if not detach:
         return _go_on(watch, code, as_json) if serve else code
@@ -154,6 +158,8 @@ def _load(job: dict[str, Any], engine: Engine) -> JobFile:
 
 def _resume(name: str, connect: Callable[[Engine, int], int | None]) -> Watch:
     """Resume a run; what was shown before is not shown again."""
+    from oarlock.records.watch import Watch
+
     watch = Watch(runs.find(name))
     watch.skip()
     engine = engine_of(watch.run)

@@ -17,25 +17,23 @@ from typing import IO, TYPE_CHECKING, Any
 from oarlock.engines.before_start import Finding
 from oarlock.engines.engine import Engine, Sending
 from oarlock.engines.local import agent_process
-from oarlock.engines.shared import task_command
-from oarlock.engines.shared.checkpoint_folder import Folder
-from oarlock.engines.shared.checkpoint_place import CheckpointFolder
-from oarlock.engines.shared.command_streams import Streams
-from oarlock.engines.shared.standing_board import StandingBoard
 from oarlock.errors import JobError, OarlockError
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
-from oarlock.run.run_events import Event
 from oarlock.run.run_state import FINAL, fold
 from oarlock.system import machine_id
 from oarlock.system.polling import wait_for
 
 if TYPE_CHECKING:
     from oarlock.agent.protocol.spec import Spec
+    from oarlock.engines.shared.checkpoint_place import CheckpointFolder
+    from oarlock.engines.shared.command_streams import Streams
     from oarlock.engines.shared.predictor import Predictor
     from oarlock.engines.shared.serve_order import ServeOrder
+    from oarlock.engines.shared.standing_board import StandingBoard
     from oarlock.engines.shared.tensorboard_process import Board
     from oarlock.job.job_file import JobFile
+    from oarlock.run.run_events import Event
     from oarlock.serving.fleet.announcement import Announcement
 
 
@@ -148,6 +146,8 @@ class LocalEngine(Engine):
         self, run: RunFolder, task: str, words: Sequence[str], streams: Streams, notify: Callable[[str], None]
     ) -> int:
         """Replace this process by the command, unless the output is captured."""
+        from oarlock.engines.shared import task_command
+
         spec = run.spec()
         if not Path(spec.cwd).is_dir():
             raise OarlockError(f"the program's folder {spec.cwd} is gone")
@@ -165,6 +165,8 @@ class LocalEngine(Engine):
         notify: Callable[[str], None],
     ) -> int:
         """Run in the record's folder. Replaces this process, unless the output is captured."""
+        from oarlock.engines.shared import task_command
+
         _refuse_image(run, image)
         words = words or (os.environ.get("SHELL") or "/bin/sh",)
         return task_command.run_here(task_command.plain(words, str(run.path)), streams)
@@ -185,6 +187,8 @@ class LocalEngine(Engine):
     @contextmanager
     def checkpoints(self, run: RunFolder, *, writes: bool) -> Iterator[CheckpointFolder]:
         """Open the folder at the path in the run's spec."""
+        from oarlock.engines.shared.checkpoint_folder import Folder
+
         yield Folder(run.folder("checkpoints"))
 
     def evaluate(
