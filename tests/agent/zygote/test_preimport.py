@@ -8,6 +8,7 @@ import select
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from oarlock.agent.protocol.spec import Program, Spec
 from oarlock.agent.zygote.handle import ZygoteProcess
 from oarlock.agent.zygote.orders import Ready
+from tests.support.gangs import Gang
 from tests.support.soaking import only_in_soak
 
 THREAD = "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()"
@@ -130,3 +132,19 @@ def first_replies(zygote: ZygoteProcess, seconds: float = 300.0) -> list[Any]:
         if replies:
             return replies
     raise AssertionError(f"no reply within {seconds:g} s")
+
+
+@pytest.mark.parametrize(
+    ("uses", "warm", "is_imported"), [("oarlock", True, True), ("json", True, False), ("json", "1s", True)]
+)
+def test_what_programs_use_of_oarlock_is_imported_where_it_is_used_or_kept(
+    start: Callable[..., Gang], uses: str, warm: bool | str, is_imported: bool
+) -> None:
+    program = (
+        "import sys; print('it has', 'oarlock.training.state' in sys.modules); import numpy, torch, " + uses
+    )
+    gang = start(program, roles={"worker": 1}, warm=warm)
+    assert gang.end().state == "succeeded", gang.told()
+    assert f"worker-0| it has {is_imported}" in gang.lines
+    (ready,) = (event for event in gang.events if event["kind"] == "ready")
+    assert ready["modules"] == ["torch", "numpy"]

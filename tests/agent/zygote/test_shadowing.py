@@ -29,11 +29,13 @@ for step in state.steps(3, save=1):
     state.count += 1
 print("the key is", secrets.API_KEY, "and the queue", queue.MINE)
 """
+# As when only a library of the program uses Oarlock: the zygote has not imported it.
+BY_A_LIBRARY = PROGRAM.replace(", oarlock", "; oarlock = __import__('oarlock')")
 
 
-@pytest.mark.parametrize("warm", [True, False])
+@pytest.mark.parametrize(("program", "warm"), [(PROGRAM, True), (PROGRAM, False), (BY_A_LIBRARY, True)])
 def test_modules_beside_the_program_are_only_the_programs(
-    start: Callable[..., Gang], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm: bool
+    start: Callable[..., Gang], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, warm: bool
 ) -> None:
     folder = tmp_path / "job"
     folder.mkdir()
@@ -42,7 +44,7 @@ def test_modules_beside_the_program_are_only_the_programs(
     (folder / "secrets.py").write_text("API_KEY = 'hush'")
     (folder / "queue.py").write_text("MINE = 'too'")
     monkeypatch.chdir(folder)
-    gang = start(PROGRAM, roles={"worker": 1}, warm=warm)
+    gang = start(program, roles={"worker": 1}, warm=warm)
     assert gang.end().state == "succeeded", gang.told()
     assert "worker-0| the key is hush and the queue too" in gang.lines
     assert list((gang.run.path / "checkpoints").glob("step-*")), "the writer saved nothing"

@@ -69,6 +69,9 @@ def import_all(modules: Sequence[str], skipped: Sequence[str] = ()) -> Ready | U
     began = time.monotonic()
     imported, skipped = [], list(skipped)
     for name in _sorted(_with_legacy_keras(modules)):
+        if name == "oarlock":
+            import_oarlock()
+            continue
         is_library = name.partition(".")[0] in _LIBRARIES
         before = Traces.now()
         try:
@@ -82,6 +85,11 @@ def import_all(modules: Sequence[str], skipped: Sequence[str] = ()) -> Ready | U
     why = why_not_forkable()
     seconds = round(time.monotonic() - began, 3)
     return Ready(warm=why is None, why=why, modules=imported, skipped=skipped, seconds=seconds)
+
+
+def import_oarlock() -> None:
+    """Import what programs use of Oarlock, with everything it needs. The package itself imports nothing."""
+    from oarlock.training import data, state  # noqa: F401
 
 
 def start_again(sock: socket.socket, prepare: Prepare, unsafe: Unsafe, skipped: Sequence[str]) -> NoReturn:

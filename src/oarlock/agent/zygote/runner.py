@@ -22,11 +22,6 @@ from oarlock.agent.zygote import preimport, process_title, program_gpus, task_in
 from oarlock.agent.zygote.orders import ORDERS, Launch
 from oarlock.run.error_text import error_text
 from oarlock.system import processes, stack_dump
-
-# What programs import from Oarlock, with everything it needs. Imported now, before a module next to the
-# program can shadow any of it.
-from oarlock.training import data as _data  # noqa: F401
-from oarlock.training import state as _state  # noqa: F401
 from oarlock.training.frameworks import eager_torch, jax_cluster, loopback, randomness
 from oarlock.training.keras import correction
 from oarlock.training.observe import hooks
@@ -58,6 +53,7 @@ def main() -> NoReturn:
         launch = ORDERS.from_data(json.loads(file.read()))
     assert isinstance(launch, Launch)
     adopt_environment(launch, events)
+    preimport.import_oarlock()
     _run_program(launch)
 
 
@@ -164,9 +160,11 @@ def _put_first_on_path(folder: Path) -> None:
     """Do what Python does: a `secrets.py` there is the program's `secrets`, even if another is loaded."""
     if getattr(sys.flags, "safe_path", False):
         return
-    sys.path.insert(0, str(folder))
     beside = {file.name.partition(".")[0] for file in folder.glob("*.py")}
     beside |= {package.parent.name for package in folder.glob("*/__init__.py")}
+    if not beside.isdisjoint(getattr(sys, "stdlib_module_names", beside)):  # Python 3.9 has no such list
+        preimport.import_oarlock()  # a library may use it later, and it needs Python's own modules
+    sys.path.insert(0, str(folder))
     for name in list(sys.modules):
         if name.partition(".")[0] in beside - _ALWAYS_THERE and not _is_in(sys.modules[name], folder):
             del sys.modules[name]

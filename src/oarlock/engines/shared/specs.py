@@ -126,4 +126,7 @@ def _modules(job: Job, folder: Path) -> list[str]:
         return []
     used = imports.scan(folder, job.program, job.module).modules
     alone = sum(count for role, count in sizes(job).items() if role in cluster.TRAINERS) == 1
-    return frameworks.preimports(frameworks.framework_of(job, folder), used, alone)
+    modules = frameworks.preimports(frameworks.framework_of(job, folder), used, alone)
+    # It takes 0.05 s. What is kept is for any program with this framework.
+    is_used = any(name.partition(".")[0] == "oarlock" for name in used)
+    return [*modules, "oarlock"] if is_used or isinstance(job.warm, Duration) else modules
