@@ -13,10 +13,8 @@ jax.monitoring.register_event_listener(lambda event, **_: hits.append(event))
 
 @jax.jit
 @jax.grad
-def step(x):  # takes half a second to compile
-    for _ in range(60):
-        x = jax.nn.softmax(jax.nn.gelu(x @ x.T)) + x / (1 + x.var(-1, keepdims=True))
-    return x.sum()
+def step(x):  # takes milliseconds to compile
+    return (x @ x.T).sum()
 
 step(jnp.ones((64, 64))).block_until_ready()
 print("found" if "/jax/compilation_cache/cache_hits" in hits else "compiled", flush=True)
