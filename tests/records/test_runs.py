@@ -206,8 +206,10 @@ class TestOnANetworkFileSystem:
         monkeypatch.setenv("OARLOCK_HOST", "node7")
         monkeypatch.setattr(fcntl, "flock", refuse)
         assert run.state().state == "lost", "this process is no agent"
-        words = [sys.executable, "-c", "input()", "oarlock.agent", str(run.path)]
-        with subprocess.Popen(words, stdin=subprocess.PIPE) as agent:
+        words = [sys.executable, "-c", "input()"]
+        with run.lock_file.open() as lock:
+            agent = subprocess.Popen(words, stdin=subprocess.PIPE, pass_fds=[lock.fileno()])
+        with agent:
             event = {"t": time.time(), "kind": "agent", "pid": agent.pid, "host": "node7"}
             with (run.path / "events.jsonl").open("a") as file:
                 file.write(json.dumps(event) + "\n")

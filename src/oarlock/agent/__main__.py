@@ -2,7 +2,7 @@
 
 With `--machine N --join HOST:PORT` it hosts machine N's tasks for a leading agent elsewhere; the
 leading agent itself is machine 0. It starts the zygote first, and imports the rest of the agent while the
-zygote imports the framework.
+zygote imports the framework. `agent/early.py` starts both before the run is known.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from oarlock.agent.host import import_env
 from oarlock.agent.protocol.spec import Spec
 from oarlock.agent.zygote.handle import ZygoteProcess
+from oarlock.agent.zygote.spare import Spare
 from oarlock.system import processes
 
 
@@ -33,12 +34,16 @@ def main() -> int:
     spec = Spec.from_json((call.folder / "agent.json").read_text())
     processes.raise_limits()
     processes.adopt_orphans()
-    return _follow(call, spec) if call.machine else _lead(spec, call.stdin)
+    return _follow(call, spec) if call.machine else lead(spec)
 
 
-def _lead(spec: Spec, has_input: bool) -> int:
-    zygote = _started_zygote(spec)
-    from oarlock.agent.leader import lead
+def lead(spec: Spec, has_input: bool = False, spare: Spare | None = None) -> int:
+    """Lead the run, with the spare zygote if there is one. Returns the exit code.
+
+    `has_input`: the leader task reads this process's standard input.
+    """
+    zygote = _started_zygote(spec, spare)
+    from oarlock.agent import leader
     from oarlock.agent.record.run_record import Record
     from oarlock.agent.spec_files import make_folders
     from oarlock.run import run_events
@@ -57,7 +62,7 @@ def _lead(spec: Spec, has_input: bool) -> int:
     record.emit("agent", pid=os.getpid(), host=_host(), version=VERSION)
     try:
         make_folders(spec)
-        return lead(spec, record, spec.seat(0), has_input=has_input, zygote=zygote)
+        return leader.lead(spec, record, spec.seat(0), has_input=has_input, zygote=zygote)
     except BaseException as error:
         trace = traceback.format_exc()
         record.end(
@@ -68,8 +73,8 @@ def _lead(spec: Spec, has_input: bool) -> int:
         return 1
 
 
-def _started_zygote(spec: Spec) -> ZygoteProcess | None:
-    zygote = ZygoteProcess(spec)
+def _started_zygote(spec: Spec, spare: Spare | None) -> ZygoteProcess | None:
+    zygote = ZygoteProcess(spec, spare)
     try:
         zygote.start(import_env.import_time(spec, sum(spec.slots_of(0).values())))
     except OSError:
@@ -111,7 +116,6 @@ def _call() -> argparse.Namespace:
     parser.add_argument("--machine", type=int, default=0)
     parser.add_argument("--join", metavar="HOST:PORT")
     parser.add_argument("--bind", metavar="ADDRESS", help="where this machine's tasks are reached")
-    parser.add_argument("--stdin", action="store_true", help="the leader task reads its standard input")
     parser.add_argument("--with-parent", type=int, metavar="PID", help="die with whoever started it")
     return parser.parse_args()
 

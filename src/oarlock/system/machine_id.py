@@ -43,10 +43,17 @@ def is_shared(folder: Path) -> bool:
     return any(kind in _SHARED or (kind.startswith("fuse.") and kind not in _LOCAL) for kind in kinds)
 
 
-def is_agent(pid: int, folder: Path) -> bool:
-    """Whether that process is the agent of the run with that record: pids are reused."""
+def has_open(pid: int, file: Path) -> bool:
+    """Whether that process has the file open. Outside Linux nothing tells, so any process may."""
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        fds = list(Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
-        return not Path("/proc/self").exists()  # not Linux: there is nothing to read
-    return any("oarlock.agent" in word for word in words) and str(folder) in words
+        return not Path("/proc/self").exists()
+    return any(_leads_to(fd, file) for fd in fds)
+
+
+def _leads_to(fd: Path, file: Path) -> bool:
+    try:
+        return fd.samefile(file)
+    except OSError:
+        return False  # closed since, or no file

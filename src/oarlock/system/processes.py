@@ -138,6 +138,14 @@ def end_orphans(
         wait_for(are_ended, "end of all orphans", limit, every=0.002)
 
 
+def redirect(output: int, errors: int) -> None:
+    """Send stdout and stderr to these descriptors, and close them."""
+    os.dup2(output, 1)
+    os.dup2(errors, 2)
+    for fd in {output, errors}:
+        os.close(fd)
+
+
 def set_name(name: bytes) -> None:
     """Give this process a name other than its interpreter's, if the system allows that."""
     with suppress(OSError):

@@ -24,8 +24,12 @@ _LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 
 def import_time(spec: Spec, tasks: int) -> dict[str, str]:
     """The variables for a zygote of that many tasks, except those that the user has set."""
-    wanted = elsewhere(spec, str(max(1, usable_cores() // max(1, tasks))))
-    return {name: value for name, value in wanted.items() if name not in os.environ}
+    return {name: value for name, value in defaults(spec, tasks).items() if name not in os.environ}
+
+
+def defaults(spec: Spec, tasks: int) -> dict[str, str]:
+    """The same where the user has set none."""
+    return elsewhere(spec, str(max(1, usable_cores() // max(1, tasks))))
 
 
 def elsewhere(spec: Spec, share: str) -> dict[str, str]:

@@ -7,7 +7,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from oarlock.agent.zygote.orders import (
     Sweep,
     Swept,
 )
+from oarlock.agent.zygote.spare import Spare, search_path
 from oarlock.system import fd_frames, processes
 
 _PATIENCE = 10.0  # seconds for a zygote to end
@@ -41,8 +41,9 @@ _ANSWERS = (Launched, NotLaunched, Signaled, Swept)
 class ZygoteProcess:
     """The zygote of one run, a child of this agent or adopted from an earlier run."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, spare: Spare | None = None) -> None:
         self.spec = spec
+        self._spare = spare
         self.warm = spec.warm
         self.keep = spec.keep  # seconds for which its imports stay after the run
         self._can_stay = False
@@ -70,7 +71,7 @@ class ZygoteProcess:
 
     def start(self, env: dict[str, str]) -> None:
         """Adopt a zygote that stayed after an earlier run, or start one. `env`: import-time variables."""
-        env = {**os.environ, **env, "PATH": _path(), **self.spec.env}
+        env = {**os.environ, "PATH": search_path(), **env, **self.spec.env}
         self._is_ready, self._unanswered = False, 0
         if self.keep:
             home = Path(self.spec.folder).parents[1]
@@ -80,24 +81,21 @@ class ZygoteProcess:
             if adopted is not None:
                 self._process, sock = adopted
                 self._line = fd_frames.FrameSocket(sock)
+                self._discard_spare()
                 return
-        ours, theirs = socket.socketpair()
-        self._line = fd_frames.FrameSocket(ours)
-        with theirs:
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-c",
-                    processes.entry("oarlock.agent.zygote.zygote"),
-                    str(theirs.fileno()),
-                    str(os.getpid()),
-                ],
-                env=env,
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-            )
+        if self.spec.env:  # the interpreter itself may read one of these, and only at its start
+            self._discard_spare()
+        started, self._spare = self._spare or Spare(env), None
+        self._process, self._line = started.process, fd_frames.FrameSocket(started.line)
         processes.spare(self._process.pid)
-        self.send(Prepare(self.spec.cwd, tuple(self.spec.modules), self.warm, self.spec.network))
+        added = dict(env.items() - os.environ.items())
+        order = Prepare(self.spec.cwd, added, tuple(self.spec.modules), self.warm, self.spec.network)
+        self.send(order, (1, 2))
+
+    def _discard_spare(self) -> None:
+        if self._spare is not None:
+            self._spare.discard()
+        self._spare = None
 
     @property
     def sock(self) -> socket.socket:
@@ -188,10 +186,3 @@ class ZygoteProcess:
                 if isinstance(reply, Staying):
                     return reply.stays
         return False
-
-
-def _path() -> str:
-    """PATH with this interpreter's folder, so that `command: torchrun ...` works in an inactive venv."""
-    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    own = str(Path(sys.executable).parent)
-    return os.pathsep.join(folders if own in folders else [own, *folders])

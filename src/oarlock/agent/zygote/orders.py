@@ -18,9 +18,11 @@ from oarlock.run.typed import build
 
 @dataclass(frozen=True)
 class Prepare:
-    """The first order: import the modules, in this folder and this network."""
+    """The first order: import the modules, in this folder and this network. Where the zygote's stdout and
+    stderr go travels with it: it may have started before there was a place for them."""
 
     cwd: str
+    env: dict[str, str]  # what this run adds to the environment in which the zygote started
     modules: tuple[str, ...]
     warm: bool  # False: import nothing, and spawn tasks instead of forking them
     network: str  # shared or private

@@ -1,4 +1,4 @@
-"""Names a task's process for `ps`, `top` and `pgrep`: by default a fork has the name of the zygote.
+"""Names an agent, or a task, for `ps`, `top` and `pgrep`: by default a fork has the name of the zygote.
 
 Nothing depends on it: if the system does not allow it, the name stays. Linux only.
 """
@@ -18,9 +18,18 @@ _ARG_START, _ARG_END = 45, 46  # fields of /proc/self/stat, counted from the sta
 def show_task(task: str, program: Program) -> None:
     """Name this process `oarlock worker-0 train.py --epochs 3`, or `train.py` if the name must be short."""
     words = ["-m", program.target] if program.kind == "module" else [program.target]
-    with suppress(OSError, ValueError):
-        _set_command(" ".join(["oarlock", task, *words, *program.args]).encode("utf-8", "backslashreplace"))
+    _show(" ".join(["oarlock", task, *words, *program.args]))
     processes.set_name(Path(program.target).name.encode("utf-8", "backslashreplace"))  # its first 15 bytes
+
+
+def show_agent(folder: Path) -> None:
+    """Name this process `oarlock.agent FOLDER`, as if it had been started for that run."""
+    _show(f"oarlock.agent\0{folder}")
+
+
+def _show(title: str) -> None:
+    with suppress(OSError, ValueError):
+        _set_command(title.encode("utf-8", "backslashreplace"))
 
 
 def _set_command(title: bytes) -> None:

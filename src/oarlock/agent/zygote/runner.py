@@ -94,9 +94,7 @@ def settle(launch: Launch, output: int, stdin: int | None = None) -> None:
     if launch.task.startswith("evaluator-"):
         os.nice(_NICE)
     task_input.connect(stdin)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.close(output)
+    processes.redirect(output, output)
     for sig in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(sig, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)

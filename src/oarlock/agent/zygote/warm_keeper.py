@@ -263,10 +263,7 @@ def _become(request: ForkRequest, line: int, output: int, errors: int) -> socket
     """Become the zygote of another run."""
     processes.adopt_orphans()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    os.dup2(output, 1)
-    os.dup2(errors, 2)
-    os.close(output)
-    os.close(errors)
+    processes.redirect(output, errors)
     os.environ.clear()
     os.environ.update(request.env)
     os.chdir(request.cwd)

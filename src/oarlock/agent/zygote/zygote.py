@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -64,11 +64,14 @@ def main() -> NoReturn:
     for ignored in _IGNORED:
         signal.signal(ignored, signal.SIG_IGN)
     again = json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}  # see `preimport.start_again`
-    data = again.get("prepare") or fd_frames.receive(sock)[0]
+    data, output = (again["prepare"], []) if again else fd_frames.receive(sock)
     if data is None:
         os._exit(1)
     prepare, skipped = ORDERS.from_data(data), again.get("skipped", [])
     assert isinstance(prepare, Prepare)
+    if output:
+        processes.redirect(*output)
+    os.environ.update(prepare.env)
     if prepare.network == "private":
         _enter_network(sock)
     os.chdir(prepare.cwd)
@@ -182,7 +185,8 @@ class _Zygote:
         pid = self.standbys.take(launch, fds)
         if pid is None:
             pid = self._fork(launch, *fds)
-        _close(fds)
+        for fd in fds:
+            os.close(fd)
         if pid is not None:
             self.alive.add(pid)
             self._reply(Launched(launch.task, pid))
@@ -277,11 +281,6 @@ def _about_to_fork() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
-
-
-def _close(fds: Sequence[int]) -> None:
-    for fd in fds:
-        os.close(fd)
 
 
 def _enter_network(sock: socket.socket) -> None:

@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from oarlock.engines import agent_process
 from oarlock.engines.before_start import Finding
 from oarlock.engines.engine import Engine, Sending
-from oarlock.engines.local import agent_process
 from oarlock.errors import JobError, OarlockError
 from oarlock.records import runs
 from oarlock.records.run_folder import RunFolder
@@ -146,12 +146,15 @@ class LocalEngine(Engine):
         self, run: RunFolder, task: str, words: Sequence[str], streams: Streams, notify: Callable[[str], None]
     ) -> int:
         """Replace this process by the command, unless the output is captured."""
+        from oarlock.agent.host import import_env
         from oarlock.engines.shared import task_command
 
         spec = run.spec()
         if not Path(spec.cwd).is_dir():
             raise OarlockError(f"the program's folder {spec.cwd} is gone")
         order = task_command.as_task(run.state(), spec, task, words, str(run.spec_file), notify)
+        if order["pid"] is not None:  # it has what the zygote had at its start, when it knew no run
+            order["defaults"] = import_env.defaults(spec, len(run.state().tasks))
         return task_command.run_here(order, streams)
 
     def inspect(
@@ -277,7 +280,7 @@ def _agent_pid(run: RunFolder) -> int | None:
 
     def announced() -> bool:
         pid = fold(run.name, run.events()).agent
-        found[:] = [pid] if pid and machine_id.is_agent(pid, run.path) else []
+        found[:] = [pid] if pid and machine_id.has_open(pid, run.lock_file) else []
         return bool(found) or not run.is_held()
 
     _until(announced, 10)

@@ -22,9 +22,11 @@ def enter(order: dict[str, Any]) -> NoReturn:
     """Replace this process by the command of an order.
 
     The order has `words`, `cwd` and `env`; `pid`, the process whose environment it starts from (None: this
-    one); and optionally `spec`, the file with the job's `env`.
+    one); and optionally `spec`, the file with the job's `env`, and `defaults`, for variables that process
+    does not have.
     """
-    env = {**variables_of(order["pid"]), **env_of(order.get("spec")), **order["env"]}
+    env = {**order.get("defaults", {}), **variables_of(order["pid"])}
+    env.update(env_of(order.get("spec")), **order["env"])
     for name in _ITS_OWN:
         env.pop(name, None)
     words, doing = order["words"], order["cwd"]
