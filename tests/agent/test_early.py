@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -72,15 +73,7 @@ agent.main()
 
 
 def test_it_starts_before_the_rest_of_the_agent_is_imported(tmp_path: Path) -> None:
-    spec = Spec(
-        run="early",
-        folder=str(tmp_path),
-        cwd=str(tmp_path),
-        program=Program("program", "program.py"),
-        sizes={"worker": 1},
-        folders={},
-    )
-    (tmp_path / "agent.json").write_text(spec.to_json())
+    (tmp_path / "agent.json").write_text(_spec(tmp_path).to_json())
     done = subprocess.run(
         [sys.executable, "-c", AT_ITS_START, str(tmp_path)], capture_output=True, text=True, check=False
     )
@@ -109,6 +102,11 @@ def test_a_run_that_fails_before_any_task_leaves_none(home: Path, tmp_path: Path
     assert (state.state, state.code) == ("failed", 1), gang.told()
     assert "nowhere" in str(state.reason)
     until_gone([*seen])
+
+
+def _spec(folder: Path) -> Spec:
+    program = Program("program", "program.py")
+    return Spec("early", str(folder), str(folder), program, sizes={"worker": 1}, folders={})
 
 
 def _children(agent: int) -> list[int]:
@@ -178,6 +176,30 @@ def test_its_tasks_and_commands_beside_them_have_what_was_decided_later(
     shown = oarlock("exec", "--", "python3", "-c", show).stdout.strip()
     assert has_said(run, shown)
     assert shown == f"has {usable_cores()} lo {runs.home()}/cache/jax"
+
+
+def test_without_a_zygote_it_waits_for_its_run(tmp_path: Path) -> None:
+    """The system may refuse another process, for now."""
+    code = """
+        import os, socket, sys
+        from oarlock.agent import __main__ as agent
+        from oarlock.agent import early
+        from oarlock.system import fd_frames
+
+        def refuse():
+            raise BlockingIOError(11, "no more processes")
+
+        early.Spare = refuse
+        agent.lead = lambda spec, has_input, spare: print(spec.run, has_input, spare)
+        client, line = socket.socketpair()
+        fd_frames.send(client, {"folder": sys.argv[1]}, (1, 1))
+        sys.argv[1] = str(line.detach())
+        early.main()
+    """
+    (tmp_path / "agent.json").write_text(_spec(tmp_path).to_json())
+    words = [sys.executable, "-c", dedent(code), str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout == "early False None\n", done.stderr
 
 
 def test_what_only_a_new_interpreter_reads_is_read(oarlock: Command, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def main() -> int:
     gc.disable()
     processes.raise_limits()
     processes.adopt_orphans()
-    spare = Spare()
+    spare = _spare()
     from oarlock.agent.__main__ import lead  # beside the zygote's own imports
     from oarlock.agent.protocol.spec import Spec
     from oarlock.agent.zygote import process_title
@@ -29,7 +29,8 @@ def main() -> int:
     with socket.socket(fileno=int(sys.argv[1])) as client:
         run, fds = fd_frames.receive(client)
     if run is None:
-        spare.discard()
+        if spare is not None:
+            spare.discard()
         return 0
     log, _, *stdin = fds  # the lock stays open for as long as this process lives
     processes.redirect(log, log)
@@ -39,3 +40,10 @@ def main() -> int:
     folder = Path(run["folder"])
     process_title.show_agent(folder)
     return lead(Spec.from_json((folder / "agent.json").read_text()), bool(stdin), spare)
+
+
+def _spare() -> Spare | None:
+    try:
+        return Spare()
+    except OSError:
+        return None  # the host starts one later, or reports what is wrong
