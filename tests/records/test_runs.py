@@ -197,18 +197,22 @@ class TestOnANetworkFileSystem:
         run.delete()
 
     @pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS])
+    @pytest.mark.parametrize("has_title", [True, False])
     def test_without_locks_the_agents_process_tells(
-        self, run: RunFolder, monkeypatch: pytest.MonkeyPatch, code: int
+        self, run: RunFolder, monkeypatch: pytest.MonkeyPatch, code: int, has_title: bool
     ) -> None:
+        """By its command line, or if there is no room for a long path, by the lock that it has open."""
+
         def refuse(*_: object) -> None:
             raise OSError(code, os.strerror(code))
 
         monkeypatch.setenv("OARLOCK_HOST", "node7")
         monkeypatch.setattr(fcntl, "flock", refuse)
         assert run.state().state == "lost", "this process is no agent"
-        words = [sys.executable, "-c", "input()"]
+        words = [sys.executable, "-c", "input()", *(["oarlock.agent", str(run.path)] if has_title else [])]
         with run.lock_file.open() as lock:
-            agent = subprocess.Popen(words, stdin=subprocess.PIPE, pass_fds=[lock.fileno()])
+            fds = [] if has_title else [lock.fileno()]
+            agent = subprocess.Popen(words, stdin=subprocess.PIPE, pass_fds=fds)
         with agent:
             event = {"t": time.time(), "kind": "agent", "pid": agent.pid, "host": "node7"}
             with (run.path / "events.jsonl").open("a") as file:

@@ -251,7 +251,7 @@ class RunFolder(RecordFiles):
             return True
         if state.agent is None:
             return time.time() - (state.created or 0) < _NEW
-        return machine_id.has_open(state.agent, self.lock_file)  # pids are reused
+        return machine_id.is_agent(state.agent, self.path, self.lock_file)
 
     def delete(self) -> None:
         """Delete the record under the lock: a process that waits for the lock finds that the run is gone."""

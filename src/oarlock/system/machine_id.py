@@ -43,17 +43,27 @@ def is_shared(folder: Path) -> bool:
     return any(kind in _SHARED or (kind.startswith("fuse.") and kind not in _LOCAL) for kind in kinds)
 
 
-def has_open(pid: int, file: Path) -> bool:
-    """Whether that process has the file open. Outside Linux nothing tells, so any process may."""
+def is_agent(pid: int, folder: Path, lock: Path) -> bool:
+    """Whether that process is the agent of the run with that record and that lock: pids are reused.
+
+    Its command line says so, if there was room for a long path. It also has the lock open, which is visible
+    only from a process with its user, group and capabilities.
+    """
+    process = Path(f"/proc/{pid}")
     try:
-        fds = list(Path(f"/proc/{pid}/fd").iterdir())
+        words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
-        return not Path("/proc/self").exists()
-    return any(_leads_to(fd, file) for fd in fds)
+        return not Path("/proc/self").exists()  # not Linux: there is nothing to read
+    if any("oarlock.agent" in word for word in words) and str(folder) in words:
+        return True
+    try:
+        return any(_leads_to(fd, lock) for fd in (process / "fd").iterdir())
+    except OSError:
+        return False
 
 
 def _leads_to(fd: Path, file: Path) -> bool:
     try:
         return fd.samefile(file)
     except OSError:
-        return False  # closed since, or no file
+        return False  # closed since

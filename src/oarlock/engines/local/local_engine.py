@@ -280,7 +280,7 @@ def _agent_pid(run: RunFolder) -> int | None:
 
     def announced() -> bool:
         pid = fold(run.name, run.events()).agent
-        found[:] = [pid] if pid and machine_id.has_open(pid, run.lock_file) else []
+        found[:] = [pid] if pid and machine_id.is_agent(pid, run.path, run.lock_file) else []
         return bool(found) or not run.is_held()
 
     _until(announced, 10)
