@@ -26,7 +26,7 @@ from tests.support.waiting import eventually
 # The command line, which tells what it had imported when it started the agent.
 WITNESS = """
 import sys
-from oarlock.cli import main
+from oarlock.__main__ import main
 
 def note(event, told):
     if event == "subprocess.Popen":

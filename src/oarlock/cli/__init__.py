@@ -1,7 +1,7 @@
 """The command line: `oarlock VERB`. Each verb is one file, imported only when the verb is called.
 
 `--help` and `ps` must answer in 100 ms, so nothing here imports a framework, an engine, rich or yaml. Imports
-`errors`, `records`, `screens` and `wording`; of `cli`: `session`.
+`errors`, `records`, `screens` and `wording`.
 """
 
 from __future__ import annotations

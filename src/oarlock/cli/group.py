@@ -86,10 +86,6 @@ class Verbs(click.Group):
         """Find a verb; raise UsageError with the nearest one."""
         if args[0] not in VERBS and not ctx.resilient_parsing:
             raise click.UsageError(_no_such_verb(args[0]), ctx)
-        if args[0] == "run" and not ctx.resilient_parsing:
-            from oarlock.cli.session import head_start
-
-            head_start.begin(args[1:])
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
