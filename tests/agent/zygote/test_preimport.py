@@ -103,7 +103,7 @@ def test_the_zygote_begins_again_without_such_a_library(tmp_path: Path) -> None:
         program=Program("program", "p.py"),
         sizes={"worker": 1},
         folders={},
-        env={"PYTHONPATH": str(tmp_path)},
+        env={"PYTHONPATH": str(tmp_path), "TOKEN": "hidden"},
         modules=["flax", "json", "optax", "accelerate"],
     )
     zygote = ZygoteProcess(spec)
@@ -113,6 +113,9 @@ def test_the_zygote_begins_again_without_such_a_library(tmp_path: Path) -> None:
         [ready] = first_replies(zygote)
         assert isinstance(ready, Ready)
         assert ready.warm
+        arguments = Path(f"/proc/{pid}/cmdline").read_text()
+        assert "flax" in arguments
+        assert "hidden" not in arguments, "every user of the machine can read it there"
         assert ready.modules == ["json", "numpy", "accelerate"]
         assert ready.skipped == [
             "flax: importing it starts a thread",

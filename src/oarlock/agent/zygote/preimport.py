@@ -95,8 +95,9 @@ def import_oarlock() -> None:
 def start_again(sock: socket.socket, prepare: Prepare, unsafe: Unsafe, skipped: Sequence[str]) -> NoReturn:
     """Replace the zygote by a fresh interpreter, with the same pid, that leaves this library out."""
     modules = tuple(name for name in prepare.modules if name != unsafe.module)
+    rest = replace(prepare, env={}, modules=modules, network="shared")  # it has the others already
     state = {
-        "prepare": ORDERS.to_data(replace(prepare, modules=modules, network="shared")),  # it is already in it
+        "prepare": ORDERS.to_data(rest),
         "skipped": [*skipped, f"{unsafe.module}: {unsafe.why}"],
     }
     os.set_inheritable(sock.fileno(), True)
