@@ -15,12 +15,14 @@ _OTHERWISE = ("--on", "--resume", "--dry-run", "--help")
 
 def main() -> NoReturn:
     """Run the console script."""
-    if sys.argv[1:2] == ["run"] and not any(word.startswith(_OTHERWISE) for word in sys.argv):
-        from oarlock.engines import agent_process
+    try:
+        if sys.argv[1:2] == ["run"] and not any(word.startswith(_OTHERWISE) for word in sys.argv):
+            from oarlock.engines import agent_process
 
-        agent_process.expect()
-    from oarlock import cli
-
+            agent_process.expect()
+        from oarlock import cli
+    except KeyboardInterrupt:
+        sys.exit(130)
     cli.main()
 
 

@@ -233,6 +233,17 @@ def test_a_deleted_run_is_gone(home: Path) -> None:
         run.spec()
 
 
+def test_what_a_killed_client_left_is_removed_a_day_later(home: Path) -> None:
+    runs.create("x", fill)
+    drafts = [home / "runs" / name for name in (".new-old", ".new-young")]
+    for draft in drafts:
+        (draft / "x-abcd").mkdir(parents=True)
+    yesterday = time.time() - 2 * 86400
+    os.utime(drafts[0], (yesterday, yesterday))
+    runs.create("x", fill)
+    assert [draft.exists() for draft in drafts] == [False, True]
+
+
 def test_runs_that_are_deleted_while_they_are_listed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One before it is looked at, one after."""
     for name in ("early", "late", "other"):

@@ -6,7 +6,9 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from oarlock.system.atomic_file import sync_folder
 # The folders that Oarlock creates in OARLOCK_HOME.
 _OURS = frozenset({"runs", "data", "cache", "warm", "crashes"})
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_DAY = 86400.0
 
 
 def home() -> Path:
@@ -35,7 +38,7 @@ def create(job: str, fill: Callable[[RunFolder], Any], name: str | None = None) 
     root = home() / "runs"
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     _tighten()
-    for leftover in root.glob(".*.deleted"):
+    for leftover in (*root.glob(".*.deleted"), *_abandoned(root)):
         shutil.rmtree(leftover, ignore_errors=True)
     for _ in range(100):
         final = root / (name or new_name(job))
@@ -64,6 +67,14 @@ def create(job: str, fill: Callable[[RunFolder], Any], name: str | None = None) 
             sync_folder(root)
             return RunFolder(final)
     raise OarlockError(f"no free name for a run of {job} in {root}")
+
+
+def _abandoned(root: Path) -> Iterator[Path]:
+    """Drafts of clients that were killed. One that is younger may still become a run."""
+    for draft in root.glob(".new-*"):
+        with suppress(OSError):  # it is a run by now, or gone
+            if draft.stat().st_mtime < time.time() - _DAY:
+                yield draft
 
 
 def _tighten() -> None:
