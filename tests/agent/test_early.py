@@ -29,7 +29,7 @@ import sys
 from oarlock.__main__ import main
 
 def note(event, told):
-    if event == "subprocess.Popen":
+    if event == "subprocess.Popen" and "oarlock.agent" in str(told[1]):
         print(*sys.modules, file=sys.stderr, flush=True)
 
 sys.addaudithook(note)

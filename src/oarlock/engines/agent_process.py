@@ -18,7 +18,7 @@ from oarlock.system import fd_frames, processes
 if TYPE_CHECKING:
     from oarlock.records.run_folder import RunFolder
 
-_PATIENCE = 5.0  # seconds for an agent without a run to end
+_PATIENCE = 30.0  # seconds for an agent without a run to end
 
 _waiting: list[_Agent] = []  # for their run
 _leading: list[subprocess.Popen[bytes]] = []  # started by this client: kept only to be reaped
