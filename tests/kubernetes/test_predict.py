@@ -4,6 +4,7 @@ deleted costs no answer."""
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -134,6 +135,13 @@ def test_a_model_on_a_claim_answers_there(cluster: object, api: Api, tmp_path: P
             1,
             True,
         )
+        [advice] = re.findall("`oarlock (pull .*?)`", refused.stderr)
+        pulled = _call(*advice.split())
+        assert pulled.returncode == 0, pulled.stderr
+        done = _call("predict", "-m", f"{job}-run", "-o", out, rows)
+        assert done.returncode == 0, done.stderr
+        assert _answers(out) == [(f"{rows}:{n + 1}", 8.0 * n) for n in range(40)]
+        out.unlink()
         done = _call("predict", "-m", f"{job}-run", "-o", out, *WORDS, rows)
         assert done.returncode == 0, done.stderr
         assert _answers(out) == [(f"{rows}:{n + 1}", 8.0 * n) for n in range(40)]

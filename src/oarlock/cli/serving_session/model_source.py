@@ -36,7 +36,8 @@ class ModelSource:
     @property
     def framework(self) -> str:
         """The framework that the newest version needs, as far as its folder shows."""
-        is_here = "://" not in self.place and (self.run is None or traits_of(self.run).files_are_here)
+        is_here = self.run is None or traits_of(self.run).files_are_here or self.place == _pulled(self.run)
+        is_here = is_here and "://" not in self.place
         found = versions(Path(self.place)) if is_here else []
         try:
             return _FRAMEWORKS.get(found[-1].manifest().format, "none") if found else "none"
@@ -76,9 +77,11 @@ def _place(run: RunFolder, job: Job, engine: Engine) -> str:
     if not is_here and "://" not in place and (snapshots := _among_snapshots(run, job, engine)):
         return snapshots
     if not is_here and not engine.traits.sends_program and "://" not in place:
+        if versions(Path(_pulled(run))):
+            return _pulled(run)
         raise OarlockError(
             f"the model of {run.name} is on its cluster: `oarlock serve {run.name} --on {run.engine}` serves "
-            f"it there; `oarlock pull {run.name} model` copies it here"
+            f"it there; `oarlock pull {run.name}` copies it here"
         )
     if is_here and "://" not in place and not versions(Path(place)):
         raise OarlockError(
@@ -91,6 +94,11 @@ def _place(run: RunFolder, job: Job, engine: Engine) -> str:
             f"{run.name} was not sent from here, and its model is not in a bucket: {printable(place)}"
         )
     return place
+
+
+def _pulled(run: RunFolder) -> str:
+    """Where `oarlock pull` puts the model of a run on a cluster."""
+    return str(run.path / "model")
 
 
 def _among_snapshots(run: RunFolder, job: Job, engine: Engine) -> str | None:
