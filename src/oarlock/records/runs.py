@@ -7,8 +7,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from oarlock.system.atomic_file import sync_folder
 _OURS = frozenset({"runs", "data", "cache", "warm", "crashes"})
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _DAY = 86400.0
+_DRAFT = ".new-"  # before the name of a folder that may become a run
 
 
 def home() -> Path:
@@ -38,7 +38,7 @@ def create(job: str, fill: Callable[[RunFolder], Any], name: str | None = None) 
     root = home() / "runs"
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     _tighten()
-    for leftover in (*root.glob(".*.deleted"), *_abandoned(root)):
+    for leftover in filter(_is_abandoned, root.glob(".*")):
         shutil.rmtree(leftover, ignore_errors=True)
     for _ in range(100):
         final = root / (name or new_name(job))
@@ -48,7 +48,7 @@ def create(job: str, fill: Callable[[RunFolder], Any], name: str | None = None) 
                     f"there is a run called {name}: choose another --name, or `oarlock delete {name}`"
                 )
             continue
-        with tempfile.TemporaryDirectory(dir=root, prefix=".new-") as hidden:
+        with tempfile.TemporaryDirectory(dir=root, prefix=_DRAFT) as hidden:
             draft = Path(hidden) / final.name
             draft.mkdir(mode=0o700)
             try:
@@ -69,12 +69,15 @@ def create(job: str, fill: Callable[[RunFolder], Any], name: str | None = None) 
     raise OarlockError(f"no free name for a run of {job} in {root}")
 
 
-def _abandoned(root: Path) -> Iterator[Path]:
-    """Drafts of clients that were killed. One that is younger may still become a run."""
-    for draft in root.glob(".new-*"):
-        with suppress(OSError):  # it is a run by now, or gone
-            if draft.stat().st_mtime < time.time() - _DAY:
-                yield draft
+def _is_abandoned(hidden: Path) -> bool:
+    """Whether it was to be deleted, or is the draft of a client that was killed. A young one may still become
+    a run."""
+    if hidden.name.endswith(".deleted"):
+        return True
+    try:
+        return hidden.name.startswith(_DRAFT) and hidden.stat().st_mtime < time.time() - _DAY
+    except OSError:
+        return False  # it is a run by now, or gone
 
 
 def _tighten() -> None:
