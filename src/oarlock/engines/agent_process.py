@@ -70,8 +70,4 @@ class _Agent:
 
     def dismiss(self) -> None:
         self.line.close()
-        try:
-            self.process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        processes.await_end(self.process, _PATIENCE)

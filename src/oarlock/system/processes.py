@@ -11,9 +11,13 @@ import signal
 from collections.abc import Collection, Container
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from oarlock.system import control_group
 from oarlock.system.polling import wait_for
+
+if TYPE_CHECKING:
+    import subprocess
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -136,6 +140,17 @@ def end_orphans(
 
     with suppress(TimeoutError):
         wait_for(are_ended, "end of all orphans", limit, every=0.002)
+
+
+def await_end(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """Wait for a child to end, and kill it if it takes longer than that."""
+    from subprocess import TimeoutExpired  # whoever has such a child has imported it
+
+    try:
+        process.wait(seconds)
+    except TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def redirect(output: int, errors: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -46,7 +45,8 @@ def predictors(order: ServeOrder, workers: int) -> Iterator[list[Predictor]]:
 
             yield [Predictor(url, is_ready)] * workers
         finally:
-            _end(server)
+            server.terminate()
+            processes.await_end(server, _ENDING)
 
 
 def _ready(server: subprocess.Popen[bytes], file: Path, log: Path) -> Announcement:
@@ -66,12 +66,3 @@ def _require(server: subprocess.Popen[bytes], log: Path) -> None:
     if server.poll() is not None:
         said = log.read_text(errors="replace").strip().splitlines()
         raise OarlockError(said[-1] if said else f"the model server ended with code {server.returncode}")
-
-
-def _end(server: subprocess.Popen[bytes]) -> None:
-    server.send_signal(signal.SIGTERM)
-    try:
-        server.wait(_ENDING)
-    except subprocess.TimeoutExpired:
-        server.kill()
-        server.wait()

@@ -14,11 +14,13 @@ from typing import NamedTuple
 
 from oarlock.engines.shared.standing_board import MODULE, PORT
 from oarlock.errors import OarlockError
-from oarlock.system.processes import BARE_PATH
+from oarlock.system import processes
 
 _FAREWELL = 5.0  # seconds for it to end after SIGTERM
 # `python -m` would search the current folder, which is often the program's: a `logging.py` there breaks it.
-_START = f"{BARE_PATH}; import runpy; runpy.run_module({MODULE!r}, run_name='__main__', alter_sys=True)"
+_START = (
+    f"{processes.BARE_PATH}; import runpy; runpy.run_module({MODULE!r}, run_name='__main__', alter_sys=True)"
+)
 
 
 class Board(NamedTuple):
@@ -63,7 +65,8 @@ def serving(folder: str, port: int | None) -> Iterator[Board]:
         try:
             yield Board(chosen, check)
         finally:
-            _end(process)
+            process.terminate()
+            processes.await_end(process, _FAREWELL)
 
 
 def listener(port: int | None) -> socket.socket:
@@ -86,12 +89,3 @@ def answers(port: int) -> bool:
         return False
     finally:
         connection.close()
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(_FAREWELL)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

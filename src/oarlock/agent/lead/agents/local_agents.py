@@ -51,11 +51,7 @@ class LocalAgents:
     def close(self) -> None:
         """Wait until all agents have ended. Kill those that take too long."""
         for process in self.processes.values():
-            try:
-                process.wait(_FAREWELL)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            processes.await_end(process, _FAREWELL)
             processes.release(process.pid)
 
     def _start(self, machine: int) -> None:
