@@ -38,14 +38,13 @@ main()
 # A client that reads the job once it is told to.
 SLOW_CLIENT = """
 import sys
-from pathlib import Path
 from oarlock.engines import agent_process
 
 agent_process.expect()
 sys.stdin.readline()
 from oarlock.engines.local import local_engine
 from oarlock.job import job_file
-run = local_engine.start(job_file.load("train.py"), "slow")
+local_engine.start(job_file.load("train.py"), "slow")
 """
 # A process that adopts whatever a command leaves behind, and tells what that is.
 PARENT = """
@@ -57,7 +56,7 @@ done = subprocess.run(sys.argv[1:])
 print("left:", *processes.descendants(os.getpid()))
 sys.exit(done.returncode)
 """
-
+# A leading agent, which tells what it had imported when it started the zygote.
 AT_ITS_START = """
 import os, sys
 from oarlock.agent import __main__ as agent
@@ -102,17 +101,6 @@ def test_a_run_that_fails_before_any_task_leaves_none(home: Path, tmp_path: Path
     assert (state.state, state.code) == ("failed", 1), gang.told()
     assert "nowhere" in str(state.reason)
     until_gone([*seen])
-
-
-def _spec(folder: Path) -> Spec:
-    program = Program("program", "program.py")
-    return Spec("early", str(folder), str(folder), program, sizes={"worker": 1}, folders={})
-
-
-def _children(agent: int) -> list[int]:
-    """Those that have ended, too: the agent waits for the zygote that it knows."""
-    stats = {pid: Path(f"/proc/{pid}/stat").read_text() for pid in processes.descendants(agent)}
-    return [pid for pid, stat in stats.items() if stat.rsplit(")", 1)[1].split()[1] == str(agent)]
 
 
 def test_an_agent_starts_before_its_client_can_read_a_job(home: Path, tmp_path: Path) -> None:
@@ -173,9 +161,13 @@ def test_its_tasks_and_commands_beside_them_have_what_was_decided_later(
     oarlock("run", "-d", "train.py")
     run = runs.find(None)
     eventually(lambda: has_said(run, "here I am"), "sign of life")
-    shown = oarlock("exec", "--", "python3", "-c", show).stdout.strip()
-    assert has_said(run, shown)
-    assert shown == f"has {usable_cores()} lo {runs.home()}/cache/jax"
+    expected = f"has {usable_cores()} lo {runs.home()}/cache/jax"
+    assert has_said(run, expected)
+    assert oarlock("exec", "--", "python3", "-c", show).stdout.strip() == expected
+    assert oarlock("scale", "2").returncode == 0  # the zygote stays
+    eventually(lambda: run.state().generation == 2, "the second generation")
+    eventually(lambda: [task.state for task in run.state().tasks.values()] == ["running"] * 2, "both tasks")
+    assert oarlock("exec", "--", "python3", "-c", show).stdout.strip() == expected
 
 
 def test_without_a_zygote_it_waits_for_its_run(tmp_path: Path) -> None:
@@ -221,3 +213,14 @@ def slow_client(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], list[in
 
         eventually(are_there, "the agent and its zygote")
         yield client, early
+
+
+def _spec(folder: Path) -> Spec:
+    program = Program("program", "program.py")
+    return Spec("early", str(folder), str(folder), program, sizes={"worker": 1}, folders={})
+
+
+def _children(agent: int) -> list[int]:
+    """Those that have ended, too: the agent waits for the zygote that it knows."""
+    stats = {pid: Path(f"/proc/{pid}/stat").read_text() for pid in processes.descendants(agent)}
+    return [pid for pid, stat in stats.items() if stat.rsplit(")", 1)[1].split()[1] == str(agent)]

@@ -154,7 +154,7 @@ class LocalEngine(Engine):
             raise OarlockError(f"the program's folder {spec.cwd} is gone")
         order = task_command.as_task(run.state(), spec, task, words, str(run.spec_file), notify)
         if order["pid"] is not None:  # it has what the zygote had at its start, when it knew no run
-            order["defaults"] = import_env.defaults(spec, len(run.state().tasks))
+            order["defaults"] = import_env.defaults(spec, sum(spec.slots_of(0).values()))
         return task_command.run_here(order, streams)
 
     def inspect(
