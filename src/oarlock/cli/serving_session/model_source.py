@@ -37,8 +37,7 @@ class ModelSource:
     def framework(self) -> str:
         """The framework that the newest version needs, as far as its folder shows."""
         is_here = self.run is None or traits_of(self.run).files_are_here or self.place == _pulled(self.run)
-        is_here = is_here and "://" not in self.place
-        found = versions(Path(self.place)) if is_here else []
+        found = versions(Path(self.place)) if is_here and "://" not in self.place else []
         try:
             return _FRAMEWORKS.get(found[-1].manifest().format, "none") if found else "none"
         except (BadManifest, OSError):
