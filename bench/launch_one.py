@@ -19,9 +19,11 @@ _PROGRAMS = {  # and the arguments of each
     "PyTorch": ("alone_torch.py",),
     "Keras `fit` on TensorFlow": ("observed_keras.py", "--steps", "100"),
     "JAX": ("alone_jax.py",),
+    "JAX, 200 small compilations": ("small_jax.py",),
 }
 _AGAIN = {
     "JAX, from the second run on": ("alone_jax.py",),
+    "JAX, 200 small compilations, from the second run on": ("small_jax.py",),
     "JAX, a step that takes a second to compile, from the second run on": ("compiled_jax.py",),
 }
 

@@ -21,7 +21,7 @@ FOLDERS = {
     "JAX_COMPILATION_CACHE_DIR": "jax",
 }
 # JAX itself keeps what took it a second or more. A program has hundreds of shorter compilations: on a CPU,
-# 26 ms each. Keeping one takes 4 ms and 3 kB, and a restart finds it in 5 ms.
+# 20 ms each. Keeping one takes 1 ms and 3 kB, and a restart finds it in 5 ms (bench/launch_one.py).
 _SHORTEST = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
 
 
