@@ -163,7 +163,10 @@ def measure_saves(repeats: int) -> list[Row]:
 def _saving(way: str) -> dict[str, Any]:
     asked = ("--mib", str(_STATE), "--saves", "2", "--device", "cuda")
     run: list[str | Path] = [sys.executable, PROGRAMS / "saving.py", way, *asked]
-    done = subprocess.run(run, capture_output=True, text=True, timeout=_ENOUGH, check=False)
+    with arena() as place:  # it removes what a killed process leaves: 10 GB for each save
+        done = subprocess.run(
+            run, env=place.env, capture_output=True, text=True, timeout=_ENOUGH, check=False
+        )
     if done.returncode != 0:
         raise MeasurementError(done.stderr[-2000:])
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
