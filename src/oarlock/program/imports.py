@@ -10,6 +10,7 @@ import ast
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 # Enough for any project's own code, and a bound on how long the scan can take.
@@ -96,8 +97,17 @@ def entry(folder: Path, program: str | None = None, module: str | None = None) -
 
 def _scan_file(file: Path) -> Imports:
     try:
-        if file.stat().st_size > LARGEST_FILE:
-            return Imports()
+        found = file.stat()
+    except OSError:
+        return Imports()
+    return _scan_version(file, found.st_size, found.st_mtime_ns)
+
+
+@cache  # a start looks three times, and parsing takes 3 ms a file
+def _scan_version(file: Path, size: int, modified: int) -> Imports:
+    if size > LARGEST_FILE:
+        return Imports()
+    try:
         with warnings.catch_warnings():  # the launcher does not report an invalid escape in the program
             warnings.simplefilter("ignore")
             tree = ast.parse(file.read_bytes())
@@ -117,13 +127,13 @@ def _scan_file(file: Path) -> Imports:
 
 
 def _unguarded(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes except those inside a statement that expects an import to fail, or is for type checkers."""
+    """All statements except those inside one that expects an import to fail, or is for type checkers."""
     waiting = [tree]
     while waiting:
         node = waiting.pop(0)
         if not _is_guard(node):
             yield node
-            waiting += ast.iter_child_nodes(node)
+            waiting += [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr)]
 
 
 def _is_guard(node: ast.AST) -> bool:

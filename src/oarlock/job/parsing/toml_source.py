@@ -15,7 +15,7 @@ from oarlock.errors import JobError
 from oarlock.job.parsing.fields import Path, Section, keeps_text
 from oarlock.job.parsing.source import JobSource
 
-tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+_READER = "tomllib" if sys.version_info >= (3, 11) else "tomli"  # imported only if there is TOML
 
 
 def read_toml(
@@ -73,7 +73,7 @@ class _Written(float):
 
 def _loads(text: str, shown: str, first_line: int) -> Any:
     try:
-        return tomllib.loads(text, parse_float=_Written)
+        return importlib.import_module(_READER).loads(text, parse_float=_Written)
     except RecursionError:
         raise JobError(f"{shown}: nested too deeply") from None
     except ValueError as problem:  # TOMLDecodeError, and a number that Python finds too long
@@ -127,7 +127,7 @@ def _note(found: dict[Path, int], path: Path, number: int) -> None:
 def _key(written: str) -> Path:
     """The parts of `tool."oarlock".limits`; the standard library knows TOML's quoting."""
     try:
-        inner: Any = tomllib.loads(f"{written} = 0")
+        inner: Any = importlib.import_module(_READER).loads(f"{written} = 0")
     except ValueError:
         return ()
     path: Path = ()
