@@ -55,7 +55,8 @@ class _Agent:
         self.line, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", processes.entry("oarlock.agent.early"), str(theirs.fileno())],
+                # -S: it imports no installed package, and what those run in every interpreter may take long.
+                [sys.executable, "-S", "-c", processes.entry("oarlock.agent.early"), str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
