@@ -11,12 +11,13 @@ from pathlib import Path
 from arena import BIN, Arena, MeasurementError
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+MANY_RESTARTS = ("--set", "limits.restarts=1000")
 
 
 def words(
     side: str,
     *args: str,
-    options: Sequence[str] = (),
+    options: Sequence[str] = MANY_RESTARTS,
     example: str = "gpt_torch",
     program: Path | None = None,
 ) -> list[str | Path]:
@@ -24,7 +25,7 @@ def words(
     program = program or EXAMPLES / example / "train.py"
     if side == "bare":
         return [sys.executable, "-u", program, *args]
-    return [BIN / "oarlock", "run", "-n", "1", "--set", "limits.restarts=1000", *options, program, *args]
+    return [BIN / "oarlock", "run", "-n", "1", *options, program, *args]
 
 
 def lines(
