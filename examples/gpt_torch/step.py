@@ -50,26 +50,25 @@ def adamw(model: torch.nn.Module, lr: float, device: torch.device) -> torch.opti
 def load_kernels(config: Config, windows: int, device: torch.device) -> list[Thread]:
     """Start threads that compute what a step does, for nothing.
 
-    A GPU loads a kernel when it is first used, half a second for all of a step's. This way they load while
-    the real network is created and restored. Call it before random numbers count: it draws some.
+    A GPU loads a kernel when it is first used, 0.3 s for all of a step's. This way they load while the real
+    network is created and restored. No random number is drawn.
     """
-    with device:
-        network = GPT(replace(config, layers=1, dropout=0.0))  # without dropout, the threads draw none
-        weights = torch.nn.Linear(8, 8)
-    half, others = HalfPrecision(network), HalfPrecision(weights)
-    for weight in others.model.parameters():
-        weight.grad = torch.zeros_like(weight)
-    rows = torch.zeros(windows, config.context, dtype=torch.long, device=device)
 
     def compute_gradients() -> None:
-        # Attention is left out: cuDNN plans it in the thread that uses it.
-        half.model(rows, rows, attend=lambda q, k, v: v).backward()
+        with torch.device("meta"):  # the weights have no values, and then any
+            network = GPT(replace(config, layers=1, dropout=0.0))
+        rows = torch.zeros(windows, config.context, dtype=torch.long, device=device)
+        half = HalfPrecision(network.to_empty(device=device))
+        half.model(rows, rows).backward()
 
-    optimizer = adamw(weights, 0.0, device)
-    threads = [
-        Thread(target=compute_gradients),
-        Thread(target=change_weights, args=(weights, optimizer, others)),
-    ]
+    def change() -> None:
+        weights = torch.nn.Linear(8, 8, device="meta").to_empty(device=device)
+        half = HalfPrecision(weights)
+        for weight in half.model.parameters():
+            weight.grad = torch.zeros_like(weight)
+        change_weights(weights, adamw(weights, 0.0, device), half)
+
+    threads = [Thread(target=compute_gradients), Thread(target=change)]
     for thread in threads:
         thread.start()
     return threads
