@@ -38,6 +38,15 @@ int cuDevicePrimaryCtxRetain(void **context, int device) {
 }
 int cuDevicePrimaryCtxRelease_v2(int device) { return 0; }
 int cuCtxSetCurrent(void *context) { return 0; }
+int cuCtxPushCurrent_v2(void *context) { return 0; }
+int cuCtxPopCurrent_v2(void **context) { return 0; }
+int cuCtxSynchronize(void) { return 0; }
+int cuMemAlloc_v2(void **address, size_t size) {
+    *address = malloc(size);
+    return getenv("OARLOCK_TEST_FULL_GPU") ? 2 : 0;
+}
+int cuMemFree_v2(void *address) { note("freed"); free(address); return 0; }
+int cuMemsetD8_v2(void *address, unsigned char value, size_t size) { memset(address, value, size); return 0; }
 int cuMemcpyDtoH_v2(void *target, void *source, size_t size) {  /* its GPUs' memory is the machine's */
     note("copied");
     memcpy(target, source, size);
@@ -47,6 +56,26 @@ int cuMemcpyDtoH_v2(void *target, void *source, size_t size) {  /* its GPUs' mem
 int cuDevicePrimaryCtxGetState(int device, unsigned int *flags, int *active) {
     *flags = 0;
     *active = opened[device];
+    return 0;
+}
+"""
+
+
+CUBLAS = r"""
+#include <stdio.h>
+#include <stdlib.h>
+
+int cublasCreate_v2(void **handle) { *handle = malloc(1); return 0; }
+int cublasDestroy_v2(void *handle) { free(handle); return 0; }
+int cublasGemmEx(void *handle, int ta, int tb, int m, int n, int k,
+                 const float *alpha, const char *a, int a_kind, int lda, const char *b, int b_kind, int ldb,
+                 const float *beta, char *c, int c_kind, int ldc, int compute, int way) {
+    FILE *file = fopen(getenv("OARLOCK_TEST_CUDA_CALLS"), "a");
+    int bytes = a_kind == 14 ? 2 : 4, last = bytes * m * n - 1;
+    fprintf(file, "multiplied %d %d: %g %d %d %d\n", a_kind, compute, *alpha, a[last] + b[last] + c[last],
+            m == n && n == k && k == lda && lda == ldb && ldb == ldc && ta + tb == 0,
+            a_kind == b_kind && b_kind == c_kind && *alpha == *beta && way == -1);
+    fclose(file);
     return 0;
 }
 """
@@ -63,6 +92,15 @@ class CudaLibrary:
             "OARLOCK_TEST_NO_CUDA": str(self._none_left),
             "OARLOCK_TEST_CUDA_CALLS": str(self.calls),
         }
+
+    @property
+    def cublas(self) -> Path:
+        """The path of a stand-in for cuBLAS, which notes each product; a program has to load it."""
+        folder = self.calls.parent
+        made = folder / "libcublas"
+        return (
+            made if made.exists() else compiled_library.build(folder, "libcublas.so.13", CUBLAS)
+        ) / "libcublas.so.13"
 
     def refuse(self) -> None:
         """No GPU has memory for another context from now on."""

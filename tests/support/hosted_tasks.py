@@ -91,8 +91,9 @@ class Line:
 class Zygote:
     pid = 1
     is_adopted = False
-    keeper: int | None = None
+    keeper: int | None = 99
     keep = 0.0
+    keeps_gpus = True
 
     def __init__(self, said: list[str]) -> None:
         self.warm = True
@@ -123,8 +124,8 @@ class Zygote:
     def bury(self) -> str:
         return " (exit code 1)"
 
-    def close(self) -> None:
-        self.said.append("close")
+    def close(self, standbys: Sequence[orders.StandBy] = ()) -> None:
+        self.said.append(" ".join(["close", *(f"{one.task}:{one.gpus}" for one in standbys)]))
 
 
 class Supply:

@@ -65,6 +65,10 @@ int nvmlDeviceGetPowerUsage(struct gpu *g, unsigned int *power) {
     *power = g->milliwatts;
     return g->milliwatts ? 0 : 3;  /* not supported */
 }
+int nvmlDeviceGetComputeMode(struct gpu *g, unsigned int *mode) {
+    *mode = strstr(g->name, "exclusive") ? 3 : 0;
+    return 0;
+}
 int nvmlDeviceGetUtilizationRates(struct gpu *g, nvmlUtilization_t *rates) { rates->gpu = g->busy; return 0; }
 int nvmlDeviceGetComputeRunningProcesses_v3(struct gpu *g, unsigned int *found, nvmlProcessInfo_t *list) {
     *found = g->pid ? 1 : 0;
@@ -87,7 +91,9 @@ class NvmlLibrary:
         return {**compiled_library.search_path(self.folder), "OARLOCK_TEST_NVML": str(self._file)}
 
     def say(self, *gpus: tuple[int, int, int, int, int, int, str]) -> None:
-        """Each: memory in use and in all, milliwatts, percent, a process (0: none) and its memory, name."""
+        """Each: memory in use and in all, milliwatts, percent, a process (0: none) and its memory, name.
+
+        One whose name ends in `exclusive` has that compute mode."""
         written = self._file.with_suffix(".new")
         written.write_text("".join(" ".join(map(str, gpu)) + "\n" for gpu in gpus))
         written.replace(self._file)

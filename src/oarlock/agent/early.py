@@ -14,6 +14,9 @@ from pathlib import Path
 
 from oarlock.agent.zygote.spare import Spare
 from oarlock.system import fd_frames, processes
+from oarlock.system.processors import usable_cores
+
+_BUSY = 2  # cores that the client and the zygote need meanwhile
 
 
 def main() -> int:
@@ -24,7 +27,10 @@ def main() -> int:
     spare = _spare()
     from oarlock.agent.__main__ import lead  # beside the zygote's own imports
     from oarlock.agent.protocol.spec import Spec
-    from oarlock.agent.zygote import process_title
+    from oarlock.agent.task_side import process_title
+
+    if usable_cores() > _BUSY:
+        from oarlock.agent import leader  # noqa: F401 - which `lead` imports otherwise, beside a framework
 
     with socket.socket(fileno=int(sys.argv[1])) as client:
         run, fds = fd_frames.receive(client)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -347,3 +348,45 @@ def test_a_run_that_ends_does_not_wait_for_gpus() -> None:
     host.exits(10, 11, status=0)
     host.swept()
     assert host.host.is_cleared
+
+
+def test_the_next_run_may_find_open_what_this_one_has_used() -> None:
+    host = on_a_gpu([0])
+    host.writes("worker-0", kind="gpus", gpus=[])  # has used none
+    looked_at(host, 4)
+    host.writes("worker-1", kind="gpus", gpus=[])  # is done
+    host.said.clear()
+    host.host.close()
+    assert host.said[0] == "close worker-1:(0,)"
+
+
+def test_that_is_said_once_and_only_if_it_is_so() -> None:
+    host = HostedTasks().into("running")
+    for room in (3, 4, 5):
+        host.room = room << 30
+        host.writes("worker-1", kind="gpus", gpus=[0])
+    notes = [event["text"] for event in host.events if event["kind"] == "note"]
+    assert notes == ["process 99 will also keep the GPUs open, with about 0.5 GiB of the memory of each"]
+
+
+def fails(host: HostedTasks, kind: Kind) -> None:
+    host.trouble = Trouble(kind, "GPU 0 failed")
+    host.exits(11)
+
+
+NOT_KEPT: dict[str, Callable[[HostedTasks], object]] = {
+    "their memory is in use": lambda host: looked_at(host, 3),
+    "it ran out": lambda host: fails(host, "memory"),
+    "they are in trouble": lambda host: fails(host, "lost"),
+    "its imports do not stay": lambda host: setattr(host.zygote, "keeps_gpus", False),
+}
+
+
+@pytest.mark.parametrize("why", NOT_KEPT)
+def test_the_next_run_finds_them_closed_if(why: str) -> None:
+    host = on_a_gpu([0])
+    looked_at(host, 4)
+    NOT_KEPT[why](host)
+    host.said.clear()
+    host.host.close()
+    assert host.said[0] == "close"

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from oarlock.records import runs
+from oarlock.system import private_network, processes
 from tests.support.commands import Command
 from tests.support.cuda_library import CudaLibrary
 from tests.support.event_files import points_in
 from tests.support.fake_gpus import Machine
+from tests.support.gangs import is_running, until_gone
 from tests.support.nvml_library import NvmlLibrary
 from tests.support.small_programs import write
 from tests.support.waiting import eventually
@@ -63,6 +66,10 @@ for step in itertools.count(1):
     if pathlib.Path("enough").exists():
         break
     time.sleep(0.05)
+"""
+USES = """
+import jax, sys, types
+sys.modules["torch"] = types.SimpleNamespace(cuda=types.SimpleNamespace(is_initialized=lambda: True))
 """
 JOB = """
 program: train.py
@@ -122,6 +129,118 @@ def test_a_gpu_with_room_is_open_before_its_task_dies(
     (folder / "enough").touch()
     eventually(lambda: run.state().is_final, "end")
     assert "generation 2 finds (0,)" in oarlock("logs", "opens").stdout
+
+
+@pytest.fixture
+def kept(
+    oarlock: Command, folder: Path, cuda_library: CudaLibrary, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Kept]:
+    """Runs of a program that opens a GPU, with `--warm`; at the end nothing stays."""
+    for name, value in cuda_library.env.items():
+        monkeypatch.setenv(name, value)
+    write(folder / "train.py", USES + OPENS)
+    (folder / "enough").touch()
+    kept = Kept(oarlock)
+    yield kept
+    for keeper in filter(is_running, kept.keepers):
+        os.kill(keeper, signal.SIGTERM)
+    until_gone([*kept.keepers, *kept.seen])
+
+
+class Kept:
+    def __init__(self, oarlock: Command) -> None:
+        self.oarlock = oarlock
+        self.keepers: list[int] = []
+        self.seen: set[int] = set()  # all processes below them
+
+    def run(self, *options: str, warm: str = "1m") -> str:
+        """What a run prints."""
+        name = f"run-{len(self.keepers)}"
+        done = self.oarlock("run", "--name", name, "--warm", warm, *options)
+        assert done.returncode == 0, done.stdout + done.stderr
+        self.keepers += [event["keeper"] for event in runs.find(name).events() if event["kind"] == "ready"]
+        return done.stdout
+
+    def below(self) -> list[int]:
+        """The processes of the newest keeper: the next run's zygote, and what stands by in it."""
+        found = processes.descendants(self.keepers[-1])
+        self.seen.update(found)
+        return found
+
+    def until_prepared(self) -> None:
+        eventually(lambda: len(self.below()) == 2, "what stands by for the next run")
+
+
+def test_the_next_run_finds_gpus_open_that_this_one_has_used(kept: Kept, folder: Path) -> None:
+    first = kept.run()
+    assert "generation 1 finds ()" in first
+    note = f"process {kept.keepers[0]} will also keep the GPUs open, with about 0.5 GiB of the memory of each"
+    assert note in first
+    for _ in range(2):
+        kept.until_prepared()
+        said = kept.run()
+        assert "generation 1 finds (0,)" in said
+        assert note in said
+    kept.until_prepared()
+    write(folder / "train.py", "import jax\n" + TRAINS)
+    assert note not in kept.run()
+    assert kept.below() == []
+    assert len(set(kept.keepers)) == 1
+
+
+def test_a_run_that_starts_beside_another_opens_them_itself(kept: Kept, folder: Path) -> None:
+    kept.run()
+    kept.until_prepared()
+    (folder / "enough").unlink()
+    for name, found in (("one", "finds (0,)"), ("other", "finds ()")):
+        kept.oarlock("run", "-d", "--name", name, "--warm", "1m")
+        eventually(lambda: "finds" in kept.oarlock("logs", name).stdout, "its first line")  # noqa: B023
+        assert found in kept.oarlock("logs", name).stdout
+    (folder / "enough").touch()
+    eventually(lambda: runs.find("one").state().is_final and runs.find("other").state().is_final, "their end")
+    kept.until_prepared()
+
+
+NOT_OPEN: dict[str, tuple[str, ...]] = {
+    "each run has its own network": ("--set", "network=private"),
+    "the run asks for none": ("--set", "roles.worker.gpu=0"),
+    "what stands by is gone": (),
+    "the GPU is for one process at a time": (),
+}
+
+
+@pytest.mark.parametrize("why", NOT_OPEN)
+def test_the_next_run_opens_them_itself_if(why: str, kept: Kept, nvml_library: NvmlLibrary) -> None:
+    if "network" in why and private_network.refusal() is not None:
+        pytest.skip("this machine does not allow network: private")
+    if "one process" in why:
+        nvml_library.say((*BUSY[:-1], "NVIDIA H200 exclusive"), BUSY)
+    first = kept.run(*NOT_OPEN[why])
+    assert ("will also keep" in first) == ("gone" in why)
+    if "gone" in why:
+        kept.until_prepared()
+        for pid in kept.below():
+            os.kill(pid, signal.SIGKILL)
+    assert "generation 1 finds ()" in kept.run(*NOT_OPEN[why])
+    assert len(set(kept.keepers)) == 1
+
+
+@pytest.mark.parametrize("how", ["alone", "killed", "asked", "outdated"])
+def test_gpus_do_not_stay_open_without_their_keeper(
+    how: str, kept: Kept, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(folder / "packages"))
+    (folder / "packages").mkdir()
+    kept.run(warm="5s" if how == "alone" else "1m")
+    kept.until_prepared()
+    below, keeper = kept.below(), kept.keepers[0]
+    if how in ("killed", "asked"):
+        os.kill(keeper, signal.SIGKILL if how == "killed" else signal.SIGTERM)
+    elif how == "outdated":
+        (folder / "packages" / "new.py").touch()
+        assert "generation 1 finds ()" in kept.run()
+        assert len(set(kept.keepers)) == 2
+    until_gone([keeper, *below])
 
 
 def opened(library: CudaLibrary) -> int:

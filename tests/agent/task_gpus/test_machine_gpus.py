@@ -25,6 +25,7 @@ class Driver:
         self.holders: list[dict[int, int]] = [{}, {}]
         self.uuids = ["GPU-0", "GPU-1"]
         self.total = 140 * GIB
+        self.is_shared = True
 
     def read(self) -> list[GpuReading]:
         return [
@@ -38,6 +39,7 @@ class Driver:
                 300.0 + at,
                 0.5 * at,
                 holders,
+                self.is_shared,
             )
             for at, (used, holders) in enumerate(zip(self.memory, self.holders))
         ]
@@ -245,6 +247,14 @@ def test_the_room_of_a_task_is_that_of_its_fullest_gpu(tmp_path: Path) -> None:
 def test_a_small_gpu_has_no_room_beside_a_task(tmp_path: Path) -> None:
     driver = Driver()
     driver.total = 40 * GIB
+    machine = Machine(tmp_path, driver)
+    machine.look()
+    assert machine.gpus.room(BOTH) == 0
+
+
+def test_a_gpu_for_one_process_at_a_time_has_no_room(tmp_path: Path) -> None:
+    driver = Driver()
+    driver.is_shared = False
     machine = Machine(tmp_path, driver)
     machine.look()
     assert machine.gpus.room(BOTH) == 0

@@ -24,7 +24,7 @@ from oarlock.system.polling import wait_for
 processes.adopt_orphans()
 gpu_standby._OPENING = 120.0  # a busy machine
 agent, line = socket.socketpair()
-it = zygote._Zygote(fd_frames.FrameSocket(line), Ready(warm=True))
+it = zygote._Zygote(fd_frames.FrameSocket(line), Ready(warm=True), gpu_standby.Standbys())
 
 def launch(**env):
     output, events = os.open("output", os.O_WRONLY | os.O_CREAT), os.open(os.devnull, os.O_WRONLY)
@@ -34,14 +34,18 @@ def launch(**env):
     return pid
 
 def stand_by(gpus, **env):
-    it._obey(StandBy("worker-0", gpus, env), ())
+    it._obey(StandBy("worker-0", "program.py", gpus, env), ())
 
-def open_gpus():
-    it._obey(OpenGpus("worker-0"), ())
+def open_gpus(early=False):
+    it._obey(OpenGpus("worker-0", early), ())
 
 def import_slowly():
     preimport.LATER = ("slow",)
     it._obey(Import(("slow",)), ())
+
+def load(path):
+    import ctypes
+    path and ctypes.CDLL(path)
 
 def calls():
     path = os.environ["OARLOCK_TEST_CUDA_CALLS"]
@@ -98,6 +102,83 @@ def test_the_next_launch_of_the_task_begins_with_open_gpus(zygote: ZygoteOf) -> 
         found = ended(standby)
         assert found == (0, "(1,) 4,5 3"), found
         assert not children()
+    """)
+
+
+MULTIPLIED = ["opened 0", "multiplied 14 68: 1 0 1 1", "multiplied 0 68: 1 0 1 1", "freed"]
+
+
+def test_one_that_opens_them_early_loads_what_products_need(zygote: ZygoteOf) -> None:
+    zygote.does(f"""
+        load({str(zygote.library.cublas)!r})
+        stand_by((0,))
+        [standby] = children()
+        open_gpus(early=True)
+        wait_for(lambda: calls() == ["started", "opened 0", *{MULTIPLIED}], "products", 60)
+        assert launch(RANK="0") == standby
+        assert ended(standby) == (0, "(0,) None 0")
+    """)
+
+
+def test_one_that_is_forked_later_has_time_for_that_too(zygote: ZygoteOf) -> None:
+    zygote.does(f"""
+        load({str(zygote.library.cublas)!r})
+        import_slowly()
+        stand_by((0,))
+        open_gpus(early=True)
+        open("go", "w").close()
+        wait_for(lambda: select.select([it.wake], [], [], 0)[0], "the end of the import", 60)
+        it._fork_standbys()
+        wait_for(lambda: calls() == ["started", "opened 0", *{MULTIPLIED}], "products", 60)
+    """)
+
+
+def test_one_that_opens_them_at_a_death_does_not_take_the_time(zygote: ZygoteOf) -> None:
+    zygote.does(f"""
+        load({str(zygote.library.cublas)!r})
+        stand_by((0,))
+        open_gpus()
+        assert ended(launch(RANK="0")) == (0, "(0,) None 0")
+        assert calls() == ["started", "opened 0"], calls()
+    """)
+
+
+@pytest.mark.parametrize("variable", ["OARLOCK_TEST_FULL_GPU", ""])
+def test_products_that_cannot_be_had_are_done_without(zygote: ZygoteOf, variable: str) -> None:
+    zygote.does(f"""
+        load({str(zygote.library.cublas)!r} if {variable!r} else None)
+        os.environ[{variable!r} or "OTHER"] = "1"
+        stand_by((0,))
+        open_gpus(early=True)
+        assert ended(launch(RANK="0")) == (0, "(0,) None 0")
+        assert not any("multiplied" in call for call in calls()), calls()
+    """)
+
+
+def test_another_program_gets_a_process_of_its_own(zygote: ZygoteOf) -> None:
+    (zygote.folder / "other.py").write_text(PROGRAM)
+    zygote.does("""
+        it._obey(StandBy("worker-0", "other.py", (0,), {}), ())
+        [standby] = children()
+        pid = launch(RANK="0")
+        assert pid != standby
+        assert ended(pid) == (0, "() None 0")
+    """)
+
+
+def test_it_begins_with_the_variables_that_the_zygote_has_then(zygote: ZygoteOf) -> None:
+    """It may have been forked for an earlier run."""
+    (zygote.folder / "program.py").write_text(
+        "import os\nprint(sorted(set(os.environ) & {'OLD', 'NEW', 'RANK'}))"
+    )
+    zygote.does("""
+        os.environ["OLD"] = "1"
+        stand_by((0,))
+        [standby] = children()
+        del os.environ["OLD"]
+        os.environ["NEW"] = "1"
+        assert launch(RANK="0") == standby
+        assert ended(standby) == (0, "['NEW', 'RANK']")
     """)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from oarlock.agent.zygote import warm_keeper
+from oarlock.agent.zygote import adopted_zygote, warm_socket
 from oarlock.agent.zygote.orders import KEEPER_MESSAGES, Forked, ForkRequest
 from oarlock.screens.event_text import describe
 from oarlock.system import fd_frames, private_network
@@ -218,7 +218,7 @@ def test_who_answers_must_be_the_same_user(public: Path) -> None:
     with as_nobody(squat):
         os.close(claimed)
         assert os.read(told, 1) == b"!"
-        assert warm_keeper.adopt(place, "/", {}) is None
+        assert adopted_zygote.adopt(place, "/", {}) is None
     os.close(told)
 
 
@@ -227,7 +227,7 @@ def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path) -> None:
     place = tmp_path / "warm" / "ours-1"
     place.parent.mkdir()
     os.chown(place.parent, 65534, 65534)
-    assert warm_keeper.claim(place) is None
+    assert warm_socket.claim(place) is None
     assert not list(place.parent.iterdir())
 
 
@@ -235,16 +235,16 @@ def test_sockets_of_killed_keepers_are_removed(tmp_path: Path) -> None:
     """Its own at once, those of other machines after a day; its folder is closed again."""
     warm = tmp_path / ("long" * 50) / "warm"
     for name in ("ours-1", "theirs-1", "older-1"):
-        left = warm_keeper.claim(warm / name)
+        left = warm_socket.claim(warm / name)
         assert left is not None
         left.close()  # and the path stays, as after a kill
     os.utime(warm / "older-1", (0, 0))
-    living = warm_keeper.claim(warm / "ours-3")
+    living = warm_socket.claim(warm / "ours-3")
     assert living is not None
     warm.chmod(0o755)
-    again = warm_keeper.claim(warm / "ours-1")
+    again = warm_socket.claim(warm / "ours-1")
     assert again is not None
-    assert warm_keeper.claim(warm / "ours-3") is None, "its keeper lives"
+    assert warm_socket.claim(warm / "ours-3") is None, "its keeper lives"
     assert {path.name for path in warm.iterdir()} == {"ours-1", "ours-3", "theirs-1"}
     assert stat.S_IMODE(warm.stat().st_mode) == 0o700
     living.close()
@@ -284,8 +284,8 @@ def test_a_container_without_the_folder_gets_no_answer(kept: Start, home: Path) 
     keeper = keeper_of(ended_well(kept(SAY)))
     place = place_of(keeper, home)
     ask = (
-        "import sys; from pathlib import Path; from oarlock.agent.zygote import warm_keeper\n"
-        "sys.exit(warm_keeper.adopt(Path(sys.argv[1]), '/', {}) is not None)"
+        "import sys; from pathlib import Path; from oarlock.agent.zygote import adopted_zygote\n"
+        "sys.exit(adopted_zygote.adopt(Path(sys.argv[1]), '/', {}) is not None)"
     )
     hidden = 'mount -t tmpfs none "$1" && exec "$2" -c "$3" "$4"'
     words = ["sh", "-c", hidden, "sh", str(home), sys.executable, ask, str(place)]

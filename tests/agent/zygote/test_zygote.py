@@ -12,7 +12,7 @@ def test_a_stop_that_comes_right_after_the_fork_is_not_lost() -> None:
     code = """
         import os, signal, socket
         from oarlock.agent.protocol.spec import Program
-        from oarlock.agent.zygote import runner, zygote
+        from oarlock.agent.zygote import gpu_standby, runner, zygote
         from oarlock.agent.zygote.orders import Launch, Ready
         from oarlock.system import fd_frames
 
@@ -26,7 +26,7 @@ def test_a_stop_that_comes_right_after_the_fork_is_not_lost() -> None:
         agent, line = socket.socketpair()
         program = Program("program", "program.py")
         launch = Launch("worker-0", os.getpid(), "/", program, None, "worker-0", {})
-        forks = zygote._Zygote(fd_frames.FrameSocket(line), Ready(warm=True))
+        forks = zygote._Zygote(fd_frames.FrameSocket(line), Ready(warm=True), gpu_standby.Standbys())
         forks._launch(launch, os.open(os.devnull, os.O_WRONLY), os.open(os.devnull, os.O_WRONLY))
         [pid] = forks.alive
         assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGTERM

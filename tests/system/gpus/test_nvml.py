@@ -30,7 +30,7 @@ def read() -> list[dict[str, object]] | None:
 def test_every_field_is_read(nvml_library: NvmlLibrary) -> None:
     nvml_library.say(
         (40 << 30, 140 << 30, 612_500, 97, 4242, 39 << 30, "NVIDIA H200"),
-        (1 << 20, 140 << 30, 0, 0, 0, 0, "NVIDIA H200"),
+        (1 << 20, 140 << 30, 0, 0, 0, 0, "NVIDIA exclusive"),
     )
     assert read() == [
         {
@@ -43,10 +43,11 @@ def test_every_field_is_read(nvml_library: NvmlLibrary) -> None:
             "power": 612.5,
             "utilization": 0.97,
             "holders": {"4242": 39 << 30},
+            "is_shared": True,
         },
         {
             "number": "1",
-            "name": "NVIDIA H200",
+            "name": "NVIDIA exclusive",
             "uuid": "GPU-1a5d31ab-ecb1",
             "bus": "0000:3c:00",
             "memory": 1 << 20,
@@ -54,6 +55,7 @@ def test_every_field_is_read(nvml_library: NvmlLibrary) -> None:
             "power": None,
             "utilization": 0.0,
             "holders": {},
+            "is_shared": False,
         },
     ]
 

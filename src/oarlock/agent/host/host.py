@@ -85,7 +85,7 @@ class Host:
     def close(self) -> None:
         """End the zygote with all tasks, or let it stay for the next run."""
         self.loop.cancel(ZYGOTE)
-        self.zygote.close()
+        self.zygote.close(self.events.for_next_run())
         for process in self.state.tasks.values():
             process.close()
 

@@ -13,7 +13,7 @@ from oarlock.agent.host.task_process import TaskChannels, TaskProcess
 from oarlock.agent.net.deadlines import Action
 from oarlock.agent.task_gpus.gpu_claim import GpuClaim
 from oarlock.agent.task_gpus.gpu_trouble import Trouble
-from oarlock.agent.zygote.orders import Order, Reply
+from oarlock.agent.zygote.orders import Order, Reply, StandBy
 from oarlock.run.cluster import Task
 from oarlock.run.contract import Gang
 from oarlock.run.run_events import Event
@@ -100,6 +100,10 @@ class Zygote(Protocol):
     def keep(self) -> float:
         """For how many seconds its imports stay after the run."""
 
+    @property
+    def keeps_gpus(self) -> bool:
+        """Whether GPUs may stay open with the imports."""
+
     def start(self, tasks: int, on_reply: Callable[[Reply], None], on_lost: Action) -> None:
         """Start or adopt a zygote for that many tasks. `on_lost` is called once it has died."""
 
@@ -112,8 +116,8 @@ class Zygote(Protocol):
     def bury(self) -> str:
         """Clean up after its death. Returns how it ended, in words."""
 
-    def close(self) -> None:
-        """End it with all tasks, or let it stay for the next run."""
+    def close(self, standbys: Sequence[StandBy] = ()) -> None:
+        """End it with all tasks, or let it stay for the next run, which may find these standbys."""
 
 
 class Supply(Protocol):

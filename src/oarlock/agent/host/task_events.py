@@ -57,6 +57,7 @@ class TaskEvents:
         self._oom_kills = machine.oom_kills()
         self._has_heard = False  # a task has written since the last check for signs of life
         self._ran_out = False  # a task has run out of GPU memory: from then on nothing else takes any
+        self._has_announced = False  # that GPUs stay open for the next run
 
     def look_for_life(self, limit: float | None) -> None:
         """Notify the leading agent, a few times in `limit` seconds, that a task here reports, prints or
@@ -86,10 +87,10 @@ class TaskEvents:
         only the end of a process frees what it took."""
         if not process.opened or not isinstance(self._state.wish, RunTasks):
             return
-        room = self._machine.gpu_room(process)
-        if not process.is_followed and not self._ran_out and room >= _ROOM:
-            self._open_gpus(process)
-        elif process.is_followed and room < _TIGHT:
+        process.room = self._machine.gpu_room(process)
+        if not process.is_followed and not self._ran_out and process.room >= _ROOM:
+            self._open_gpus(process, early=True)
+        elif process.is_followed and process.room < _TIGHT:
             self._stand_by(process)
 
     def hear(self, process: TaskProcess, lines: Sequence[bytes]) -> None:
@@ -113,9 +114,7 @@ class TaskEvents:
         elif event["kind"] == messages.IMPORTED:
             self._zygote.send(Import(tuple(event["modules"])))
         elif event["kind"] == messages.GPUS:
-            process.opened = tuple(event["gpus"])
-            if isinstance(self._state.wish, RunTasks):
-                self._stand_by(process)
+            self._on_gpus(process, tuple(event["gpus"]))
         elif event["kind"] == "error":
             self._on_error(process, event)
         elif event["kind"] in GATE_EVENTS:
@@ -126,6 +125,25 @@ class TaskEvents:
             self._upstream.on_event({"kind": "note", "text": f"{process.name}: {event['text']}"})
         else:
             self._upstream.on_event(event)
+
+    def _on_gpus(self, process: TaskProcess, opened: tuple[int, ...]) -> None:
+        process.opened = opened
+        process.used = opened or process.used
+        process.room = self._machine.gpu_room(process)
+        if isinstance(self._state.wish, RunTasks):
+            self._stand_by(process)
+        if not self._has_announced and self.for_next_run():
+            self._has_announced = True
+            keeper = self._zygote.keeper
+            text = f"process {keeper} will also keep the GPUs open, with about 0.5 GiB of the memory of each"
+            self._upstream.on_event({"kind": "note", "text": text})
+
+    def for_next_run(self) -> tuple[StandBy, ...]:
+        """What may stand by for the next run's tasks: their GPUs have room, and nothing went wrong there."""
+        if self._ran_out or not self._zygote.keeps_gpus:
+            return ()
+        users = [process for process in self._state.tasks.values() if process.used and process.room >= _ROOM]
+        return tuple(_standby(process, process.used) for process in users)
 
     def _on_report(self, process: TaskProcess, event: Event) -> None:
         now = self._loop.now()
@@ -183,11 +201,11 @@ class TaskEvents:
 
     def _stand_by(self, process: TaskProcess) -> None:
         process.is_followed = False
-        self._zygote.send(StandBy(process.name, process.opened, dict(process.gpu_env)))
+        self._zygote.send(_standby(process, process.opened))
 
-    def _open_gpus(self, process: TaskProcess) -> None:
+    def _open_gpus(self, process: TaskProcess, *, early: bool = False) -> None:
         process.is_followed = True
-        self._zygote.send(OpenGpus(process.name))
+        self._zygote.send(OpenGpus(process.name, early))
 
     def on_exits(self, exits: Sequence[Exit]) -> None:
         """Handle exits that the zygote saw together, in a single status."""
@@ -206,6 +224,7 @@ class TaskEvents:
                 process.trouble = self._machine.gpu_trouble(process)
             if process.trouble is not None:
                 self._ran_out |= process.trouble.kind == "memory"
+                process.used = ()
                 if process.opened:  # the next process starts afresh: what is open already may be broken
                     process.opened = ()
                     self._stand_by(process)
@@ -243,6 +262,10 @@ class TaskEvents:
             self._oom_kills = count
             for process in killed:
                 process.starved = True
+
+
+def _standby(process: TaskProcess, gpus: tuple[int, ...]) -> StandBy:
+    return StandBy(process.name, process.program, gpus, dict(process.gpu_env))
 
 
 def _last_words_of(process: TaskProcess) -> str:

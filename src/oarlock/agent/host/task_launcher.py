@@ -13,8 +13,8 @@ from oarlock.agent.host.task_shutdown import TaskShutdown
 from oarlock.agent.net.deadlines import Deadlines
 from oarlock.agent.protocol.spec import Spec
 from oarlock.agent.protocol.wishes import RunTasks
+from oarlock.agent.task_side.program_gpus import deciding
 from oarlock.agent.zygote.orders import Launch
-from oarlock.agent.zygote.program_gpus import deciding
 from oarlock.run import placeholders
 from oarlock.run.cluster import Task
 from oarlock.run.contract import environment
@@ -65,7 +65,8 @@ class TaskLauncher:
             ),
             **self._spec.gpus.variables(wish.gang, task),
         }
-        process.gpu_env, process.claim = deciding(env), self._machine.gpu_claim(task, env)
+        process.program, process.gpu_env = str(program.target), deciding(env)
+        process.claim = self._machine.gpu_claim(task, env)
         order = Launch(
             task=task.name,
             parent=self._zygote.pid,

@@ -68,7 +68,10 @@ class TaskProcess:
         self.failed_at: float | None = None
         self.starved = False  # killed for lack of memory
         self.claim = GpuClaim(given=())
+        self.program = ""  # what it runs
         self.opened: tuple[int, ...] = ()  # the GPUs that its next process will open again
+        self.used: tuple[int, ...] = ()  # the GPUs that a task of the next run will open, too
+        self.room = 0  # bytes that were free on these when it was last known
         self.gpu_env: Mapping[str, str] = {}  # the variables that decide which GPUs these are
         self.is_followed = False  # its next process has opened them, or is doing so
         self.trouble: Trouble | None = None  # GPU trouble that explains its failure

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from oarlock.agent.host import import_env
 from oarlock.agent.net.deadlines import Action
 from oarlock.agent.net.loop import Loop
 from oarlock.agent.protocol.spec import Spec
 from oarlock.agent.zygote.handle import ZygoteProcess
-from oarlock.agent.zygote.orders import Launch, Order, Reply, Swept
+from oarlock.agent.zygote.orders import Launch, Order, Reply, StandBy, Swept
 
 SILENCE = "answer of the zygote"  # a deadline
 _PATIENCE = 10.0  # seconds without any answer, once the zygote has to hurry
@@ -61,6 +61,11 @@ class ZygoteLink:
         """For how many seconds its imports stay after the run; 0 once a zygote has died."""
         return self._process.keep
 
+    @property
+    def keeps_gpus(self) -> bool:
+        """Whether GPUs may stay open with the imports."""
+        return self._process.keeps_gpus
+
     def start(self, tasks: int, on_reply: Callable[[Reply], None], on_lost: Action) -> None:
         """Start or adopt a zygote for that many tasks, which share the cores."""
         self._on_reply, self._on_lost = on_reply, on_lost
@@ -93,12 +98,12 @@ class ZygoteLink:
         how = self._process.bury()
         return f" (killed: it was silent for {_PATIENCE:g} s)" if self._is_silent else how
 
-    def close(self) -> None:
-        """End it with all tasks, or let it stay for the next run."""
+    def close(self, standbys: Sequence[StandBy] = ()) -> None:
+        """End it with all tasks, or let it stay for the next run, which may find these standbys."""
         self._loop.cancel(SILENCE)
         if self._is_started:
             self._loop.forget(self._process.sock)
-        self._process.close()
+        self._process.close(standbys)
 
     def _watch(self) -> None:
         on_room = self._on_room if self._process.is_behind else None

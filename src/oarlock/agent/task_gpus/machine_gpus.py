@@ -94,11 +94,11 @@ class MachineGpus:
         return ", ".join(_held(gpu) for gpu in held)
 
     def room(self, one: Claimant) -> int:
-        """Return the free bytes of a task's GPU with the fewest; 0 if they are unknown, or if a GPU is so
-        small that the task would miss what a process that stands by takes."""
+        """Return the free bytes of a task's GPU with the fewest; 0 if they are unknown, if a GPU is for one
+        process only, or so small that the task would miss what a process that stands by takes."""
         look = self._watch.newest(time.monotonic() - _STALE)
         own = self._own(look.gpus, one) if look is not None else []
-        if any(gpu.memory_total * _SMALL < _CONTEXT for gpu in own):
+        if any(not gpu.is_shared or gpu.memory_total * _SMALL < _CONTEXT for gpu in own):
             return 0
         return min((gpu.memory_total - gpu.memory for gpu in own), default=0)
 

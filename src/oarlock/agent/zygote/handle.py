@@ -8,10 +8,11 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from oarlock.agent.protocol.spec import Spec
-from oarlock.agent.zygote import warm_keeper
+from oarlock.agent.zygote import adopted_zygote, warm_socket
 from oarlock.agent.zygote.orders import (
     ORDERS,
     REPLIES,
@@ -24,6 +25,7 @@ from oarlock.agent.zygote.orders import (
     Reply,
     Signal,
     Signaled,
+    StandBy,
     Stay,
     Staying,
     Sweep,
@@ -49,7 +51,7 @@ class ZygoteProcess:
         self._can_stay = False
         self._is_ready = False
         self._unanswered = 0  # orders
-        self._process: subprocess.Popen[bytes] | warm_keeper.Adopted | None = None
+        self._process: subprocess.Popen[bytes] | adopted_zygote.Adopted | None = None
 
     @property
     def pid(self) -> int:
@@ -60,14 +62,19 @@ class ZygoteProcess:
     @property
     def is_adopted(self) -> bool:
         """Whether an earlier run did its imports."""
-        return isinstance(self._process, warm_keeper.Adopted)
+        return isinstance(self._process, adopted_zygote.Adopted)
 
     @property
     def keeper(self) -> int | None:
         """The process that keeps the imports now, or will after the run."""
-        if isinstance(self._process, warm_keeper.Adopted):
+        if isinstance(self._process, adopted_zygote.Adopted):
             return self._process.keeper
         return self.pid if self.keep and self._can_stay else None
+
+    @property
+    def keeps_gpus(self) -> bool:
+        """Whether GPUs may stay open with the imports. A run in a network of its own starts all processes."""
+        return self.keeper is not None and self.spec.network != "private"
 
     def start(self, env: dict[str, str]) -> None:
         """Adopt a zygote that stayed after an earlier run, or start one. `env`: import-time variables."""
@@ -76,8 +83,8 @@ class ZygoteProcess:
         if self.keep:
             home = Path(self.spec.folder).parents[1]
             spec = self.spec
-            self._socket_path = warm_keeper.socket_path(home, spec.cwd, spec.modules, env, spec.network)
-            adopted = warm_keeper.adopt(self._socket_path, spec.cwd, env, spec.network)
+            self._socket_path = warm_socket.socket_path(home, spec.cwd, spec.modules, env, spec.network)
+            adopted = adopted_zygote.adopt(self._socket_path, spec.cwd, env, spec.network)
             if adopted is not None:
                 self._process, sock = adopted
                 self._line = fd_frames.FrameSocket(sock)
@@ -149,12 +156,19 @@ class ZygoteProcess:
         self.keep = 0.0
         return "" if self.is_adopted else f" (exit code {processes.shell_code(code)})"
 
-    def close(self) -> None:
-        """At the end of the run, let the zygote stay if it can. Otherwise end it with all its descendants."""
+    def close(self, standbys: Sequence[StandBy] = ()) -> None:
+        """At the end of the run, let the zygote stay if it can. Otherwise end it with all its descendants.
+
+        `standbys`: those that the next run would like to find, if the imports stay.
+        """
         if self._process is None:
             return
-        if self.keep and self._can_stay and self._stays():
-            return  # it has ended its descendants itself
+        if not (self.keep and self._can_stay and self._stays()):  # if so, it ends its descendants itself
+            self._close()
+        if standbys:
+            adopted_zygote.prepare_next(self._socket_path, standbys)
+
+    def _close(self) -> None:
         self._line.close()
         self._end(
             _PATIENCE if self._is_ready else 0.0

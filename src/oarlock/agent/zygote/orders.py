@@ -69,19 +69,23 @@ class Import:
 
 @dataclass(frozen=True)
 class StandBy:
-    """A task uses these GPUs: fork a process that starts their driver and becomes the next launch. Without
-    GPUs, the task has no successor. `env`: the variables of the task that matter for that."""
+    """A task uses these GPUs: fork a process that starts their driver and becomes the next launch.
+
+    That must have the same program, and variables that matter for GPUs. Without GPUs, there is none."""
 
     task: str
+    program: str
     gpus: tuple[int, ...]  # by the numbers under which the task sees them
     env: dict[str, str]
 
 
 @dataclass(frozen=True)
 class OpenGpus:
-    """The task is dying, or its GPUs have room for more: let the process that stands by for it open them."""
+    """The task is dying, or its GPUs have room for more (`early`): let the process that stands by for it open
+    them."""
 
     task: str
+    early: bool
 
 
 @dataclass(frozen=True)
@@ -223,4 +227,21 @@ class Forked:
     pid: int
 
 
-KEEPER_MESSAGES: MessageKinds[ForkRequest | Forked] = MessageKinds({"fork": ForkRequest, "forked": Forked})
+@dataclass(frozen=True)
+class StandByNext:
+    """A run has ended that used these GPUs: the next one may find them open."""
+
+    standbys: tuple[StandBy, ...]
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> StandByNext:
+        """Read the list of orders. Raises ValueError."""
+        standbys = data.get("standbys")
+        if not isinstance(standbys, list):
+            raise ValueError("standbys that are no list")
+        return cls(tuple(build(StandBy, each) for each in standbys))
+
+
+KEEPER_MESSAGES: MessageKinds[ForkRequest | Forked | StandByNext] = MessageKinds(
+    {"fork": ForkRequest, "forked": Forked, "stand_by_next": StandByNext}
+)

@@ -18,7 +18,8 @@ import types
 from pathlib import Path
 from typing import NoReturn
 
-from oarlock.agent.zygote import preimport, process_title, program_gpus, task_input
+from oarlock.agent.task_side import process_title, program_gpus, task_input
+from oarlock.agent.zygote import preimport
 from oarlock.agent.zygote.orders import ORDERS, Launch
 from oarlock.run.error_text import error_text
 from oarlock.system import processes, stack_dump

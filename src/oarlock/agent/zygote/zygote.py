@@ -15,13 +15,14 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from oarlock.agent.zygote import gpu_standby, later_imports, preimport, runner, warm_keeper
+from oarlock.agent.zygote import later_imports, preimport, runner, warm_keeper, warm_socket
+from oarlock.agent.zygote.forks import IGNORED, about_to_fork
+from oarlock.agent.zygote.gpu_standby import Standbys
 from oarlock.agent.zygote.orders import (
     ORDERS,
     REPLIES,
@@ -49,8 +50,6 @@ from oarlock.agent.zygote.spawned_task import spawn
 from oarlock.system import fd_frames, private_network, processes
 from oarlock.training.frameworks import eager_torch
 
-_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the agent decides when tasks end
-
 
 def main() -> NoReturn:
     """`zygote FD PARENT`: the socket to the agent and the agent's pid."""
@@ -61,7 +60,7 @@ def main() -> NoReturn:
     if os.getppid() != int(sys.argv[2]):
         os._exit(1)
     processes.adopt_orphans()
-    for ignored in _IGNORED:
+    for ignored in IGNORED:
         signal.signal(ignored, signal.SIG_IGN)
     again = json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}  # see `preimport.start_again`
     data, output = (again["prepare"], []) if again else fd_frames.receive(sock)
@@ -90,24 +89,24 @@ def main() -> NoReturn:
     processes.die_with_parent(0)
     if os.getppid() != int(sys.argv[2]):
         os._exit(1)
+    standbys = Standbys()
     while True:
-        line = fd_frames.FrameSocket(sock)
-        zygote = _Zygote(line, ready)
+        zygote = _Zygote(fd_frames.FrameSocket(sock), ready, standbys)
         stay = zygote.serve()
         listener = zygote.hand_over(stay)
         keeper = warm_keeper.Keeper(listener, Path(stay.socket_path), stay.seconds, born)
-        sock = keeper.serve()  # this process is now a fork, and the zygote of another run
+        sock, standbys = keeper.serve()  # this process is now a fork, and the zygote of another run
         ready = replace(ready, seconds=0.0)
 
 
 class _Zygote:
     """Serves one run: obeys its agent, and reports which tasks have ended."""
 
-    def __init__(self, line: fd_frames.FrameSocket, ready: Ready) -> None:
+    def __init__(self, line: fd_frames.FrameSocket, ready: Ready, standbys: Standbys) -> None:
         self.line = line
         self.warm = ready.warm
         self.later = later_imports.LaterImports(on_done=self._wake_up)
-        self.standbys = gpu_standby.Standbys()
+        self.standbys = standbys
         self.alive: set[int] = set()
         self.ended_by_us: set[int] = set()
         self.wake, self.wake_write = os.pipe()
@@ -150,7 +149,7 @@ class _Zygote:
         signal.set_wakeup_fd(-1)
         os.close(self.wake)
         os.close(self.wake_write)
-        listener = warm_keeper.claim(Path(stay.socket_path)) if self.warm else None
+        listener = warm_socket.claim(Path(stay.socket_path)) if self.warm else None
         self.line.sock.setblocking(True)
         self._reply(Staying(listener is not None))
         self.line.close()
@@ -169,7 +168,7 @@ class _Zygote:
             self.standbys.expect(order)
             self._fork_standbys()
         elif isinstance(order, OpenGpus):
-            self.standbys.open_gpus(order.task)
+            self.standbys.open_gpus(order.task, early=order.early)
         elif isinstance(order, Sweep):
             # A commit is fenced and locked (`checkpoints/store.py`): waiting for a killed writer is needless.
             processes.end_orphans(unawaited=processes.WRITER)
@@ -195,7 +194,7 @@ class _Zygote:
         return self.warm and launch.program.kind != "command"
 
     def _fork(self, launch: Launch, *fds: int) -> int | None:
-        with _about_to_fork():
+        with about_to_fork():
             try:
                 pid = os.fork()
             except OSError as error:
@@ -224,7 +223,7 @@ class _Zygote:
             return
         self._finish_imports()
         if self.warm:
-            with _about_to_fork():
+            with about_to_fork():
                 self.standbys.fork_due(self._close_in_child)
 
     def _wake_up(self) -> None:
@@ -268,19 +267,6 @@ class _Zygote:
         self.standbys.end()
         processes.end_orphans()
         os._exit(0)
-
-
-@contextmanager
-def _about_to_fork() -> Iterator[None]:
-    """Nothing is written twice, and no signal gets lost: the child ignores them, as this process does, until
-    it has settled. Blocked, an early stop waits; else the task is killed only after its whole grace."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
 
 
 def _enter_network(sock: socket.socket) -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 _NAME = "libcuda.so.1"
 
@@ -55,6 +56,31 @@ def copy_from(number: int, source: int, target: int, size: int) -> None:
         library.cuDevicePrimaryCtxRelease_v2(device)
     if failed:
         raise RuntimeError(f"error {failed} of CUDA's driver")
+
+
+@contextmanager
+def memory(number: int, size: int) -> Iterator[ctypes.c_void_p | None]:
+    """Zeros on a GPU, whose context is current meanwhile; None if the driver refuses. At the end it has done
+    all that was asked of it."""
+    library = ctypes.CDLL(_NAME, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    device, context, address = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
+    library.cuDeviceGet(ctypes.byref(device), number)
+    if library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) != 0:
+        yield None
+        return
+    library.cuCtxPushCurrent_v2(context)
+    try:
+        length = ctypes.c_size_t(size)
+        if library.cuMemAlloc_v2(ctypes.byref(address), length) != 0:
+            yield None
+            return
+        library.cuMemsetD8_v2(address, ctypes.c_ubyte(0), length)
+        yield address
+        library.cuCtxSynchronize()
+        library.cuMemFree_v2(address)
+    finally:
+        library.cuCtxPopCurrent_v2(ctypes.byref(context))
+        library.cuDevicePrimaryCtxRelease_v2(device)
 
 
 def _is_open(library: ctypes.CDLL, number: int) -> bool:

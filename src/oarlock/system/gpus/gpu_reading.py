@@ -21,6 +21,7 @@ class GpuReading:
     power: float | None = None
     utilization: float | None = None  # 0 to 1: the share of the time in which it computed
     holders: dict[int, int] = field(default_factory=dict)  # pid -> memory, for the visible processes
+    is_shared: bool = True  # False: only one process at a time may use it (its compute mode)
 
     @property
     def key(self) -> str:

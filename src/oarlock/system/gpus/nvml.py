@@ -93,6 +93,7 @@ class Nvml:
                 memory_total=memory.total,
                 power=None if milliwatts is None else milliwatts / 1000,
                 utilization=rates.gpu / 100 if is_known else None,
+                is_shared=not self._number("nvmlDeviceGetComputeMode", device),
                 holders=self._holders(device),
             )
         ]

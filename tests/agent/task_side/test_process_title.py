@@ -23,7 +23,7 @@ def shown():
 FORK = """
 import os, sys
 from oarlock.agent.protocol.spec import Program
-from oarlock.agent.zygote.process_title import show_task
+from oarlock.agent.task_side.process_title import show_task
 
 before = shown()
 pid = os.fork()
@@ -73,7 +73,7 @@ def test_a_title_has_the_room_of_the_arguments_and_no_more() -> None:
 def test_where_there_is_no_proc_the_name_stays() -> None:
     code = """
         from oarlock.agent.protocol.spec import Program
-        from oarlock.agent.zygote.process_title import show_task
+        from oarlock.agent.task_side.process_title import show_task
         show_task("worker-0", Program("program", "train.py"))
     """
     hidden = 'mount -t tmpfs none /proc && exec "$@"'

@@ -11,6 +11,8 @@ import pytest
 
 from tests.support.cuda_library import CudaLibrary
 
+STANDS_IN = "import types; torch = sys.modules['torch'] = types.SimpleNamespace(); torch.cuda = torch; "
+STANDS_IN += "torch.is_initialized = {}"
 OPENS = "cuda_driver.open_contexts([1])"
 PROGRAMS = [
     ("it opens one", OPENS, "(1,)"),
@@ -21,6 +23,7 @@ PROGRAMS = [
     ("it forks before", f"os.fork() or os._exit(0); {OPENS}", "()"),
     ("it forks afterwards", f"{OPENS}; os.fork() or os._exit(0)", "(1,)"),
     ("it starts programs", f"import subprocess; subprocess.run(['true']); {OPENS}", "(1,)"),
+    ("torch, unused, opens nothing", f"{STANDS_IN.format('lambda: False')}; {OPENS}", "(1,)"),
     ("it uses TensorFlow", f"sys.modules['tensorflow'] = sys; {OPENS}", "()"),
 ]
 
@@ -31,9 +34,50 @@ PROGRAMS = [
 def test_a_program_that_could_notice_gets_none(program: str, named: str, cuda_library: CudaLibrary) -> None:
     code = f"""
         import os, sys
-        from oarlock.agent.zygote import program_gpus
+        from oarlock.agent.task_side import program_gpus
         from oarlock.system.gpus import cuda_driver
 
+        opened = program_gpus.watch()
+        {program}
+        print(opened())
+    """
+    env = {**os.environ, **cuda_library.env}
+    words = [sys.executable, "-c", dedent(code)]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout.strip() == named, done.stderr
+
+
+FOUND_OPEN = [
+    ("it does not use it", "", "()"),
+    ("it opens another itself", "cuda_driver.open_contexts([1])", "(1,)"),
+    ("torch does not use it", STANDS_IN.format("lambda: False"), "()"),
+    ("torch uses it", STANDS_IN.format("lambda: True"), "(0,)"),
+    ("torch uses it, after a fork", f"os.fork() or os._exit(0); {STANDS_IN.format('lambda: True')}", "()"),
+    (
+        "JAX uses the CPU",
+        "sys.modules['jax._src.xla_bridge'] = argparse.Namespace(_backends={'cpu': 1})",
+        "()",
+    ),
+    (
+        "JAX uses it",
+        "sys.modules['jax._src.xla_bridge'] = argparse.Namespace(_backends={'cpu': 1, 'cuda': 1})",
+        "(0,)",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("program", "named"), [row[1:] for row in FOUND_OPEN], ids=[row[0] for row in FOUND_OPEN]
+)
+def test_one_that_was_open_before_counts_if_the_program_uses_it(
+    program: str, named: str, cuda_library: CudaLibrary
+) -> None:
+    code = f"""
+        import argparse, os, sys
+        from oarlock.agent.task_side import program_gpus
+        from oarlock.system.gpus import cuda_driver
+
+        cuda_driver.open_contexts([0])
         opened = program_gpus.watch()
         {program}
         print(opened())
