@@ -51,24 +51,18 @@ def load_kernels(config: Config, windows: int, device: torch.device) -> list[Thr
     """Start threads that compute what a step does, for nothing.
 
     A GPU loads a kernel when it is first used, 0.3 s for all of a step's. This way they load while the real
-    network is created and restored. No random number is drawn.
+    network is created and restored. Call it before random numbers count: it draws some.
     """
-
-    def compute_gradients() -> None:
-        with torch.device("meta"):  # the weights have no values, and then any
-            network = GPT(replace(config, layers=1, dropout=0.0))
-        rows = torch.zeros(windows, config.context, dtype=torch.long, device=device)
-        half = HalfPrecision(network.to_empty(device=device))
-        half.model(rows, rows).backward()
-
-    def change() -> None:
-        weights = torch.nn.Linear(8, 8, device="meta").to_empty(device=device)
-        half = HalfPrecision(weights)
-        for weight in half.model.parameters():
+    with device:
+        weights = torch.nn.Linear(8, 8)
+        others = HalfPrecision(weights)
+        for weight in others.model.parameters():
             weight.grad = torch.zeros_like(weight)
-        change_weights(weights, adamw(weights, 0.0, device), half)
-
-    threads = [Thread(target=compute_gradients), Thread(target=change)]
-    for thread in threads:
-        thread.start()
-    return threads
+        changing = Thread(target=change_weights, args=(weights, adamw(weights, 0.0, device), others))
+        changing.start()
+        network = GPT(replace(config, layers=1, dropout=0.0))  # without dropout, the thread draws none
+        rows = torch.zeros(windows, config.context, dtype=torch.long)
+    half = HalfPrecision(network)
+    computing = Thread(target=lambda: half.model(rows, rows).backward())
+    computing.start()
+    return [changing, computing]

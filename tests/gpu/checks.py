@@ -184,6 +184,27 @@ def a_task_that_dies_is_followed_by_one_with_its_gpu_open(folder: Path) -> str:
     return "; ".join(found)
 
 
+def the_next_run_finds_the_gpu_open(folder: Path) -> str:
+    """With `--warm`, until the process is gone that keeps it."""
+    if importlib.util.find_spec("click") is None:
+        raise NotCheckedError("`oarlock run` needs the client's packages, click and others")
+    library, found = _library(), []
+    before = library.read()[0].memory
+    (folder / "program.py").write_text(gpu_programs.TRAINS)
+    for _ in range(3):
+        done = _command(folder, "-n", "1", "--warm", "5m")
+        assert done.returncode == 0, (done.stdout, done.stderr)
+        found += re.findall(r"finds \([^)]*\)", done.stdout)
+        wait_for(lambda: library.read()[0].memory - before > GIB // 4, "open GPU", PATIENCE)
+    kept = library.read()[0].memory - before
+    [keeper] = set(re.findall(r"process (\d+) will also keep", done.stdout))
+    os.kill(int(keeper), signal.SIGTERM)
+    wait_for(lambda: library.read()[0].memory - before < GIB // 4, "freed memory", PATIENCE)
+    assert found == ["finds ()", "finds (0,)", "finds (0,)"], found
+    assert kept < 0.75 * GIB, kept
+    return f"{'; '.join(found)}; {kept / GIB:.2f} GiB meanwhile"
+
+
 def a_report_does_not_wait_for_the_gpu(folder: Path) -> str:
     """The loss of a step is sent when it is there."""
     return _printed(gpu_programs.REPORTS)
@@ -253,6 +274,7 @@ CHECKS: tuple[Check, ...] = (
     a_sharded_module_is_saved_and_restored,
     a_checkpoint_of_jax_is_the_state_of_its_moment,
     a_task_that_dies_is_followed_by_one_with_its_gpu_open,
+    the_next_run_finds_the_gpu_open,
     a_report_does_not_wait_for_the_gpu,
     a_restart_has_the_compiler_and_the_gpu,
     a_fused_loss_is_as_exact_as_torchs,
