@@ -188,7 +188,7 @@ def test_the_next_run_finds_gpus_open_that_this_one_has_used(kept: Kept, folder:
     assert len(set(kept.keepers)) == 1
 
 
-def test_a_run_that_starts_beside_another_opens_them_itself(kept: Kept, folder: Path) -> None:
+def test_beside_another_run_gpus_are_not_opened_ahead(kept: Kept, folder: Path) -> None:
     kept.run()
     kept.until_prepared()
     (folder / "enough").unlink()
@@ -196,9 +196,19 @@ def test_a_run_that_starts_beside_another_opens_them_itself(kept: Kept, folder: 
         kept.oarlock("run", "-d", "--name", name, "--warm", "1m")
         eventually(lambda: "finds" in kept.oarlock("logs", name).stdout, "its first line")  # noqa: B023
         assert found in kept.oarlock("logs", name).stdout
+        pid = runs.find(name).state().tasks["worker-0"].pid
+        eventually(lambda: len(processes.descendants(zygote_of(pid))) == 2, "what stands by for it")  # noqa: B023
+    before = set(kept.below())
+    kept.oarlock("stop", "one", "--now")
+    eventually(lambda: not runs.find("one").is_held(), "the end of its agent")
+    assert set(kept.below()) < before
     (folder / "enough").touch()
-    eventually(lambda: runs.find("one").state().is_final and runs.find("other").state().is_final, "their end")
+    eventually(lambda: runs.find("other").state().is_final, "the end of the other")
     kept.until_prepared()
+
+
+def zygote_of(pid: int | None) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
 
 
 NOT_OPEN: dict[str, tuple[str, ...]] = {

@@ -82,7 +82,6 @@ class Keeper:
         if self._is_open:
             self.path.unlink(missing_ok=True)
             self.listener.close()
-        self._end_ahead()
 
     def _answer(self) -> Begun | None:
         caller, _ = self.listener.accept()
