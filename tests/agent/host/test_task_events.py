@@ -130,6 +130,11 @@ def test_a_run_that_ran_out_of_memory_keeps_all_of_it_for_its_tasks(kind: Kind, 
     host.launched()
     host.writes("worker-1", kind="gpus", gpus=[0])
     assert looked_at(host, 100) == said
+    host.said.clear()
+    host.host.close()
+    assert host.said[0] == ("close worker-1:(0,)" if said else "close"), (
+        "nor does the next run find it in use"
+    )
 
 
 def test_a_task_that_is_done_needs_no_next() -> None:

@@ -130,13 +130,12 @@ class Keeper:
 
     def _fork_ahead(self, standbys: Sequence[StandBy]) -> Begun | None:
         self._end_ahead()
-        keeper = os.getpid()
         ours, theirs = socket.socketpair()
         pid = os.fork()
         if pid == 0:
             ours.close()
             self._leave()
-            return _wait_for_run(theirs, standbys, keeper)
+            return _wait_for_run(theirs, standbys)
         theirs.close()
         self._ahead = _Ahead(pid, ours)
         return None
@@ -171,11 +170,8 @@ def _detach() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _wait_for_run(line: socket.socket, orders: Sequence[StandBy], keeper: int) -> Begun:
+def _wait_for_run(line: socket.socket, orders: Sequence[StandBy]) -> Begun:
     """Fork the standbys and have them open their GPUs; then wait for a run. Ends with the keeper."""
-    processes.die_with_parent()
-    if os.getppid() != keeper:
-        os._exit(0)
     processes.adopt_orphans()
     standbys = Standbys()
     for order in orders:
@@ -190,7 +186,6 @@ def _wait_for_run(line: socket.socket, orders: Sequence[StandBy], keeper: int) -
     line.close()
     request = KEEPER_MESSAGES.from_data(data)
     assert isinstance(request, ForkRequest)
-    processes.die_with_parent(0)
     return Begun(_become(request, *fds), standbys)
 
 
