@@ -23,6 +23,8 @@ A = TypeVar("A")  # its answer
 _TRIES = 4  # how often a batch may be lost: the batch itself may crash its server
 _AHEAD = 8  # answers per server that may wait for an earlier one
 _POLL = 0.2  # seconds
+# Seconds: Python notices a signal that comes just before the main thread waits only when it wakes up.
+_BLINK = 0.2
 _PATIENCE = 1800.0  # seconds for a server to start, or to return: an image may have to be pulled
 
 
@@ -114,7 +116,7 @@ class _Work(Generic[L, B, A]):
                 while not (self._given in self._answers or self._is_done()):
                     if self._problem is not None:
                         raise self._problem
-                    self._changed.wait()
+                    self._changed.wait(_BLINK)
                 if self._is_done():
                     return
                 found = self._answers.pop(self._given)
