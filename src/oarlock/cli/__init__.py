@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import io
 import sys
+import threading
 from typing import NoReturn
 
 import click
@@ -24,6 +25,8 @@ def main() -> NoReturn:
         sys.stdout.reconfigure(errors="backslashreplace")  # output of a program may not be encodable
     try:
         code = Verbs().main(prog_name="oarlock", standalone_mode=False)
+    except SystemExit as leaving:  # a signal
+        code = leaving.code
     except click.Abort:
         code = 130
     except click.ClickException as problem:
@@ -40,7 +43,18 @@ def main() -> NoReturn:
         complain(crashes.keep(problem))
         code = crashes.EXIT_CODE
     gc.freeze()  # otherwise the interpreter looks for cycles once more at exit: 10 to 40 ms
+    if any(thread.daemon for thread in threading.enumerate()):
+        _end_with_python(int(code or 0))
     sys.exit(code)
+
+
+def _end_with_python(code: int) -> None:
+    """Let C do nothing more once the interpreter has ended. OpenSSL would free what threads still use that
+    forward ports or watch pods: one of a hundred exits during a handshake was a crash."""
+    import ctypes
+
+    c = ctypes.CDLL(None)
+    c.__cxa_atexit(c._exit, ctypes.c_void_p(code), None)  # before the handlers that it already has
 
 
 def _complain(problem: click.ClickException) -> int:
