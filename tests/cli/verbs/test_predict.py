@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from oarlock.system import processes
 from tests.support.commands import SCRIPT, Command
+from tests.support.gangs import until_gone
 from tests.support.ports import free_ports
 from tests.support.served_models import ServedModels, classifier, echo, serving
 
@@ -127,6 +129,22 @@ def test_a_program_that_waits_for_each_answer_gets_it_and_ctrl_c_ends_it_quietly
         client.send_signal(signal.SIGINT)  # while it waits for a line that never comes
         assert client.wait(120) == 130
         assert "Fatal" not in client.stderr.read()
+
+
+def test_a_client_that_is_killed_leaves_neither_server_nor_folder(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    words = [str(SCRIPT), "predict", "-m", str(model), "-n", "2", "--batch", "1"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    env = {**os.environ, "TMPDIR": str(tmp_path / "scratch")}
+    with subprocess.Popen(words, text=True, env=env, **pipes) as client:  # type: ignore[call-overload]
+        client.stdin.write("[1, 0]\n")
+        client.stdin.flush()
+        assert client.stdout.readline()
+        servers = processes.descendants(client.pid)
+        assert len(servers) == 3  # with a replica for each worker
+        client.kill()
+    until_gone(servers)
+    assert list((tmp_path / "scratch").iterdir()) == []
 
 
 def test_answers_are_written_whole_or_not_at_all(oarlock: Command, model: Path, tmp_path: Path) -> None:

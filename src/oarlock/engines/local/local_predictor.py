@@ -31,7 +31,8 @@ def predictors(order: ServeOrder, workers: int) -> Iterator[list[Predictor]]:
         file.write_text(replace(order.settings, port=0, replicas=workers, follows=False).to_json())
         log = Path(folder, "log")
         env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **order.job.env, **order.env}
-        words = [sys.executable, "-c", processes.entry("oarlock.serving.__main__"), str(file)]
+        start = processes.entry("oarlock.engines.local.predict_server")
+        words = [sys.executable, "-c", start, str(file), str(os.getpid())]
         with log.open("wb") as output:
             server = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=order.folder, env=env
