@@ -93,7 +93,8 @@ class NvmlLibrary:
     def say(self, *gpus: tuple[int, int, int, int, int, int, str]) -> None:
         """Each: memory in use and in all, milliwatts, percent, a process (0: none) and its memory, name.
 
-        One whose name ends in `exclusive` has that compute mode."""
+        One whose name ends in `exclusive` has that compute mode.
+        """
         written = self._file.with_suffix(".new")
         written.write_text("".join(" ".join(map(str, gpu)) + "\n" for gpu in gpus))
         written.replace(self._file)

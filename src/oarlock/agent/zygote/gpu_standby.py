@@ -2,9 +2,9 @@
 
 It starts CUDA's driver while the task runs (0.1 s and 3 MiB of an H200). It opens the task's GPUs (0.5 GiB
 of each) when the agent says so: while the task runs if they have room for that, otherwise when the task dies.
-Then it takes 0.1 to 0.3 s, because the driver is freeing what the task had. With `warm: 10m` the next run may
-find such processes, too (`warm_keeper`). No framework is initialized, and
-the driver only if the program would do so itself (`program_gpus`).
+Then it takes 0.1 to 0.3 s, because the driver is freeing what the task had. With `warm: 10m` such processes
+also stand by for the next run (`warm_keeper`). No framework is initialized, and the driver only if the
+program would do so itself (`program_gpus`).
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ class Standbys:
     def open_gpus(self, task: str, *, early: bool = False) -> None:
         """Let this task's standby open its GPUs, unless it has: now, or when it is forked.
 
-        `early`: it has time to load what the task will need there."""
+        `early`: it has time to load what the task will need there.
+        """
         if task in self._opening:
             return
         if task in self._waiting:

@@ -71,7 +71,8 @@ class Import:
 class StandBy:
     """A task uses these GPUs: fork a process that starts their driver and becomes the next launch.
 
-    That must have the same program, and variables that matter for GPUs. Without GPUs, there is none."""
+    That must have the same program, and variables that matter for GPUs. Without GPUs, there is none.
+    """
 
     task: str
     program: str
