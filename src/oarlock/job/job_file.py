@@ -20,6 +20,7 @@ from oarlock.job.parsing import overrides as flags
 from oarlock.job.parsing.overrides import Override
 from oarlock.job.parsing.source import JobSource, read_text
 from oarlock.job.parsing.toml_source import read_script, read_toml
+from oarlock.job.parsing.yaml_source import read_yaml
 from oarlock.wording import nearest, printable, unexpected
 
 JOB_FILES = ("job.yaml", "job.yml")
@@ -137,8 +138,6 @@ def _from_file(file: Path, cwd: Path) -> _Found:
     elif file.suffix == ".toml":
         source = read_toml(read_text(file, shown), shown, Job) or JobSource(shown)
     else:
-        from oarlock.job.parsing.yaml_source import read_yaml  # 10 ms: not for a job without YAML
-
         source = read_yaml(read_text(file, shown), shown, Job)
     return _Found(file.parent, file, source, {"name": slug(file.parent.name)})
 

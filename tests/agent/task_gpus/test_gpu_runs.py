@@ -208,7 +208,9 @@ def test_beside_another_run_gpus_are_not_opened_ahead(kept: Kept, folder: Path) 
 
 
 def zygote_of(pid: int | None) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    fields = processes.stat_fields(Path(f"/proc/{pid}"))
+    assert fields is not None
+    return int(fields[1])
 
 
 NOT_OPEN: dict[str, tuple[str, ...]] = {

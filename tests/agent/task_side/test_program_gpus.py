@@ -28,23 +28,30 @@ PROGRAMS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("program", "named"), [row[1:] for row in PROGRAMS], ids=[row[0] for row in PROGRAMS]
-)
-def test_a_program_that_could_notice_gets_none(program: str, named: str, cuda_library: CudaLibrary) -> None:
+def named_by(program: str, library: CudaLibrary, before: str = "") -> str:
+    """The GPUs that are said to be opened. `before`: what the process did earlier."""
     code = f"""
-        import os, sys
+        import argparse, os, sys
         from oarlock.agent.task_side import program_gpus
         from oarlock.system.gpus import cuda_driver
 
+        {before}
         opened = program_gpus.watch()
         {program}
         print(opened())
     """
-    env = {**os.environ, **cuda_library.env}
+    env = {**os.environ, **library.env}
     words = [sys.executable, "-c", dedent(code)]
     done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=300, check=False)
-    assert done.stdout.strip() == named, done.stderr
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("program", "named"), [row[1:] for row in PROGRAMS], ids=[row[0] for row in PROGRAMS]
+)
+def test_a_program_that_could_notice_gets_none(program: str, named: str, cuda_library: CudaLibrary) -> None:
+    assert named_by(program, cuda_library) == named
 
 
 FOUND_OPEN = [
@@ -72,20 +79,7 @@ FOUND_OPEN = [
 def test_one_that_was_open_before_counts_if_the_program_uses_it(
     program: str, named: str, cuda_library: CudaLibrary
 ) -> None:
-    code = f"""
-        import argparse, os, sys
-        from oarlock.agent.task_side import program_gpus
-        from oarlock.system.gpus import cuda_driver
-
-        cuda_driver.open_contexts([0])
-        opened = program_gpus.watch()
-        {program}
-        print(opened())
-    """
-    env = {**os.environ, **cuda_library.env}
-    words = [sys.executable, "-c", dedent(code)]
-    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=300, check=False)
-    assert done.stdout.strip() == named, done.stderr
+    assert named_by(program, cuda_library, before="cuda_driver.open_contexts([0])") == named
 
 
 def test_what_the_driver_refuses_is_not_open(cuda_library: CudaLibrary) -> None:

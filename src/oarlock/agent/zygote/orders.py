@@ -6,12 +6,22 @@ Descriptors travel with a `Launch`: the task's output, its line to the agent, an
 from __future__ import annotations
 
 from dataclasses import asdict, field
-from typing import Any, Union
+from typing import Any, TypeVar, Union
 
 from oarlock.agent.protocol.spec import Program
 from oarlock.run.message_kinds import MessageKinds
 from oarlock.run.quick_dataclass import dataclass
 from oarlock.run.typed import build
+
+T = TypeVar("T")
+
+
+def _listed(kind: type[T], data: dict[str, Any], field: str) -> tuple[T, ...]:
+    found = data.get(field)
+    if not isinstance(found, list):
+        raise ValueError(f"{field} that are no list")
+    return tuple(build(kind, each) for each in found)
+
 
 # Orders
 
@@ -169,10 +179,7 @@ class Exited:
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Exited:
         """Read the list of exits. Raises ValueError."""
-        exits = data.get("exits")
-        if not isinstance(exits, list):
-            raise ValueError("exits that are no list")
-        return cls(tuple(build(Exit, each) for each in exits))
+        return cls(_listed(Exit, data, "exits"))
 
 
 @dataclass(frozen=True)
@@ -237,10 +244,7 @@ class StandByNext:
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> StandByNext:
         """Read the list of orders. Raises ValueError."""
-        standbys = data.get("standbys")
-        if not isinstance(standbys, list):
-            raise ValueError("standbys that are no list")
-        return cls(tuple(build(StandBy, each) for each in standbys))
+        return cls(_listed(StandBy, data, "standbys"))
 
 
 KEEPER_MESSAGES: MessageKinds[ForkRequest | Forked | StandByNext] = MessageKinds(

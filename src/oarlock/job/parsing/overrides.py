@@ -8,6 +8,7 @@ from typing import Any
 
 from oarlock.job.parsing.fields import Path, Section, Sections, fields_of, keeps_text, known, meant
 from oarlock.job.parsing.kinds import Kind
+from oarlock.job.parsing.yaml_source import read_value
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,6 @@ def value_of(section: type[Section], path: Path, text: str) -> Any:
     kind = kind_at(section, path)
     if kind is None and keeps_text(section, path):
         return text  # a variable is text, even if it looks like a number: `--set env.VERSION=1.10`
-    from oarlock.job.parsing.yaml_source import read_value  # 10 ms: not for a job without YAML
-
     fits_as_text = isinstance(kind, Kind) and _fits(kind, text)
     try:
         value = read_value(text, section, path)
